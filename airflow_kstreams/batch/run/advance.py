@@ -97,7 +97,9 @@ def anything_due(advance: Advance | None, plan: TopologyPlan, ground: Groundwork
     known = known_due(ground)
     for sub in plan.subtopologies:
         moment_ms = None if advance is None else advance.moment_of(sub.id)
-        for tp in ground.partitions if moment_ms is not None else ():
+        if moment_ms is None:
+            continue
+        for tp in ground.partitions:
             stream_ms = ground.prior.times_of(tp).stream_time_ms
             told = OffsetMetadata(stream_time_ms=stream_ms, next_due_ms=known.get(tp))
             if tp.topic in sub.sources and told.due_at(moment_ms):
