@@ -178,9 +178,8 @@ class TasksInMemory:
             with self._stepping(task):
                 if task.task_id not in self._opened:
                     self._open(task)
-                if not task.parked.keys() - self._settings.advanced_also:
-                    for _ in task.advance_time(moment_ms - plan.behind_ms):
-                        """One moment after the other: what is cached is emitted behind the last."""
+                for _ in task.advance_time(moment_ms - plan.behind_ms, self._settings.advanced_also):
+                    """One moment after the other; between two of them nothing is committed."""
                 written = self._commit(task)
             self._fed = True
             self._follow(written)

@@ -35,6 +35,12 @@ def refuse_unfit_advance(settings: ApplicationSettings, plan: TopologyPlan) -> N
             f"{app}, and autostop.at={settings.autostop_at or 'unset'}, which cuts at no time",
             fix="set autostop.at=interval_end, or stream.time.advance=wall_clock_of_begin",
         )
+    if to == "wall_clock_of_begin" and settings.by_interval:
+        raise ConfigError(
+            f"{app}, and autostop.at={settings.autostop_at}: what is dated between the end of the data "
+            "interval and the begin of the run is the next run's, and would be late there",
+            fix="leave stream.time.advance out: stream time then comes to the end of the data interval",
+        )
     if to != "none" and settings.continuous:
         raise ConfigError(
             f"{app}, and runs continuously: it has no end at which stream time could advance",
@@ -128,6 +134,20 @@ def with_time_passed(
                     passed = msgspec.structs.replace(each, stream_time_ms=stream_ms)
                     found[tp] = CommittedOffset(committed[tp].offset, passed.encode())
     return found
+
+
+def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
+    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    windowed = advance is not None and any(
+        sub.stream_time.windowed and advance.moment_of(sub.id) is not None for sub in plan.subtopologies
+    )
+    if advance is None or advance.moment_ms <= begun_ms or not windowed:
+        return ()
+    return (
+        f"the data interval ends {(advance.moment_ms - begun_ms) / 1000:g} s after the run began, and stream "
+        "time advances to its end: records that come until then are late, by their windows' own grace; begin "
+        "runs when their interval is over, or set stream.time.advance=none",
+    )
 
 
 def held_warnings(settings: ApplicationSettings, plan: TopologyPlan) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class Groundwork:
     :param parked: what earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: what a person should look at.
-    :param same_topology: whether the last run that finished was of this topology.
+    :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
     topics: SourceTopics
@@ -77,7 +77,7 @@ class Groundwork:
     parked: Parked
     taken_over: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
-    same_topology: bool = False
+    last_alike: str = ""
 
 
 def lay_groundwork(
@@ -145,7 +145,7 @@ def lay_groundwork(
         parked=parked,
         taken_over=frozenset(taken.expansions),
         warnings=(*gone_warnings(plan, ledger), *taken.warnings),
-        same_topology=(last := ledger.last()) is not None and last.topology_hash == plan.topology_hash,
+        last_alike=_last_alike(plan, ledger),
     )
 
 
@@ -274,16 +274,21 @@ def start_offsets(
 
 def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
     """Return when the task of each partition has something to do next, where that is known: the last run was
-    of the same topology, and its tasks still have the state that they had.
+    of the same topology, none has begun since, and its tasks still have the state that they had.
     """
-    if not ground.same_topology or ground.taken_over:
+    if not ground.last_alike or ground.taken_over:
         return {}
     told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
     return {
         tp: metadata.next_due_ms
         for tp, metadata in told.items()
-        if metadata is not None and metadata.next_due_ms is not None
+        if metadata is not None and metadata.run_id == ground.last_alike and metadata.next_due_ms is not None
     }
+
+
+def _last_alike(plan: TopologyPlan, ledger: Ledger) -> str:
+    last = ledger.last()
+    return last.run_id if last is not None and last.topology_hash == plan.topology_hash else ""
 
 
 def _fence_last_tasks(

@@ -21,6 +21,7 @@ from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.advance import (
+    early_warnings,
     frozen_advance,
     held_by_waiting,
     held_warnings,
@@ -79,9 +80,8 @@ def build_slice(
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     topics, prior = ground.topics, ground.prior
     own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
-    advance = frozen_advance(
-        session.settings, plan, begun_ms=session.clock.now_ms(), interval_ms=request.interval_ms
-    )
+    begun_ms = session.clock.now_ms()
+    advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
     frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground, advance=advance)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
@@ -93,7 +93,7 @@ def build_slice(
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)
-    warnings += held_warnings(session.settings, plan)
+    warnings += held_warnings(session.settings, plan) + early_warnings(plan, advance, begun_ms)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,

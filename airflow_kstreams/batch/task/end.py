@@ -111,10 +111,9 @@ class BoundedEnd:
         """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
         task, advance = self._task, self._advance
         moment_ms = None if advance is None else advance.moment_of(task.task_id.subtopology)
-        task.settle()
-        if advance is None or moment_ms is None or task.parked.keys() - set(advance.also):
+        if advance is None or moment_ms is None:
             return iter(())
-        return task.advance_time(moment_ms)
+        return task.advance_time(moment_ms, advance.also)
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool

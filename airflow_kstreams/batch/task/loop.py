@@ -198,14 +198,9 @@ class TaskLoop:
                 self._refuse_long_transaction(now)
 
     def _advance_commit_due(self, now: float) -> bool:
-        """Say whether to commit between two moments. What is cached is emitted then: so, if it is not asked
-        for, only where the transaction would grow too old without.
-        """
-        if self._task.commit_requested:
-            return True
-        if self._task.cached:
-            return self._grows_old(now)
-        return (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
+        """Say whether to commit between two moments."""
+        elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
+        return elapsed or self._task.commit_requested or self._grows_old(now)
 
     def _grows_old(self, now: float) -> bool:
         if self._open_since is None:

@@ -3,7 +3,10 @@
 Rule: one moment at which a timer is due after the other, all topics together, and at last the moment itself.
 So timers find the stream time that a record dated when they are due would have brought, and what follows
 from one is there before the next one comes. A topic without a record yet takes the stream time of the others
-first: what was due before the task's first record is not made up for.
+first: what was due before the task's first record is not made up for. What is cached is emitted before the
+first moment and behind each one, so that it is not late for windows below it that the next one closes, and so
+that what comes out does not depend on where commits lie. Where a record is parked on the way, the task stays
+at the moment that it has come to.
 
 Between two moments nothing is under way, and the task may be committed: what has happened depends on the
 stores and on stream time alone, which is restored with them, so an attempt that begins there goes on alike.
@@ -23,6 +26,7 @@ class EndOfRun:
     :param clocks: stream time of each of its stages.
     :param lanes: takes steps through its stages; None if it has one.
     :param guarded: runs a step, and explains what fails in it.
+    :param emit: emits what is cached.
     """
 
     def __init__(
@@ -30,10 +34,12 @@ class EndOfRun:
         clocks: Sequence[StreamClock],
         lanes: Lanes | None,
         guarded: Callable[[Callable[[], None]], None],
+        emit: Callable[[], None],
     ) -> None:
         self._clocks = clocks
         self._lanes = lanes
         self._guarded = guarded
+        self._emit = emit
 
     @property
     def shown_ms(self) -> int:
@@ -46,25 +52,29 @@ class EndOfRun:
         due_ms = self._next_due_ms()
         return None if due_ms == NEVER else due_ms
 
-    def advance(self, to_ms: int) -> Iterator[None]:
+    def advance(self, to_ms: int, held: Callable[[], bool]) -> Iterator[None]:
         """Bring stream time to a moment; yields between two moments, where the task may be committed.
 
         A task that has no stream time stays without: it never saw a record, or nothing in it goes by time.
+
+        :param held: whether records are parked that may be dated before any moment.
         """
-        if self.shown_ms < 0:
+        if self.shown_ms < 0 or held():
             return
+        self._emit()
         first_ms = self.shown_ms
         for clock in self._clocks:
             for topic, its in clock.topics.items():
                 if its.time_ms < 0:
                     clock.advance(topic, min(first_ms, to_ms))
         passed = False
-        while (due_ms := self._next_due_ms()) <= to_ms:
+        while not held() and (due_ms := self._next_due_ms()) <= to_ms:
             if passed:
                 yield
             self._pass(due_ms)
+            self._emit()
             passed = True
-        for clock in self._clocks:
+        for clock in () if held() else self._clocks:
             clock.bring_to(to_ms)
 
     def _next_due_ms(self) -> int:

@@ -25,6 +25,7 @@ from airflow_kstreams.streams import (
     timestamps,
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -84,8 +85,6 @@ class Ticking(Processor):
 
 
 def ticking() -> Topology:
-    from airflow_kstreams.streams.graph.store_specs import StoreSpec
-
     built = builder()
     store = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
     built.stream("in").process(Ticking, store).send_to("out")
@@ -264,6 +263,7 @@ def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMem
     ("settings", "said"),
     [
         ({"autostop_at": "eol", "stream_time_advance": "cut"}, "which cuts at no time"),
+        ({"stream_time_advance": "wall_clock_of_begin"}, "is the next run's, and would be late there"),
         ({"stream_time_advance_also": "inn"}, "inn keeps stream time from advancing nowhere"),
     ],
 )
@@ -340,6 +340,50 @@ def test_task_with_parked_records_is_advanced_only_when_their_node_is_named(kafk
     named = application(kafka, built.build(), stream_time_advance_also="enrich", **few)
     assert named.run("run-1", interval_ms=hours(1, 2)).warnings == ()
     assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+
+
+def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 99.5))
+    (warning,) = app.run("run-0", interval_ms=hours(99, 100.5)).warnings
+    assert warning.startswith("the data interval ends 1800 s after the run began")
+    assert application(kafka, ticking()).run("run-1", interval_ms=hours(101, 102)).warnings == ()
+
+
+def test_what_is_cached_is_in_time_for_a_window_that_the_end_of_the_run_closes(kafka: InMemoryKafka) -> None:
+    built = builder()
+    totals = built.stream("in").group_by_key().count(store="totals").to_stream()
+    counts = totals.group_by_key().windowed_by(TumblingWindow(size_ms=HOUR, grace_ms=0)).count(store="hourly")
+    printed(counts.suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build(), commit_every_records=100)
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.2), ("in", 1, "b", 0.3))
+    summary = app.run("run-0", interval_ms=hours(0, 1))
+    assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+    assert summary.counts is not None
+    assert summary.counts.by("late") == 0
+
+
+def test_stream_time_stays_where_a_timer_parks_a_record(kafka: InMemoryKafka) -> None:
+    """What it parks comes back dated as it was: were stream time past it, it would be late then."""
+    away = True
+
+    async def ask(value: str) -> str:
+        if away and value.startswith("0.5"):
+            raise ConnectionError("away")
+        return value
+
+    built = builder()
+    seen = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
+    retry = RetryPolicy(attempts=10, backoff_ms=1, jitter=0)
+    ticks = built.stream("in").process(Ticking, seen)
+    ticks.map_values_async(ask, order="key", retry=retry, name="ask").send_to("out")
+    app = application(kafka, built.build(), retry_run_budget_ms=100)
+    publish(kafka, ("in", 0, "a", 0.1))
+    assert app.run("run-0", interval_ms=hours(0, 1)).parked == {"ask": 1}
+    assert out(kafka) == []
+    away = False
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["0.5=1", "1=0", "1.5=0", "2=0"]
 
 
 # == runs with nothing new
