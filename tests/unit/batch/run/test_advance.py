@@ -382,6 +382,7 @@ def test_stream_time_stays_where_a_timer_parks_a_record(kafka: InMemoryKafka) ->
     assert app.run("run-0", interval_ms=hours(0, 1)).parked == {"ask": 1}
     assert out(kafka) == []
     away = False
+    kafka.clock.sleep(60)
     app.run("run-1", interval_ms=hours(1, 2))
     assert out(kafka) == ["0.5=1", "1=0", "1.5=0", "2=0"]
 
