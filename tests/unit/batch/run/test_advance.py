@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -527,15 +529,26 @@ def arrivals(until: float) -> Iterator[Arrival]:
         yield topic, number % 2, f"k{number * 5 % 3}-{number % 2}", at
 
 
-def results(topology: Topology, ends: Iterable[float], until: float) -> list[Result]:
-    """Run with the slices that end at these hours, the last of them with records past it."""
+def results(
+    topology: Topology,
+    ends: Iterable[float],
+    until: float,
+    between: Callable[[int], None] = int,
+    **files: str,
+) -> list[Result]:
+    """Run with the slices that end at these hours, the last of them with records past it.
+
+    :param between: called before each run, with its number.
+    :param files: where stores on disk lie.
+    """
     kafka = InMemoryKafka(clock=ManualClock(now_ms=T0 + 100 * HOUR))
     for topic in ("in", "other"):
         kafka.create_topic(topic, partitions=2)
     kafka.create_topic("out")
-    app = replace(application(kafka, topology), client={})
+    app = replace(application(kafka, topology, **files), client={})
     publish(kafka, *arrivals(until + 1))
     for number, (start, end) in enumerate(pairwise([0.0, *ends])):
+        between(number)
         app.run(f"run-{number}", interval_ms=hours(start, end))
     return sorted(dated(kafka))
 
@@ -547,6 +560,41 @@ def test_results_are_the_same_in_one_run_a_day_and_one_an_hour(name: str) -> Non
     assert whole
     assert results(make(), range(1, 9), 8) == whole
     assert results(make(), [0.5, 1.25, 3, 3.1, 8], 8) == whole
+
+
+def on_disk() -> Topology:
+    """Windows, and a join of what they give with the stream, whose stores lie in RocksDB."""
+    built = builder()
+    quarter = TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR // 8)
+    spec = StoreSpec(name="quarters", key_serde=TEXT, value_serde=serdes.int64(), storage="rocksdb")
+    counts = built.stream("in").group_by_key().windowed_by(quarter).count(store=spec)
+    printed(counts.suppress().to_stream()).send_to("out")
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left = built.stream("in").with_window(window, storage="rocksdb")
+    right = built.stream("other").with_window(window, storage="rocksdb")
+    left.outer_join(right, lambda one, other: f"{one}+{other}").send_to("out")
+    return built.build()
+
+
+@pytest.mark.parametrize(
+    "kept", ["files are kept", "files are gone", "files are those of the last run but one"]
+)
+def test_restore_between_any_two_runs_changes_nothing(kept: str, tmp_path: Path) -> None:
+    """Every run restores what lies in memory; what lies on disk, each from what is left of it there."""
+    whole = results(on_disk(), [8], 8, state_dir=str(tmp_path / "whole"))
+    files, older = tmp_path / "files", tmp_path / "older"
+
+    def between(number: int) -> None:
+        if kept == "files are gone":
+            shutil.rmtree(files, ignore_errors=True)
+        if kept == "files are those of the last run but one" and files.exists():
+            older.mkdir(exist_ok=True)
+            spare = older.rename(tmp_path / "spare")
+            files.rename(older)
+            spare.rename(files)
+
+    assert results(on_disk(), [1, 1.5, 2, 3, 4, 5, 6, 7, 8], 8, between, state_dir=str(files)) == whole
+    assert len(whole) > 50
 
 
 def test_timers_come_at_the_same_moments_in_one_run_a_day_and_one_an_hour() -> None:
