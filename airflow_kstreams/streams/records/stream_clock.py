@@ -46,7 +46,7 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "node", "stream_time")
+    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "needed_ms", "node", "stream_time")
 
     def __init__(
         self,
@@ -57,15 +57,16 @@ class NodeTimer:
         forget: Callable[[NodeTimer], None],
     ) -> None:
         self.node = node
-        self.due_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
         self._forget = forget
 
-    def set(self, due_ms: int | None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
         self.due_ms = NEVER if due_ms is None else due_ms
+        self.needed_ms = self.due_ms if needed_ms is None else needed_ms
         # Where several topics meet, the moment may be reached by the other one's time: then look at once.
         look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
@@ -74,7 +75,7 @@ class NodeTimer:
 
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
-        self.due_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self._forget(self)
 
     def reaches(self, clock: TopicClock) -> bool:
@@ -113,6 +114,11 @@ class StreamClock:
     def next_due_ms(self) -> int:
         """The first moment at which a timer is due."""
         return min((timer.due_ms for timer in self._timers), default=NEVER)
+
+    @property
+    def next_needed_ms(self) -> int:
+        """The first moment for which a run is worth it though no record comes."""
+        return min((timer.needed_ms for timer in self._timers), default=NEVER)
 
     def bring_to(self, time_ms: int) -> None:
         """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
@@ -153,7 +159,7 @@ class StreamClock:
             self.moment = moment
             record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
-            timer.due_ms = NEVER
+            timer.due_ms = timer.needed_ms = NEVER
             timer.callback(now_ms)
         self.moment = None
         record_context.timestamp_ms = timestamp_ms

@@ -47,10 +47,10 @@ class EndOfRun:
         return self._clocks[-1].latest_ms
 
     @property
-    def next_due_ms(self) -> int | None:
-        """Stream time at which the first timer is due; None if none is."""
-        due_ms = self._next_due_ms()
-        return None if due_ms == NEVER else due_ms
+    def needed_ms(self) -> int | None:
+        """The first stream time for which a run is worth it though no record comes; None if there is none."""
+        needed_ms = min(clock.next_needed_ms for clock in self._clocks)
+        return None if needed_ms == NEVER else needed_ms
 
     def advance(self, to_ms: int, held: Callable[[], bool]) -> Iterator[None]:
         """Bring stream time to a moment; yields between two moments, where the task may be committed.

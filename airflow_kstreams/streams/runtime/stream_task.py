@@ -211,7 +211,7 @@ class StreamTask:
     @property
     def next_due_ms(self) -> int | None:
         """Stream time at which the task has something to do next, though no record comes; None if at none."""
-        return self._end_of_run.next_due_ms
+        return self._end_of_run.needed_ms
 
     @property
     def _end_of_run(self) -> EndOfRun:

@@ -62,12 +62,12 @@ def printed(stream: Any) -> Any:
     )
 
 
-def joined() -> Topology:
+def joined(kind: str = "outer_join") -> Topology:
     built = builder()
     window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
     left = built.stream("in").with_window(window)
     right = built.stream("other").with_window(window)
-    left.outer_join(right, lambda one, other: f"{one}+{other}").send_to("out")
+    getattr(left, kind)(right, lambda one, other: f"{one}+{other}").send_to("out")
     return built.build()
 
 
@@ -410,6 +410,21 @@ def test_windows_are_published_by_a_run_with_nothing_new_when_they_are_due(kafka
     app.run("run-4", interval_ms=hours(2.5, 3))
     assert out(kafka) == ["a@0=1", "b@1=1"]
     assert app.begin("run-5", interval_ms=hours(3, 9)).plan.empty
+
+
+@pytest.mark.parametrize("kind", ["join", "outer_join"])
+def test_run_with_nothing_new_is_empty_when_a_join_has_only_to_clear_away(
+    kafka: InMemoryKafka, kind: str
+) -> None:
+    app = application(kafka, joined(kind))
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.9), ("other", 0, "c", 0.95))
+    app.run("run-0", interval_ms=hours(0, 1))
+    unmatched = app.run("run-1", interval_ms=hours(1, 2))
+    assert unmatched.empty is (kind == "join")
+    assert all(app.run(f"run-{n}", interval_ms=hours(n, n + 1)).empty for n in range(2, 9))
+    publish(kafka, ("in", 0, "d", 8.5), ("in", 0, "d", 9.1), ("other", 0, "d", 9.2))
+    app.run("run-9", interval_ms=hours(9, 10))
+    assert out(kafka) == ["a+a", *(["b+None", "None+c"] if kind == "outer_join" else []), "d+d"]
 
 
 def test_time_passes_for_a_task_that_has_nothing_to_do(kafka: InMemoryKafka) -> None:
