@@ -548,7 +548,7 @@ def results(
     topology: Topology,
     ends: Iterable[float],
     until: float,
-    between: Callable[[int], None] = int,
+    between: Callable[[int], object] = int,
     **files: str,
 ) -> list[Result]:
     """Run with the slices that end at these hours, the last of them with records past it.
