@@ -73,7 +73,8 @@ class ApplicationSettings:
         "data interval (cut), or to the moment at which the run began (wall_clock_of_begin), so that windows "
         "which ended before it, less grace, are published by this run, on quiet partitions too; none leaves "
         "it where the records have brought it. Empty means cut where autostop.at is interval_end or "
-        "interval, since such runs have read everything that is dated before, else none.",
+        "interval, since such runs have read everything that is dated before, else none; "
+        "wall_clock_of_begin is refused with these two.",
     )
     stream_time_advance_also: str = _setting(
         "",
