@@ -14,6 +14,21 @@ from airflow_kstreams.streams.entry_keys import EntryKeys
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 
+class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the end of a run brings stream time of a subtopology (``stream.time.advance``), as
+    :mod:`airflow_kstreams.streams.topology.end_of_run` works it out.
+
+    :param behind_ms: how far behind the run's moment it stays: what its upstream may still hold back.
+    :param by_name: topics and nodes that may give records dated before any moment; stream time is advanced
+        only if ``stream.time.advance.also`` has all of them.
+    :param windowed: whether a fold by windows, or a join of streams, goes by it.
+    """
+
+    behind_ms: int = 0
+    by_name: tuple[str, ...] = ()
+    windowed: bool = False
+
+
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One connected component of the topology.
 
@@ -30,6 +45,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param entry_keys: changelog topic -> what is known of its entries' keys; empty in plans of earlier
         versions.
     :param globals: topics of the global tables that it uses, sorted.
+    :param stream_time: how far the end of a run brings it; nothing in plans of earlier versions, whose runs
+        bring it nowhere.
     """
 
     id: int
@@ -43,6 +60,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
     globals: tuple[str, ...] = ()
+    stream_time: StreamTimePlan = StreamTimePlan()
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

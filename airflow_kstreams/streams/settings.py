@@ -67,6 +67,21 @@ class ApplicationSettings:
         "data interval to the end, of which exactly the records dated in the interval are processed. Unset, "
         "the application runs continuously, until SIGTERM: the default, because it is the specification's.",
     )
+    stream_time_advance: Literal["", "none", "cut", "wall_clock_of_begin"] = _setting(
+        "",
+        doc="How far the end of a run brings stream time, once a task has read all: to the end of the run's "
+        "data interval (cut), or to the moment at which the run began (wall_clock_of_begin), so that windows "
+        "which ended before it, less grace, are published by this run, on quiet partitions too; none leaves "
+        "it where the records have brought it. Empty means cut where autostop.at is interval_end or "
+        "interval, since such runs have read everything that is dated before, else none; "
+        "wall_clock_of_begin is refused with these two.",
+    )
+    stream_time_advance_also: str = _setting(
+        "",
+        doc="Source topics whose timestamps are extracted from values, topics behind set_timestamp, and "
+        "nodes with retry topics, as NAME,NAME, that are not to keep the end of a run from advancing stream "
+        "time. Empty, because their records may be dated before any moment and would come late then.",
+    )
     output_topics: str = _setting(
         "",
         doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
@@ -279,6 +294,16 @@ class ApplicationSettings:
     def by_interval(self) -> bool:
         """Whether the data interval decides what a run reads."""
         return self.autostop_at in ("interval_end", "interval")
+
+    @property
+    def advances_to(self) -> Literal["none", "cut", "wall_clock_of_begin"]:
+        """How far the end of a run brings stream time."""
+        return self.stream_time_advance or ("cut" if self.by_interval else "none")
+
+    @property
+    def advanced_also(self) -> frozenset[str]:
+        """Topics and nodes that do not keep the end of a run from advancing stream time."""
+        return frozenset(name.strip() for name in self.stream_time_advance_also.split(",") if name.strip())
 
     @property
     def keeps_to_interval(self) -> bool:

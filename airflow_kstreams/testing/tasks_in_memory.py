@@ -33,6 +33,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
+from airflow_kstreams.streams.topology.end_of_run import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
@@ -151,10 +152,14 @@ class TasksInMemory:
         self._counts = self._counted()
         self._renew()
 
-    def end_run(self) -> None:
+    def end_run(self, moment_ms: int | None = None) -> None:
         """Close the tasks in running order, so that what one forwards finds the next still open, and make
         those of the next run. They are not open yet.
+
+        :param moment_ms: to where the end of the run brings stream time; None if nowhere.
         """
+        if moment_ms is not None:
+            self._advance(moment_ms)
         self.close()
         if self._fed:
             self._counts = self._counted()
@@ -168,6 +173,24 @@ class TasksInMemory:
                     task.close()
                     written = self._commit(task)
                 self._follow(written)
+
+    def _advance(self, moment_ms: int) -> None:
+        """Bring stream time to a moment, in running order: less what may still come, as in a run, and not
+        where records may be dated before it.
+        """
+        plans = stream_time_plans(self._topology.ordered_subtopologies())
+        for task in self._all():
+            plan = plans[task.task_id.subtopology]
+            if not self._settings.advanced_also.issuperset(plan.by_name):
+                continue
+            with self._stepping(task):
+                if task.task_id not in self._opened:
+                    self._open(task)
+                for _ in task.advance_time(moment_ms - plan.behind_ms, self._settings.advanced_also):
+                    """One moment after the other; between two of them nothing is committed."""
+                written = self._commit(task)
+            self._fed = True
+            self._follow(written)
 
     def stop_calls(self) -> None:
         """Give up what asynchronous nodes still do; the tasks are not used any more."""

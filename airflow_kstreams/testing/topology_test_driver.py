@@ -363,11 +363,13 @@ class TopologyTestDriver:
         """
         return self._tasks.counts
 
-    def restart(self) -> None:
+    def restart(self, *, stream_time_ms: int | None = None) -> None:
         """End the run and begin the next one, as a schedule does: the processors close, what they forward is
         processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
         are not logged begin empty.
 
+        :param stream_time_ms: to where the end of the run brings stream time, as ``stream.time.advance`` has
+            it: epoch milliseconds. It stays where records have brought it unless given.
         :raises ConfigError: the driver is closed, or in a block of :meth:`run`.
         :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
         :raises StateStoreError: a changelog holds what the store's serde does not take.
@@ -384,7 +386,7 @@ class TopologyTestDriver:
         """
         self._check_between("restart() ends a run")
         with self._ending_run():
-            self._tasks.end_run()
+            self._tasks.end_run(stream_time_ms)
         self._tasks.open()
 
     def close(self) -> None:

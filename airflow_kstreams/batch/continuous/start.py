@@ -40,6 +40,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
+from airflow_kstreams.batch.run.advance import refuse_unfit_advance
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -95,6 +96,7 @@ def begin_continuous(
     """
     session = coordinator.session
     check_run_id(run_id)
+    refuse_unfit_advance(session.settings, plan)
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
     caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)

@@ -96,6 +96,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
         time was made, and in entries of earlier versions.
     :param global_tables: what it saw of global tables.
+    :param advanced_to_ms: to which moment its end brought stream time, epoch milliseconds; None if to none,
+        and in entries of earlier versions.
     """
 
     run_id: str
@@ -125,6 +127,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     parked_due_ms: int | None = None
     behind_cut: BehindCut | None = None
     global_tables: tuple[FrozenTable, ...] = ()
+    advanced_to_ms: int | None = None
 
     @property
     def state(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.advance import Advance
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
@@ -125,6 +126,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param global_tables: what every task sees of global tables.
     :param behind_cut: what lies behind the cut and is dated before it; None where none was made, and in plans
         of earlier versions.
+    :param advance: to where the end of the run brings stream time; None if nowhere, and in plans of earlier
+        versions.
     """
 
     topology: TopologyPlan
@@ -151,6 +154,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     processors: dict[str, Processors] = {}
     global_tables: tuple[FrozenTable, ...] = ()
     behind_cut: BehindCut | None = None
+    advance: Advance | None = None
+
+    def moment_of(self, subtopology: int) -> int | None:
+        """Return to where the end of the run brings a subtopology's stream time; None if nowhere."""
+        return None if self.advance is None else self.advance.moment_of(subtopology)
 
     @property
     def task_ids(self) -> tuple[str, ...]:

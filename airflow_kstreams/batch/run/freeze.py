@@ -27,10 +27,12 @@ import msgspec
 from airflow_kstreams.batch.evidence import find_contradictions
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.advance import Advance
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition
+from airflow_kstreams.batch.run.advance import anything_due
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.growth import waiting
@@ -65,7 +67,8 @@ class Frozen:
 
     :param inputs: start and stop of every input partition.
     :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
-    :param empty: whether there is no record in the slice, and none is parked.
+    :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
+        stream time advances.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: what a person should look at.
@@ -92,9 +95,11 @@ def freeze(
     folded: Folded,
     ledger: Ledger,
     ground: Groundwork,
+    advance: Advance | None = None,
 ) -> Frozen:
     """Freeze a new slice.
 
+    :param advance: to where the end of the run is to bring stream time.
     :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
     :raises DataLossError: what the new slice would start at is gone.
     """
@@ -140,8 +145,8 @@ def freeze(
         spans[tp] = (start, start if tp in waits else log_of.stable)
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
-    # What is parked is work for this run, whether anything new has come or not.
-    empty = not anything and not ground.parked
+    # What is parked, and what is due, is work for this run, whether anything new has come or not.
+    empty = not anything and not ground.parked and not anything_due(advance, plan, ground)
     return Frozen(
         inputs=tuple(
             msgspec.structs.replace(part, end_epoch=epochs[part.topic_partition]) for part in inputs

@@ -128,5 +128,5 @@ class SliceWork:
         return self._slice, task_slice(self._slice, self._share, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
-        """Return where the task's reading ends: at its stop offsets."""
-        return BoundedEnd(task)
+        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
+        return BoundedEnd(task, self._slice.plan.advance)

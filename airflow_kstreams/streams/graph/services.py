@@ -49,11 +49,14 @@ class WallClock(Protocol):
 class StreamTimer(Protocol):
     """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
 
-    def set(self, due_ms: int | None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment, in place of an earlier one; None disarms it.
 
         The callback comes after the record that brought the node's stream time to ``due_ms`` or past it; a
         moment already reached counts with the next record.
+
+        :param needed_ms: the moment for which a run is worth it though no record comes, ``due_ms`` or later:
+            what is only cleared away can wait for a record.
         """
         ...
 

@@ -32,10 +32,11 @@ from airflow_kstreams.streams.picture.chart import Chart, chart
 from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
-from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
+from airflow_kstreams.streams.topology.end_of_run import description_of, stream_time_plans
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
 
 __all__ = ["Subtopology", "Topology"]
@@ -169,12 +170,12 @@ class Topology:
         (('words',), ('app-by-letter-repartition',), {'app-counts-changelog': 1})
         """
         check_application_id(application_id)
+        subs = self.ordered_subtopologies()
+        times = stream_time_plans(subs, lambda topic: self.real_topic(topic, application_id))
         plan = TopologyPlan(
             application_id=application_id,
             topology_hash=self.topology_hash(),
-            subtopologies=tuple(
-                self._subtopology_plan(sub, application_id) for sub in self.ordered_subtopologies()
-            ),
+            subtopologies=tuple(self._subtopology_plan(sub, application_id, times[sub.id]) for sub in subs),
             repartition_topics={
                 self.real_topic(topic.name, application_id): topic.partitions
                 for topic in self.internal_topics
@@ -241,6 +242,27 @@ class Topology:
         """
         return describe(self.subtopologies(), self._topic_name(application_id))
 
+    def describe_stream_time(self, *, application_id: str | None = None) -> str:
+        """Return how far the end of a run brings stream time of each subtopology (``stream.time.advance``).
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> window = TumblingWindow(size_ms=60_000, grace_ms=5_000)
+        >>> counts = builder.stream("in").group_by_key().windowed_by(window).count(store="counts")
+        >>> counts.suppress().to_stream(lambda window, count: window.key).through(
+        ...     "counted", value_serde=serdes.int64()
+        ... ).send_to("out")
+        >>> print(builder.build().describe_stream_time().rstrip())
+        Stream time at the end of a run (stream.time.advance):
+          Sub-topology: 0: the run's moment
+          Sub-topology: 1: the run's moment less 65000 ms, which what lies above may hold back
+        """
+        subs = self.ordered_subtopologies()
+        return description_of(stream_time_plans(subs, self._topic_name(application_id)))
+
     def to_mermaid(self, *, application_id: str | None = None) -> str:
         """Return the topology as a Mermaid flowchart: a subgraph per subtopology, topics as pills, stores as
         cylinders.
@@ -291,7 +313,9 @@ class Topology:
         named |= global_tables_of(self.nodes).keys()
         return named - {topic.name for topic in self.internal_topics}
 
-    def _subtopology_plan(self, sub: Subtopology, application_id: str) -> SubtopologyPlan:
+    def _subtopology_plan(
+        self, sub: Subtopology, application_id: str, stream_time: StreamTimePlan
+    ) -> SubtopologyPlan:
         def real(topics: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(sorted(self.real_topic(topic, application_id) for topic in topics))
 
@@ -332,6 +356,7 @@ class Topology:
                 for store in sub.stores
                 if store.logged
             },
+            stream_time=stream_time,
         )
 
 

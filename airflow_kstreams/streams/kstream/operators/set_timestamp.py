@@ -34,6 +34,7 @@ class SetTimestamp:
 
     type: ClassVar[str] = "set_timestamp"
     accounted: ClassVar[bool] = True
+    redates: ClassVar[bool] = True
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

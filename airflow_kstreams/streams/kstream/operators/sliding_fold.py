@@ -58,6 +58,11 @@ class SlidingWindowFold:
         """Kind of node, with all that decides which windows there are."""
         return f"sliding_{self.fold.kind}({self.window.size_ms},{self.window.grace_ms})"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.size_ms + self.window.grace_ms
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         windows = _Windows(self, context, WindowEmitter(forward, context, children, self.store))

@@ -43,6 +43,11 @@ class WindowClose:
         """Kind of node."""
         return f"{self.join.type}_close"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return max(self.join.left.store.retention_ms, self.join.right.store.retention_ms)
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below; what time brings goes there too."""
         JoinClock(self.join, forward, context)
@@ -65,7 +70,7 @@ class JoinClock:
             context.guarded(emit) for emit in _alone(join.joiner, forward, _node=context.node)
         )
         self._period_ms = min(side.store.period_ms for side in self._sides)
-        self._removal_ms = self._due_ms = _NEVER
+        self._removal_ms = self._waited_ms = _NEVER
         self._record_context = context.record_context
         self._deserialize_key = context.store(join.left.store.name).deserialize_key
         self._stream_time = context.stream_time()
@@ -83,9 +88,9 @@ class JoinClock:
     def _wake(self, open_ms: int, time_ms: int) -> None:
         """Have the timer ready for an element that begins to wait."""
         due_ms = time_ms + open_ms + 1
-        if due_ms < self._due_ms:
-            self._due_ms = due_ms
-            self._timer.set(due_ms)
+        if due_ms < self._waited_ms:
+            self._waited_ms = due_ms
+            self._arm()
 
     def _pass_time(self, now_ms: int, _node: str) -> None:
         try:
@@ -104,8 +109,11 @@ class JoinClock:
         self._removal_ms = (now_ms // self._period_ms + 1) * self._period_ms
 
     def _set_timer(self) -> None:
-        self._due_ms = min(self._removal_ms, *(side.due_ms() for side in self._sides))
-        self._timer.set(self._due_ms)
+        self._waited_ms = min(side.due_ms() for side in self._sides)
+        self._arm()
+
+    def _arm(self) -> None:
+        self._timer.set(min(self._removal_ms, self._waited_ms), needed_ms=self._waited_ms)
 
     def _emit(self, released: Sequence[Iterator[_Released]]) -> None:
         """Join elements with None, in the order in which their windows close.

@@ -99,6 +99,11 @@ class TimeWindowFold:
         window = self.window
         return f"windowed_{self.fold.kind}({window.size_ms},{_advance_ms(window)},{window.grace_ms})"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.size_ms + self.window.grace_ms
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         begin, add = self.fold.begin, self.fold.add
@@ -169,6 +174,11 @@ class SessionFold:
     def type(self) -> str:
         """Kind of node, with all that decides which sessions there are."""
         return f"session_{self.fold.kind}({self.window.gap_ms},{self.window.grace_ms})"
+
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.gap_ms + self.window.grace_ms
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
