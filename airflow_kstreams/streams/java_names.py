@@ -28,6 +28,8 @@ METHODS: Mapping[str, str] = {
     "flat_transform_values": "process_values(definition)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",
+    "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",
+    "versioned_key_value_store_builder": "VersionedStoreSpec(history_ms=...)",
     "global_table": "table(topic); a topic of one partition is read by one task",
     "add_global_store": "table(topic)",
     "add_read_only_state_store": "table(topic)",
