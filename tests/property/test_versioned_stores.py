@@ -102,8 +102,8 @@ def test_store_answers_like_a_search_of_all_puts_when_they_come_in_any_order_wit
         if step == "restart":
             store = make_store(spec, TaskRecordContext())
             # Compacted: the last record of each key, and in any order, as expansions bring them.
-            for key, (data, time_ms) in sorted(log.items()):
-                store.restore(key, data, time_ms)
+            for changelog_key, (data, time_ms) in sorted(log.items()):
+                store.restore(changelog_key, data, time_ms)
             assert list(store.drain_changes()) == []
         for key in KEYS:
             assert store.get(key) == oracle.latest(key)

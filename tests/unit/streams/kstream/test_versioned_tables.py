@@ -207,7 +207,7 @@ def test_store_is_described_and_shown_version_by_version_when_a_run_has_finished
             kafka.append("table", serdes.json().serialize(value), key.encode(), timestamp_ms=time_ms)
         kafka.append("in", b"0", b"a", timestamp_ms=25)
         app.run(str(run))
-    assert [record.value for record in kafka.records("out")] == [b"[0,1]", b"[0,1]"]
+    assert [record.value() for record in kafka.records("out")] == [b"[0,1]", b"[0,1]"]
     with StoredState(app.cluster, topology, "app", "versions", clock=kafka.clock) as state:
         assert [(e.value, e.timestamp_ms, e.end_ms) for e in state.find("a")] == [
             (1, 10, 20),
