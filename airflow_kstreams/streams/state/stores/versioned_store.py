@@ -7,8 +7,9 @@ The store's time is the largest one it was ever put; a put from more than ``hist
 and what is asked as of such a moment is answered only by a latest version that is older still.
 
 **History is bounded.** A version leaves, with a tombstone in the changelog, when the store's time has passed
-its end by more than ``history_ms``: no question reaches it then. The latest version of a key never leaves,
-unless it is a deletion.
+its end by more than ``history_ms``: no question reaches it then. Looking for such versions costs, on disk, so
+it is done when the store's time comes to another 64th of the history. The latest version of a key never
+leaves, unless it is a deletion.
 
 **Entries.** The id of a version is ``(its end, serialized key)``, its entry the value and the moment it is
 valid from, and the latest one's end is the largest time there is. So ids sort by what leaves first, which is
@@ -58,6 +59,8 @@ from airflow_kstreams.streams.type_variables import K, V
 LATEST_MS = 2**63 - 1
 _TIME = struct.Struct(">q")
 _NOTHING_PUT_MS = -1
+#: In how many steps the versions of a history leave.
+_STEPS = 64
 
 
 class Deleted(enum.Enum):
@@ -128,6 +131,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
         super().__init__(stored, record_context, kept_ms=spec.history_ms + 1)
         self._history_ms = spec.history_ms
+        self._step_ms = max(1, spec.history_ms // _STEPS)
         self._deserialize_key = key_deserializer(stored)
         self._time_ms = self._marked_ms = _NOTHING_PUT_MS
         if isinstance(self.held, EntriesInRocksDB):
@@ -204,9 +208,11 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
                 fix="give epoch milliseconds",
             )
         to_ms = self._add(key, value, timestamp_ms)
-        if timestamp_ms > self._time_ms:
+        before_ms = self._time_ms
+        if timestamp_ms > before_ms:
             self._time_ms = timestamp_ms
-            self.expire(timestamp_ms)
+            if timestamp_ms // self._step_ms > before_ms // self._step_ms:
+                self.expire(timestamp_ms)
         return to_ms
 
     def _add(self, key: bytes, value: Any, timestamp_ms: int) -> int:
