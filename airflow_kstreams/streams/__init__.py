@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.graph.store_specs import (
         SessionStoreSpec,
         StoreSpec,
+        VersionedStoreSpec,
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.serde.base import Serde
     from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
     from airflow_kstreams.streams.state.stores.session_store import SessionStore
+    from airflow_kstreams.streams.state.stores.versioned_store import VersionedRecord, VersionedStore
     from airflow_kstreams.streams.state.stores.window_store import WindowStore
     from airflow_kstreams.streams.topology.builder import TopologyBuilder
     from airflow_kstreams.streams.topology.topology import Topology
@@ -117,6 +119,9 @@ __all__ = [
     "TopologyError",
     "TumblingWindow",
     "ValueTransformer",
+    "VersionedRecord",
+    "VersionedStore",
+    "VersionedStoreSpec",
     "WindowStore",
     "WindowStoreSpec",
     "Windowed",
@@ -171,6 +176,9 @@ _HOMES = {
     "TopologyError": "errors",
     "TumblingWindow": "windows",
     "ValueTransformer": "processor.value_transformer",
+    "VersionedRecord": "state.stores.versioned_store",
+    "VersionedStore": "state.stores.versioned_store",
+    "VersionedStoreSpec": "graph.store_specs",
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",

@@ -19,3 +19,11 @@ class Change(NamedTuple):
     new: Any
     old: Any
     old_ms: int = -1
+
+
+class LateChange(Change):
+    """A change of a versioned table that is not its key's latest: ``new`` is valid until a version that the
+    table has already, so ``old`` stays the key's value.
+    """
+
+    __slots__ = ()

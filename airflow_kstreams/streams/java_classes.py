@@ -58,6 +58,7 @@ _TIME_WINDOW = "TumblingWindow(size_ms=...)"
 _JOIN_WINDOW = "SlidingWindow(size_ms=...) of each stream: with_window(window) before the join"
 _UNBOUNDED = "nothing: fold without windows, group_by_key().aggregate(initializer, aggregator)"
 _HELD_IN_STORE = "nothing: suppress() holds windows in the table's own store, which may be on disk"
+_MET_AS_OF = "VersionedStoreSpec(history_ms=...) for the table; a record that comes early does not wait"
 _TRANSFORMER = "process(definition), with a Processor"
 _VALUE_TRANSFORMER = "process_values(definition) of a stream, transform_values(definition) of a table"
 _LOGGED = {
@@ -184,7 +185,7 @@ CLASSES: Mapping[str, JavaClass] = {
     "Materialized": JavaClass(
         f"store='name', or store={_STORE}",
         {
-            "as": "store='name'",
+            "as": "store='name'; VersionedStoreSpec(history_ms=...) for a versioned store",
             "with": f"store={_STORE}",
             "withKeySerde": _STORE,
             "withValueSerde": f"{_VALUE}, or {_STORE}",
@@ -260,8 +261,8 @@ CLASSES: Mapping[str, JavaClass] = {
             "withValueSerde": _VALUE,
             "withOtherValueSerde": "nothing: the table has its own",
             "withName": f"{_NAME}, of the repartition topic",
-            "withGracePeriod": "nothing: a record meets the table as it is when the record is processed",
-            "gracePeriod": "nothing: a record meets the table as it is when the record is processed",
+            "withGracePeriod": _MET_AS_OF,
+            "gracePeriod": _MET_AS_OF,
         },
     ),
     "StreamJoined": JavaClass(
@@ -356,14 +357,23 @@ CLASSES: Mapping[str, JavaClass] = {
     "SessionWindowedDeserializer": _serde_of_windows("serdes.session_windowed(serde)"),
 }
 
+#: Classes beside those of the DSL that people import with them.
+STORES: Mapping[str, str] = {
+    "Stores": f"{_STORE}, or a WindowStoreSpec, SessionStoreSpec or VersionedStoreSpec",
+    "VersionedKeyValueStore": "VersionedStore, made by VersionedStoreSpec(history_ms=...)",
+    "VersionedBytesStoreSupplier": "VersionedStoreSpec(history_ms=...)",
+}
+
 
 def java_class(name: str) -> str:
     """Return what to write in place of a class of Kafka Streams, empty if it is none.
 
     >>> java_class("StreamsBuilder"), java_class("Named"), java_class("Nonsense")
     ('KStreamBuilder', 'name=', '')
+    >>> java_class("VersionedBytesStoreSupplier")
+    'VersionedStoreSpec(history_ms=...)'
     """
-    return CLASSES[name].ours if name in CLASSES else ""
+    return CLASSES[name].ours if name in CLASSES else STORES.get(name, "")
 
 
 def ours_for(java: str, method: str) -> str:

@@ -29,6 +29,8 @@ METHODS: Mapping[str, str] = {
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",
     "add_global_store": "builder.global_table(topic)",
+    "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",
+    "versioned_key_value_store_builder": "VersionedStoreSpec(history_ms=...)",
     "add_read_only_state_store": "table(topic)",
     "connect_processor_and_state_stores": "process(definition, 'store', ...), or add_processor(stores=...)",
     "get_state_store": "state_store(name)",

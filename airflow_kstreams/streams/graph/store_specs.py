@@ -112,6 +112,52 @@ class SessionStoreSpec(StoreSpec[K, V]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedStoreSpec(StoreSpec[K, V]):
+    """A store of the versions of each key's value, each valid from its own time to that of the next one.
+
+    What such a store keeps is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`. A
+    table that is kept in one emits with every record.
+
+    :param history_ms: how far back the store can be asked, in time before the newest record that it was
+        given. What is older than that is not put any more.
+    :raises TopologyError: the history is negative, or the store is cached.
+
+    >>> rates = VersionedStoreSpec(
+    ...     name="rates", key_serde=serdes.string(), value_serde=serdes.string(), history_ms=86_400_000
+    ... )
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> table = builder.table("rates", store=rates)
+    >>> builder.stream("orders").join(table, lambda order, rate: f"{order} at {rate}").send_to("priced")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("rates", key="EUR", value="1.10", timestamp_ms=1_000)
+    ...     driver.pipe_input("rates", key="EUR", value="1.20", timestamp_ms=2_000)
+    ...     driver.pipe_input("orders", key="EUR", value="late order", timestamp_ms=1_500)
+    ...     driver.read_output("priced")[0].value
+    'late order at 1.10'
+    """
+
+    history_ms: int
+    cached: bool = False
+
+    #: Kind of store.
+    type: ClassVar[str] = "versioned"
+
+    def __post_init__(self) -> None:
+        StoreSpec.__post_init__(self)
+        if isinstance(self.history_ms, bool) or not isinstance(self.history_ms, int) or self.history_ms < 0:
+            raise TopologyError(
+                f"VersionedStoreSpec {self.name!r} at {call_site()} has history_ms={self.history_ms!r}",
+                fix="give the milliseconds that late records may lie back, 0 or more",
+            )
+        if self.cached:
+            raise TopologyError(
+                f"VersionedStoreSpec {self.name!r} at {call_site()} has cached=True: each version counts, so "
+                "none is held back",
+                fix="leave cached out",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetryStoreSpec(StoreSpec):
     """A store of the records that wait for a later call of an asynchronous node. Its changelog is the node's
     retry topic, ``<application id>-<name>``.

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
@@ -146,3 +146,13 @@ def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
             f"its table in a store by {kind.__name__}",
             fix="pass a plain StoreSpec, or the store's name",
         )
+
+
+def check_table_store(spec: StoreSpec, call: str) -> None:
+    """Refuse a store in which no table can be kept that has one value per key, or its versions.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the spec is of another kind.
+    """
+    if type(spec) is not VersionedStoreSpec:
+        check_store_kind(spec, StoreSpec, call)

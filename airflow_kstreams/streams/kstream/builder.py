@@ -9,13 +9,13 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store, check_table_keys, check_table_store
 from airflow_kstreams.streams.kstream.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
-from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
@@ -207,8 +207,8 @@ class KStreamBuilder(Generic[K, V]):
         :param topic: partitioned by key; must exist when a run begins.
         :param key_serde: of keys; may be left out if the store's spec or the builder has one.
         :param value_serde: of values; likewise.
-        :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
-            numbered name after the topic.
+        :param store: the store's name, or its whole spec (to switch caching or logging off, or a
+            ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
         :param name: of the node that keeps the table; numbered unless given.
         :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
@@ -236,13 +236,13 @@ class KStreamBuilder(Generic[K, V]):
         source = graph.source((topic,), key, value, timestamps)
         if isinstance(store, StoreSpec):
             spec = store
-            check_store_kind(spec, StoreSpec, call)
+            check_table_store(spec, call)
             check_table_keys(spec, key, call)
         else:
             spec = StoreSpec(
                 name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
             )
-        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,), name=name)
+        node = graph.operator("KTABLE-SOURCE", keeping(spec), source, (spec.name,), name=name)
         return KTable(kept_table(graph, node, spec))
 
     @overload

@@ -17,15 +17,16 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_store,
     check_store_kind,
     check_table_keys,
+    check_table_store,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_filter import TableFilter
-from airflow_kstreams.streams.kstream.operators.table_source import TableSource
 from airflow_kstreams.streams.kstream.operators.table_transform import TableTransformValues
 from airflow_kstreams.streams.kstream.operators.table_values import TableMapValues
+from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.processor.definitions import check_transformer_def
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde.base import Serde
@@ -58,7 +59,9 @@ def filtered(
     spec = derived_spec(table, table.serdes, store, None, call)
 
     def operator(kept: StoreSpec | None) -> TableFilter:
-        return TableFilter(predicate=predicate, passing=passing, parent=table.node, store=kept)
+        return TableFilter(
+            predicate=predicate, passing=passing, parent=table.node, store=kept, versioned=table.versioned
+        )
 
     return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
 
@@ -140,7 +143,7 @@ def table_of(
     keys = graph.serde("key", key_serde, stream.serdes, call)
     values = graph.serde("value", value_serde, stream.serdes, call)
     if isinstance(store, StoreSpec):
-        check_store_kind(store, StoreSpec, call)
+        check_table_store(store, call)
         check_table_keys(store, keys, call)
         spec = store
     else:
@@ -153,7 +156,7 @@ def table_of(
     else:
         _check_same_keys(stream, keys)
         parent = stream.with_own_values().node
-    node = graph.operator("KSTREAM-TOTABLE", TableSource(store=spec), parent, (spec.name,))
+    node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,))
     return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
 
 
@@ -179,7 +182,7 @@ def derived_spec(
     if not isinstance(store, StoreSpec):
         values = table.graph.serde("value", value_serde, serdes, call)
         return StoreSpec(name=store, key_serde=keys, value_serde=values)
-    check_store_kind(store, StoreSpec, call)
+    check_table_store(store, call)
     check_table_keys(store, keys, call)
     if value_serde is not None and value_serde != store.value_serde:
         raise TopologyError(

@@ -137,6 +137,7 @@ def join_by_foreign_key(
                 fix="send to_stream() to a topic of yours and join builder.table(topic)",
             )
         check_source_of_tables(table, call)
+    left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)
     spec = derived_spec(left, serdes, options.store, options.value_serde, call)
     join = _Join(

@@ -11,9 +11,16 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
-from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, Storage, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.graph.store_specs import (
+    SessionStoreSpec,
+    Storage,
+    StoreSpec,
+    VersionedStoreSpec,
+    WindowStoreSpec,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
+from airflow_kstreams.streams.kstream.operators.table_latest import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -140,6 +147,7 @@ class KnownTable:
     :param repeatable: whether its entries can be made again, where it is kept in no store.
     :param redated: whether its changes may have other times than those that stream time goes by.
     :param passing: whether its node hands values on and keeps nothing that they can be made of again.
+    :param versioned: whether it can be read as of a moment.
     """
 
     graph: StreamGraph
@@ -151,11 +159,19 @@ class KnownTable:
     repeatable: bool = True
     redated: bool = False
     passing: bool = False
+    versioned: bool = False
 
     @property
     def stores(self) -> tuple[str, ...]:
         """Names of the stores that its entries are read from."""
         return tuple(spec.name for spec in self.kept_in)
+
+    def latest(self) -> KnownTable:
+        """Return the table of each key's latest value; behind a node of its own if this one has versions."""
+        if not self.versioned:
+            return self
+        node = self.graph.operator("KTABLE-LATEST", TableLatest(parent=self.node), self.node)
+        return dataclasses.replace(self, node=node, spec=None, versioned=False)
 
     def changes(self, name: str | None = None) -> KnownStream:
         """Add the node whose results are the table's changes, and return their stream.
@@ -180,7 +196,15 @@ def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool 
     """
     graph.add_table_store(spec, node)
     serdes = Serdes(key=spec.key_serde, value=spec.value_serde)
-    return KnownTable(graph=graph, node=node, serdes=serdes, spec=spec, kept_in=(spec,), redated=redated)
+    return KnownTable(
+        graph=graph,
+        node=node,
+        serdes=serdes,
+        spec=spec,
+        kept_in=(spec,),
+        redated=redated,
+        versioned=isinstance(spec, VersionedStoreSpec),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

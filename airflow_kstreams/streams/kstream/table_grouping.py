@@ -108,6 +108,6 @@ def grouped_entries(
     """
     check_source_of_tables(table, "group_by")
     serdes = table.serdes.with_new_key("group_by").with_new_value("group_by")
-    node = table.graph.operator("KTABLE-SELECT", TableSelect(selector=selector), table.node)
+    node = table.graph.operator("KTABLE-SELECT", TableSelect(selector=selector), table.latest().node)
     known = serdes.given("group_by", key_serde, value_serde)
     return GroupedEntries(graph=table.graph, node=node, serdes=known, name=name)

@@ -31,7 +31,7 @@ def join_table(
     """
     check_functions(call, joiner=joiner)
     graph, parent = stream.graph, stream.node
-    if table.windowed or any(spec.type != "key_value" for spec in table.kept_in):
+    if table.windowed or any(spec.type not in ("key_value", "versioned") for spec in table.kept_in):
         raise TopologyError(
             f"{call} at {call_site()} joins a stream with the windowed table {table.kept_in[0].name!r}, "
             "whose keys are windowed",
@@ -48,7 +48,13 @@ def join_table(
         parent = graph.repartition(name, parent, key_serde, value_serde, drop=drop)
     elif stream.serdes.key != key_serde:
         raise _other_keys(stream.serdes.key, table, call)
-    operator = TableJoin(joiner=joiner, table=table.node, store=table.spec, left=call == "left_join")
+    operator = TableJoin(
+        joiner=joiner,
+        table=table.node,
+        store=table.spec,
+        left=call == "left_join",
+        versioned=table.versioned,
+    )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     node = graph.operator(kind, operator, parent, table.stores)
     if operator.left:

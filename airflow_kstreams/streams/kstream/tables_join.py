@@ -46,6 +46,7 @@ def join_tables(
     _check_keys(left, right, call)
     for table in (left, right):
         check_source_of_tables(table, call)
+    left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(left, serdes, store, value_serde, call)
     left_node = graph.node_name("KTABLE-JOINTHIS", name and f"{name}-join-this")

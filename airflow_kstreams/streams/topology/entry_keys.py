@@ -16,7 +16,7 @@ from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
 
 _TIME = struct.calcsize(">q")
 #: Kind of store -> how many bytes its entries have behind the key's.
-_BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 * _TIME}
+_BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 * _TIME, "versioned": _TIME}
 #: Windowed formats -> how many bytes the window takes, behind those that decide the key's partition.
 _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 #: Formats in which every key has one form only.

@@ -401,7 +401,7 @@ def _store_facts(store: StoreSpec) -> list[Any]:
         store.value_serde.id,
         store.logged,
         store.cached,
-        getattr(store, "retention_ms", None),
+        getattr(store, "retention_ms", getattr(store, "history_ms", None)),
     ]
 
 

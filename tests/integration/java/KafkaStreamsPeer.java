@@ -84,6 +84,7 @@ import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
@@ -470,6 +471,28 @@ public final class KafkaStreamsPeer {
                         send(in().selectKey((k, v) -> group(v)).join(builder.table("other"), this::pair));
                 case "rekeyed_table_left_join" ->
                         send(in().selectKey((k, v) -> group(v)).leftJoin(builder.table("other"), this::pair));
+                case "versioned_table" -> sendTable(versioned("in"));
+                case "versioned_to_table" -> sendTable(in().toTable(versions("store")));
+                case "versioned_filter" -> sendTable(versioned("in").filter((k, v) -> odd(v)).mapValues(v -> v + v));
+                case "versioned_filter_kept" ->
+                        sendTable(versioned("in").filter((k, v) -> odd(v), texts("kept")));
+                case "versioned_filter_versions" ->
+                        sendTable(versioned("in").filter((k, v) -> odd(v), versions("kept")));
+                case "versioned_join" -> send(in().join(versioned("other"), this::pair));
+                case "versioned_left_join" -> send(in().leftJoin(versioned("other"), this::pair));
+                case "versioned_filter_join" -> send(in().leftJoin(
+                        versioned("other").filter((k, v) -> odd(v)).mapValues(v -> v + v), this::pair));
+                case "versioned_kept_join" -> send(in().leftJoin(
+                        versioned("other").filter((k, v) -> odd(v), versions("kept")), this::pair));
+                case "versioned_group_reduce" ->
+                        sendTable(byGroup(versioned("in")).reduce(this::put, this::taken, texts("total")));
+                case "versioned_filter_group" -> sendTable(byGroup(versioned("in").filter((k, v) -> odd(v)))
+                        .reduce(this::put, this::taken, texts("total")));
+                case "versioned_tables_join" -> sendTable(versioned("in").join(versioned("other"), this::pair));
+                case "versioned_tables_outer_join" ->
+                        sendTable(versioned("in").outerJoin(table("other"), this::pair));
+                case "versioned_foreign_key_join" ->
+                        sendTable(versioned("in").leftJoin(versioned("other"), v -> foreign(v), this::pair));
                 case "join" -> send(in().join(other(), this::pair, window(), joined()));
                 case "left_join" -> send(in().leftJoin(other(), this::pair, window(), joined()));
                 case "outer_join" -> send(in().outerJoin(other(), this::pair, window(), joined()));
@@ -514,6 +537,16 @@ public final class KafkaStreamsPeer {
 
         private KTable<String, String> table(String topic) {
             return builder.table(topic, texts(topic + "-table"));
+        }
+
+        private KTable<String, String> versioned(String topic) {
+            return builder.table(topic, versions(topic + "-table"));
+        }
+
+        private Materialized<String, String, KeyValueStore<Bytes, byte[]>> versions(String store) {
+            return Materialized.<String, String>as(Stores.persistentVersionedKeyValueStore(store, time("history")))
+                    .withKeySerde(TEXT)
+                    .withValueSerde(TEXT);
         }
 
         private KTable<String, String> byForeignKey() {

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -38,7 +39,7 @@ class JavaProcess:
     """
 
     def __init__(self, source: str, *, classes: Path | None = None) -> None:
-        path = f"{embedded.kafka_streams_libraries()}/*"
+        path = os.pathsep.join((f"{embedded.kafka_streams_libraries()}/*", *_rocksdb()))
         self._source = source
         self._process = subprocess.Popen(
             [
@@ -79,6 +80,13 @@ class JavaProcess:
         if isinstance(told, dict) and "error" in told:
             raise PeerError(f"{self._source} could not answer {str(request)[:1000]}: {told['error']}")
         return told
+
+
+def _rocksdb() -> list[str]:
+    """Return the jar that Kafka Streams' versioned stores need; Spark brings one."""
+    package = importlib.util.find_spec("pyspark")
+    folders = [] if package is None else package.submodule_search_locations or []
+    return [str(jar) for folder in folders for jar in Path(folder).glob("jars/rocksdbjni-*.jar")]
 
 
 class KafkaStreamsPeer(JavaProcess):

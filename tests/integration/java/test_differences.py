@@ -57,6 +57,13 @@ DIFFERENCES = {
         java=[(0, "a", None, 5), (1, "a", "v1", 6), (2, "a", None, 7)],
         python=[(1, "a", "v1", 6), (2, "a", None, 7)],
     ),
+    "versioned-deletion": _difference(
+        "versioned_left_join",
+        [("other", "a", "v1", 10), ("other", "a", None, 10), ("other", "a", "v2", 5), ("in", "a", "v3", 12)],
+        java=[(3, "a", "v3+v2", 12)],
+        python=[(3, "a", "v3+null", 12)],
+        history=30,
+    ),
     "tables-of-one-table": _difference(
         "tables_of_one_table",
         [("in", "a", "v1", 5), ("in", "a", "v3", 6)],

@@ -40,6 +40,11 @@ FOREIGN_KEY_JOINS = ["foreign_key_join", "foreign_key_left_join", "foreign_key_j
 FOREIGN_KEY_JOINS += ["foreign_key_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
 TABLE_JOINS += ["global_join", "global_left_join"]
+#: With versions: no deletion has the time of a version.
+VERSIONED = ["versioned_table", "versioned_to_table", "versioned_filter", "versioned_filter_kept"]
+VERSIONED += ["versioned_filter_versions", "versioned_join", "versioned_left_join", "versioned_filter_join"]
+VERSIONED += ["versioned_kept_join", "versioned_group_reduce", "versioned_filter_group"]
+VERSIONED += ["versioned_tables_join", "versioned_tables_outer_join", "versioned_foreign_key_join"]
 #: Of records with key and value.
 TIME_WINDOWS = ["tumbling_count", "tumbling_reduce", "tumbling_aggregate", "hopping_count"]
 TIME_WINDOWS += ["hopping_aggregate", "tumbling_suppress", "hopping_suppress"]
@@ -56,9 +61,13 @@ OUTER_JOINS = ["left_join", "outer_join"]
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
 ALONE += ["tables_of_one_table"]
 
+_WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
+_TWO_TOPICS |= {name for name in VERSIONED if "join" in name}
 _TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
 _EXAMPLES = settings(max_examples=40, deadline=None)
+#: Of stores that Java makes on disk.
+_FEW = settings(max_examples=15, deadline=None)
 
 #: (topic, key, has a value, how much further than the last record, how much older than that).
 _STEPS = st.lists(
@@ -104,7 +113,7 @@ def _assert_equal(case: Case, java: list[Result], python: list[Result]) -> None:
 
 def test_every_topology_is_compared() -> None:
     tested = [ONE_BY_ONE, TABLES, TABLES_OF_TABLES, TABLE_JOINS, TIME_WINDOWS, SLIDING_WINDOWS, SESSIONS]
-    tested += [STREAM_JOINS, OUTER_JOINS, FOREIGN_KEY_JOINS, ALONE]
+    tested += [STREAM_JOINS, OUTER_JOINS, FOREIGN_KEY_JOINS, VERSIONED, ALONE]
     assert Counter(name for names in tested for name in names) == Counter(NAMES)
 
 
@@ -127,6 +136,39 @@ def test_results_are_those_of_kafka_streams_when_records_are_processed_one_by_on
         _assert_equal(case, case.in_java(kafka_streams), case.in_python())
 
     compare()
+
+
+@pytest.mark.parametrize("topology", VERSIONED)
+def test_tables_with_versions_are_those_of_kafka_streams_when_no_deletion_has_the_time_of_a_version(
+    topology: str, kafka_streams: KafkaStreamsPeer
+) -> None:
+    seen: Counter[str] = Counter()
+
+    @_FEW
+    @given(st.data(), st.sampled_from([0, 3, 30]))
+    def compare(data: st.DataObject, history: int) -> None:
+        records = _deleting_at_other_times(data.draw(_records(topology)))
+        case = Case(topology=topology, records=records, parameters={"history": history})
+        java, python = case.in_java(kafka_streams), case.in_python()
+        if topology in _WITHOUT_VAIN_DELETIONS:
+            java, python = without_vain_deletions(java), without_vain_deletions(python)
+        seen["results"] += len(java)
+        _assert_equal(case, java, python)
+
+    compare()
+    assert seen["results"]
+
+
+def _deleting_at_other_times(records: list[Input]) -> list[Input]:
+    """Leave out deletions whose key has a record of the same time before."""
+    times: set[tuple[str, str | None, int]] = set()
+    kept: list[Input] = []
+    for record in records:
+        topic, key, value, time_ms = record
+        if value is not None or (topic, key, time_ms) not in times:
+            kept.append(record)
+        times.add((topic, key, time_ms))
+    return kept
 
 
 def test_dead_letters_are_those_of_kafka_streams_when_a_function_fails(

@@ -18,6 +18,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
 )
 
@@ -245,6 +246,61 @@ class Topologies:
         rekeyed = self._in().select_key(lambda k, v: group(v))
         rekeyed.left_join(self.builder.table("other"), pair).send_to("out")
 
+    # == tables with versions
+
+    def versioned_table(self) -> None:
+        self._versioned("in").to_stream().send_to("out")
+
+    def versioned_to_table(self) -> None:
+        self._in().to_table(store=self._versions("store")).to_stream().send_to("out")
+
+    def versioned_filter(self) -> None:
+        filtered = self._versioned("in").filter(lambda k, v: odd(v))
+        filtered.map_values(lambda v: v + v).to_stream().send_to("out")
+
+    def versioned_filter_kept(self) -> None:
+        kept = self._versioned("in").filter(lambda k, v: odd(v), store=texts("kept"))
+        kept.to_stream().send_to("out")
+
+    def versioned_filter_versions(self) -> None:
+        kept = self._versioned("in").filter(lambda k, v: odd(v), store=self._versions("kept"))
+        kept.to_stream().send_to("out")
+
+    def versioned_join(self) -> None:
+        self._in().join(self._versioned("other"), pair).send_to("out")
+
+    def versioned_left_join(self) -> None:
+        self._in().left_join(self._versioned("other"), pair).send_to("out")
+
+    def versioned_filter_join(self) -> None:
+        filtered = self._versioned("other").filter(lambda k, v: odd(v)).map_values(lambda v: v + v)
+        self._in().left_join(filtered, pair).send_to("out")
+
+    def versioned_kept_join(self) -> None:
+        kept = self._versioned("other").filter(lambda k, v: odd(v), store=self._versions("kept"))
+        self._in().left_join(kept, pair).send_to("out")
+
+    def versioned_group_reduce(self) -> None:
+        grouped = self._versioned("in").group_by(lambda k, v: (group(v), v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def versioned_filter_group(self) -> None:
+        filtered = self._versioned("in").filter(lambda k, v: odd(v))
+        grouped = filtered.group_by(lambda k, v: (group(v), v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def versioned_tables_join(self) -> None:
+        self._versioned("in").join(self._versioned("other"), pair).to_stream().send_to("out")
+
+    def versioned_tables_outer_join(self) -> None:
+        self._versioned("in").outer_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def versioned_foreign_key_join(self) -> None:
+        joined = self._versioned("in").left_join(
+            self._versioned("other"), pair, foreign_key=lambda k, v: foreign(v)
+        )
+        joined.to_stream().send_to("out")
+
     # == windows
 
     def tumbling_count(self) -> None:
@@ -345,6 +401,14 @@ class Topologies:
 
     def _table(self, topic: str) -> KTable:
         return self.builder.table(topic, store=texts(f"{topic}-table"))
+
+    def _versioned(self, topic: str) -> KTable:
+        return self.builder.table(topic, store=self._versions(f"{topic}-table"))
+
+    def _versions(self, name: str) -> VersionedStoreSpec:
+        return VersionedStoreSpec(
+            name=name, key_serde=TEXT, value_serde=TEXT, history_ms=self.parameters["history"]
+        )
 
     def _by_group(self) -> KGroupedTable:
         return self._table("in").group_by(lambda k, v: (group(v), v))

@@ -25,6 +25,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
     timestamps,
 )
@@ -48,6 +49,7 @@ Kind = Literal[
     "batches",
     "tables",
     "foreign keys",
+    "versions",
 ]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
@@ -180,8 +182,9 @@ class _Building:
             case "failing":
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 stream = source.map_values(_inverse)
-            case "tables" | "foreign keys":
-                stream = self._tables() if part.kind == "tables" else self._by_foreign_key()
+            case "tables" | "foreign keys" | "versions":
+                made = {"tables": self._tables, "foreign keys": self._by_foreign_key}
+                stream = made.get(part.kind, self._versions)()
             case "batches":
                 stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
@@ -217,6 +220,19 @@ class _Building:
         call = left.left_join if part.suppressed else left.join
         joined = call(right, _pair, foreign_key=_named, name=f"named-{number}")
         return joined.to_stream()
+
+    def _versions(self) -> KStream:
+        """Join a stream with versions of another one, in a history so short that some are too late."""
+        part = self.part
+        spec = VersionedStoreSpec(
+            name=f"v{self.number}", key_serde=serdes.string(), value_serde=serdes.json(), history_ms=12
+        )
+        # The streams that are joined lie in one task: neither was rekeyed.
+        table = self.streams["a" if part.origin == "a" else "merged"].to_table(store=spec)
+        if part.suppressed:
+            table = table.filter(lambda key, value: _number(value) % 3 > 0)
+        stream = self.streams["b"]
+        return (stream.join if part.cached else stream.left_join)(table, _pair)
 
     def _folded_windows(self) -> KStream:
         part = self.part

@@ -12,6 +12,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     TumblingWindow,
     ValueTransformer,
+    VersionedStoreSpec,
     Windowed,
     WindowedKTable,
     serdes,
@@ -45,6 +46,14 @@ in_city = customers.group_by(lambda name, customer: (customer.city, len(name)))
 assert_type(in_city, KGroupedTable[str, int])
 assert_type(in_city.count(), KTable[str, int])
 assert_type(in_city.reduce(lambda total, n: total + n, lambda total, n: total - n), KTable[str, int])
+
+versions = VersionedStoreSpec(
+    name="versions", key_serde=serdes.string(), value_serde=serdes.int64(), history_ms=10
+)
+assert_type(versions, VersionedStoreSpec[str, int])
+assert_type(builder.table("prices", store=versions), KTable[str, int])
+assert_type(customers.map_values(lambda customer: len(customer.name), store=versions), KTable[str, int])
+VersionedStoreSpec(name="a", key_serde=text, value_serde=text)  # error: history_ms
 
 grouped = orders.group_by_key()
 assert_type(grouped, KGroupedStream[str, Order])

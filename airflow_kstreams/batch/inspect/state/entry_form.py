@@ -18,10 +18,12 @@ from airflow_kstreams.streams.graph.store_specs import (
     RetryStoreSpec,
     SessionStoreSpec,
     StoreSpec,
+    VersionedStoreSpec,
     WindowStoreSpec,
 )
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state.stores.making import changelog_keys
+from airflow_kstreams.streams.state.stores.making import changelog_keys, changelog_values
+from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, Deleted
 from airflow_kstreams.streams.windows import Windowed
 
 _TIME = struct.Struct(">q")
@@ -35,13 +37,14 @@ class StateEntry:
     """An entry of a store.
 
     :param key: of the store, without a window.
-    :param value: its value.
-    :param timestamp_ms: of the record that gave it this value, epoch milliseconds.
+    :param value: its value; None of a version that is a deletion.
+    :param timestamp_ms: of the record that gave it this value, epoch milliseconds; a version is valid from
+        then on.
     :param task_id: of the task that keeps it, ``<subtopology>_<group>``.
     :param start_ms: first moment of its window or session; in the store of a join the time of the element.
         None where there is no window.
-    :param end_ms: first moment after the window, of a session the time of its last record; None where there
-        is none, or the store does not say.
+    :param end_ms: first moment after the window, of a session the time of its last record, of a version the
+        time of the next one; None where there is none, or the store does not say.
     :param waits: whether an element of a join waits for a partner; None in other stores.
     """
 
@@ -138,6 +141,22 @@ def _join_form(spec: JoinStoreSpec, _: int | None) -> EntryForm:
         return Content(found, spec.value_serde.deserialize(value[1:]), time_ms, waits=value[0] == 1)
 
     return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read)
+
+
+@entry_form.register
+def _versioned_form(spec: VersionedStoreSpec, _: int | None) -> EntryForm:
+    values = changelog_values(spec)
+
+    def read(key: bytes, value: bytes) -> Content:
+        (to_ms,) = _TIME.unpack(key[-_TIME.size :])
+        found = values.deserialize(value)
+        return Content(
+            spec.key_serde.deserialize(key[: -_TIME.size]),
+            None if found is Deleted.DELETED else found,
+            end_ms=None if to_ms == LATEST_MS else to_ms,
+        )
+
+    return _behind_key(spec, spec.key_serde, _TIME.size, read)
 
 
 @entry_form.register

@@ -31,7 +31,7 @@ from airflow_kstreams.batch.protocol.data_loss import changelog_deleted, changel
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
 from airflow_kstreams.streams.graph.serde_binding import bound_to
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import places
@@ -91,6 +91,7 @@ class StoredState:
         #: Its name.
         self.store = store
         self._changelog = self._sub.changelogs[store]
+        self._versioned = isinstance(spec, VersionedStoreSpec)
         self._form = _form(bound_to(self._changelog, spec), self._sub.state_kinds[self._changelog])
         self._clock = clock or SystemClock()
         self._progress = progress or _unseen
@@ -128,14 +129,19 @@ class StoredState:
         return as_of(self._first, now)
 
     def get(self, key: Any, *window_ms: int) -> Any:
-        """Return the value of a key, None if there is none.
+        """Return the value of a key, None if there is none; of a versioned store the latest one, or the one
+        of a moment.
 
-        :param window_ms: the window's start; of a session its start and end.
+        :param window_ms: the window's start; of a session its start and end; of a versioned store a moment.
         :raises ConfigError: the store has windows, and none is named, or there are several elements.
         """
-        found = [
-            entry for entry in self.find(key) if (entry.start_ms, entry.end_ms)[: len(window_ms)] == window_ms
-        ]
+        entries = self.find(key)
+        if self._versioned:
+            found = [entry for entry in entries if _valid(entry, *window_ms)]
+        else:
+            found = [
+                entry for entry in entries if (entry.start_ms, entry.end_ms)[: len(window_ms)] == window_ms
+            ]
         if len(found) > 1:
             raise ConfigError(
                 f"store {self.store!r} holds {len(found)} entries of the key {key!r}",
@@ -365,6 +371,13 @@ def _found(
             f"store {store!r} has no changelog (logged=False): its content goes with each task", fix=there
         )
     return spec, sub
+
+
+def _valid(entry: StateEntry, as_of_ms: int | None = None) -> bool:
+    """Say whether a version is the one of a moment, the latest if none is given."""
+    if as_of_ms is None:
+        return entry.end_ms is None
+    return entry.timestamp_ms <= as_of_ms and (entry.end_ms is None or as_of_ms < entry.end_ms)
 
 
 def _form(spec: StoreSpec, state_kind: str) -> EntryForm:

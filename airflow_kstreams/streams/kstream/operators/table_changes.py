@@ -47,7 +47,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
-from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 
 #: (key, value) -> the derived table's value; None if the key is not in it.
 Derivation = Callable[[Any, Any], Any]
@@ -95,6 +95,15 @@ class DerivedView:
         entry = self._tables[self._parent].get(key, None if child is None else self._node)
         if entry is None and not self._absent_too:
             return None
+        return self._derived(key, entry)
+
+    def get_as_of(self, key: Any, timestamp_ms: int) -> Entry | None:
+        """Return the entry of a key as it was at a moment, of a table that is made of a versioned one."""
+        parent: Any = self._tables[self._parent]
+        entry = parent.get_as_of(key, timestamp_ms)
+        return None if entry is None and not self._absent_too else self._derived(key, entry)
+
+    def _derived(self, key: Any, entry: Entry | None) -> Entry | None:
         parents_value, timestamp_ms = entry or (None, -1)
         value = self._derive(key, parents_value, timestamp_ms)
         return None if value is None else (value, timestamp_ms)
@@ -130,7 +139,7 @@ def bind_derived(
             new = derive(key, new)
         old = derive(key, old) if with_old and old is not None else None
         if new is not None or old is not None or not quiet:
-            give(key, Change(new, old, old_ms))
+            give(key, type(change)(new, old, old_ms))
 
     return run
 
@@ -146,7 +155,7 @@ def bind_kept(
 
     :param derive: called for values, never for None.
     """
-    keep = TableSource(store=store).bind(forward, context, children)
+    keep = keeping(store).bind(forward, context, children)
 
     def run(key: Any, change: Change, _node: str = context.node) -> None:
         # What is derived may be, or hold, an object that the parent's aggregator goes on changing.

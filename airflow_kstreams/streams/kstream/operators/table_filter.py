@@ -1,8 +1,9 @@
 """The operator that keeps the entries of a table that satisfy a predicate, or those that do not.
 
 Rule: an entry that no longer passes is deleted; one that neither passed before nor passes now is passed over,
-so that no key is deleted that was never there. How old values come here is written in
-:mod:`airflow_kstreams.streams.kstream.operators.table_changes`.
+so that no key is deleted that was never there. Of a versioned table every entry that does not pass is
+emitted as a deletion, as in Kafka Streams: which versions passed before is not asked. How old values come
+here is written in :mod:`airflow_kstreams.streams.kstream.operators.table_changes`.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ class TableFilter:
     :param passing: what the predicate says of entries that stay.
     :param parent: name of the table's node.
     :param store: where the result is kept; None if it is not.
+    :param versioned: whether the table has versions.
     """
 
     predicate: Predicate
     passing: bool
     parent: str
     store: StoreSpec | None
+    versioned: bool = False
 
     @property
     def type(self) -> str:
@@ -49,4 +52,4 @@ class TableFilter:
         def passed(key: Any, value: Any) -> Any:
             return value if bool(predicate(key, value)) is passing else None
 
-        return bind_derived(self, passed, forward, context, children, quiet=True)
+        return bind_derived(self, passed, forward, context, children, quiet=not self.versioned)

@@ -4,6 +4,10 @@ Rule: each record of the stream meets the table's entry of its key as it is at t
 table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal
 ones, so a record meets the table as of its own time, however the records were fetched. A cached table is read
 through its cache.
+
+A table with versions is read as of the record's timestamp, so that a late record meets the table as it was,
+whatever the table has seen since. If its time lies behind the history, it has no table value, unless the
+key's latest version is older still.
 """
 
 from __future__ import annotations
@@ -33,12 +37,14 @@ class TableJoin:
     :param table: name of the table's node.
     :param store: of the table; None if it has none and is derived from others.
     :param left: whether a record without a table value is joined with None rather than left out.
+    :param versioned: whether the table has versions; a record then meets the one of its own time.
     """
 
     joiner: ValueJoiner
     table: str
     store: StoreSpec | None
     left: bool
+    versioned: bool = False
 
     accounted: ClassVar[bool] = True
 
@@ -69,7 +75,11 @@ class TableJoin:
         return run
 
     def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
-        """Return what reads the table's entry of a key, as it is now."""
+        """Return what reads the table's entry of a key: as it is now, or as of the record's time."""
+        if self.versioned:
+            views: dict[str, Any] = context.tables
+            record_context, node = context.record_context, self.table
+            return lambda key: views[node].get_as_of(key, record_context.timestamp_ms)
         if self.store is None:
             tables, table = context.tables, self.table
             return lambda key: tables[table].get(key, None)

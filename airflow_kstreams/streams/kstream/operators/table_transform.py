@@ -19,7 +19,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.kstream.operators.table_changes import DerivedView
-from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import made
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
@@ -67,7 +67,7 @@ class TableTransformValues:
         context.on_close(close)
         transform = transformer.transform
         if self.store is not None:
-            keep = TableSource(store=self.store).bind(forward, context, children)
+            keep = keeping(self.store).bind(forward, context, children)
 
             def run_kept(key: Any, change: Change, _node: str = context.node) -> None:
                 keep(key, copy.deepcopy(transform(key, change.new)))
@@ -89,7 +89,7 @@ class TableTransformValues:
         def run(key: Any, change: Change, _node: str = context.node) -> None:
             new = transform(key, change.new)
             old = derive(key, change.old, change.old_ms) if old_needed else None
-            give(key, Change(new, old, change.old_ms))
+            give(key, type(change)(new, old, change.old_ms))
 
         return run
 

@@ -79,6 +79,12 @@ class EntriesInMemory:
         end = len(ids) if last_ms is None else bisect_left(ids, (last_ms + 1,))
         return ids[bisect_left(ids, first) : end]
 
+    def first_id(self, key: bytes, first_ms: int) -> EntryId | None:
+        """Return the oldest id of a serialized key whose first part is ``first_ms`` or later."""
+        ids = self._ids_of.get(key, [])
+        place = bisect_left(ids, (first_ms,))
+        return ids[place] if place < len(ids) else None
+
     def undrained_count(self) -> int:
         """Return how many entries have changed since the last drain."""
         return len(self._changed)

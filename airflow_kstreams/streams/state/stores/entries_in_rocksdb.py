@@ -50,6 +50,8 @@ _TOMBSTONES = 10_000
 #: Of the rows above.
 _FORMAT = 1
 _BY_AGE, _OF_KEY, _QUEUE = b"a", b"k", b"t"
+#: Row of what a kind of store writes beside its entries.
+_MARK = b"m"
 _DELETED_MS = struct.Struct(">q")
 
 
@@ -172,6 +174,25 @@ class EntriesInRocksDB:
         return [
             (*times_from_bytes(row, len(prefix), times), key) for row, _ in self._files.between(begin, end)
         ]
+
+    def first_id(self, key: bytes, first_ms: int) -> EntryId | None:
+        """Return the oldest id of a serialized key whose first part is ``first_ms`` or later."""
+        self._write()
+        prefix = _OF_KEY + escaped(key)
+        for row, _ in self._files.between(up_to(prefix, first_ms - 1), behind(prefix)):
+            return *times_from_bytes(row, len(prefix), self._form.times), key
+        return None
+
+    def read_mark(self) -> bytes | None:
+        """Return what the store has written beside its entries, None if there is nothing."""
+        return self._files.read(_MARK)
+
+    def write_mark(self, data: bytes) -> None:
+        """Write something beside the entries."""
+        files = self._files.opened()
+        batch = files.batch()
+        batch.put(_MARK, data)
+        files.write(batch)
 
     def undrained_count(self) -> int:
         """Return how many entries have changed since the last drain."""

@@ -85,6 +85,10 @@ class HeldEntries(Protocol):
         """
         ...
 
+    def first_id(self, key: bytes, first_ms: int) -> EntryId | None:
+        """Return the oldest id of a serialized key whose first part is ``first_ms`` or later."""
+        ...
+
     def undrained_count(self) -> int:
         """Return how many entries have changed since the last drain."""
         ...
