@@ -17,11 +17,10 @@ from tests.integration.java.cases import (
     Input,
     without_headers,
     without_passing_deletions,
-    without_vain_deletions,
 )
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
-from tests.support.programs.comparing import Result
+from tests.support.programs.comparing import Result, without_vain_deletions
 
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
