@@ -15,6 +15,9 @@ SOURCES = {"stream", "table"}
 _REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
+#: What passes old values on where it keeps nothing.
+_OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
+_OF_TABLES |= _TABLES_JOINS
 #: What keeps its results in a store, always.
 _KEEPING = {"table", "count", "reduce", "aggregate", "cogroup", "to_table"}
 _KEEPING |= {"table_count", "table_reduce", "table_aggregate"}
@@ -29,6 +32,8 @@ class Facts:
     :param vain: whether one of the engines may delete keys that readers do not have.
     :param final: whether only the last result of each key is compared.
     :param sessions: whether keys have sessions.
+    :param begun: whether Kafka Streams takes the initial aggregate for a new key's old value
+        (``first-old-value``).
     :param inputs: the topics that they come from.
     """
 
@@ -37,6 +42,7 @@ class Facts:
     vain: bool = False
     final: bool = False
     sessions: bool = False
+    begun: bool = False
     inputs: frozenset[str] = frozenset()
 
 
@@ -63,6 +69,7 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
         vain=_vain(step, parents, kept, cached),
         final=any(parent.final for parent in parents) or _meets_itself(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
+        begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
     )
 
@@ -107,9 +114,18 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
         return False
     if operator in ("table_reduce", "table_aggregate"):
         return bool(step.arguments["deletes"])
-    return kept and operator not in ("table", "table_filter", "table_filter_not") or any(
-        parent.vain for parent in parents
-    )
+    if any(parent.vain for parent in parents):
+        return True
+    if operator in ("table_filter", "table_filter_not"):
+        return not kept and any(parent.begun for parent in parents)
+    return kept and operator != "table"
+
+
+def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> bool:
+    if operator in ("count", "aggregate", "cogroup"):
+        return not cached
+    passed = operator in _OF_TABLES and not kept
+    return passed and any(parent.begun for parent in parents)
 
 
 def _meets_itself(operator: str, parents: list[Facts]) -> bool:

@@ -78,7 +78,8 @@ def _to_stream_by(world: World, part: Part) -> bool:
 
 
 def _group_by(world: World, part: Part) -> bool:
-    if part.final or part.unordered or part.scattered:
+    begun = facts_of(world.steps, cached=world.cached)[part.ref[0]].begun
+    if part.final or part.unordered or part.scattered or begun:
         return False
     key, value = world.arguments_of("key"), world.arguments_of("value")
     ref = world.step("table_group_by", part, by=key, value=value, gives=value["gives"])
@@ -141,9 +142,9 @@ def _joined(operator: str) -> Callable[[World, Part], bool]:
             other = world.some("table", fits)
         if other is None:
             return False
-        gives = world.pick("text", "text", "number")
-        # A result that is kept nowhere is kept where it is needed, and there with a cache.
+        # A result that is kept nowhere is kept where it is needed: with a cache, and there as a text.
         kept = world.chance(0.5) or (foreign and not world.cached)
+        gives = world.pick("text", "text", "number") if kept or not foreign else "text"
         arguments: dict[str, Any] = {"by": world.arguments_of("key")} if foreign else {}
         ref = world.step(operator, part, other, gives=gives, kept=kept, **arguments)
         facts = facts_of(world.steps, cached=world.cached)[ref[0]]
