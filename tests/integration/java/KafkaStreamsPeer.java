@@ -464,6 +464,10 @@ public final class KafkaStreamsPeer {
                 case "foreign_key_join_group" -> sendTable(byForeignKey()
                         .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
                         .reduce(this::put, this::taken, texts("total")));
+                case "count_group" -> sendCounts(in().groupByKey()
+                        .count(counts())
+                        .groupBy((k, v) -> KeyValue.pair(v % 2 == 1 ? "odd" : "even", v), Grouped.with(TEXT, Serdes.Long()))
+                        .count(counts()));
                 case "count_join" -> {
                     KStream<String, String> in = in();
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));

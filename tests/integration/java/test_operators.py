@@ -52,7 +52,7 @@ STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 OUTER_JOINS = ["left_join", "outer_join"]
 #: By tests of their own, the last two in test_differences.py.
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
-ALONE += ["tables_of_one_table"]
+ALONE += ["tables_of_one_table", "count_group"]
 
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
 _TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}

@@ -62,6 +62,7 @@ class Part:
     :param timed: whether time brings its records.
     :param closed: whether closers reach it.
     :param unordered: whether its records have no order.
+    :param single: whether no record of its topics gives several at once.
     :param redated: whether they have other times than those that stream time goes by.
     :param scattered: whether they lie in several partitions, in order for each key.
     :param vain: whether it may delete keys that it does not hold, in one of the engines.
@@ -84,6 +85,7 @@ class Part:
     timed: bool = False
     closed: bool = True
     unordered: bool = False
+    single: bool = True
     redated: bool = False
     scattered: bool = False
     vain: bool = False
@@ -193,7 +195,7 @@ class World:
         if not (part.rekeyed or (by_time and part.redated)):
             return part
         arrived = replace(
-            part, topics=self.topic(topic, part), steady=True, rekeyed=False, redated=False
+            part, topics=self.topic(topic, part), steady=True, rekeyed=False, redated=False, single=True
         )
         return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
 

@@ -8,6 +8,10 @@ Rules of emission, each with its reason:
 - Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice
   that takes a record without changing its bounds; with caches it emits once per key and commit, as this
   engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
+- Of what a cached table emits at one commit point, Kafka Streams emits first what changed longest ago, and
+  this engine what began to change first. So where records are folded by windows, one comes at a time.
+- A fold without a cache that tells what it takes back begins, in Kafka Streams, with the initial aggregate
+  (``first-old-value``), so such a table is not grouped anew.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
   the key, as this engine always does. So folds delete where records come in the order of their times.
 """
@@ -132,14 +136,16 @@ def _map_values(world: World, part: Part) -> bool:
 def _flat_map(world: World, part: Part) -> bool:
     key, value, copies = (world.arguments_of(what) for what in ("key", "value", "copies"))
     ref = world.step("flat_map", part, key=key, value=value, copies=copies)
-    world.add(mapped(part, key, value, ref=ref, steady=part.steady and copies["least"] > 0))
+    steady = part.steady and copies["least"] > 0
+    world.add(mapped(part, key, value, ref=ref, steady=steady, single=False))
     return True
 
 
 def _flat_map_values(world: World, part: Part) -> bool:
     value, copies = world.arguments_of("value"), world.arguments_of("copies")
     ref = world.step("flat_map_values", part, value=value, copies=copies)
-    world.add(mapped(part, None, value, ref=ref, steady=part.steady and copies["least"] > 0))
+    steady = part.steady and copies["least"] > 0
+    world.add(mapped(part, None, value, ref=ref, steady=steady, single=False))
     return True
 
 
@@ -204,6 +210,7 @@ def _merge(world: World, part: Part) -> bool:
             timed=any(one.timed for one in both),
             closed=all(one.closed for one in both),
             redated=any(one.redated for one in both),
+            single=all(one.single for one in both) and not part.topics & other.topics,
         )
     )
     return True
@@ -225,6 +232,7 @@ def _repartition(world: World, part: Part) -> bool:
             null_keys=part.null_keys,
             rekeyed=False,
             redated=False,
+            single=True,
             # Of several partitions, time reaches each by its own records, and closers come to one.
             steady=not scattered,
             closed=part.closed and not scattered,
@@ -241,7 +249,15 @@ def _through(world: World, part: Part) -> bool:
     ref = world.step("through", part, topic=topic, key="text", value=part.value)
     topics = world.topic(topic, part)
     world.add(
-        replace(part, ref=ref, topics=topics, rekeyed=False, redated=False, steady=not part.scattered)
+        replace(
+            part,
+            ref=ref,
+            topics=topics,
+            rekeyed=False,
+            redated=False,
+            single=True,
+            steady=not part.scattered,
+        )
     )
     return True
 
@@ -267,6 +283,9 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
     def extend(world: World, part: Part) -> bool:
         # A record without value: ``window-null-value``. Sessions: see above.
         if part.null_values or (operator == "session_window" and not world.cached):
+            return False
+        # Where a cached table emits several windows at once: see above.
+        if world.cached and not (part.single or part.rekeyed or part.redated):
             return False
         steady = goes_by_its_times(part)
         # ``sliding-late``: records are less late than the grace.
@@ -452,6 +471,7 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
                 null_keys=outer and any(side.null_keys for side in both),
                 steady=False,
                 punctual=punctual and not outer,
+                single=False,
                 timed=outer,
                 closed=all(side.closed for side in both),
                 unordered=outer,

@@ -70,7 +70,8 @@ def _process_values(world: World, part: Part) -> bool:
     counts = world.chance(0.5) and not part.unordered and not (part.scattered and part.null_keys)
     value, copies = world.arguments_of("value"), world.arguments_of("copies")
     ref = world.step("process_values", part, value=value, copies=copies, counts=counts)
-    world.add(mapped(part, None, value, ref=ref, steady=part.steady and copies["least"] > 0))
+    steady = part.steady and copies["least"] > 0
+    world.add(mapped(part, None, value, ref=ref, steady=steady, single=False))
     return True
 
 
@@ -123,11 +124,17 @@ def _cogroup(world: World, part: Part) -> bool:
         # Kafka Streams gives all the topics that it repartitions by one name.
         rekeyed = sum(group.rekeyed for group in (*groups, other))
         known = {group.ref for group in groups}
-        usable = other.key == "text" and not (windowed and other.null_values)
+        usable = other.key == "text" and not (windowed and other.null_values) and fits_windows(other)
         meets = all(world.may_meet(arrived(group), arrived(other)) for group in groups)
         return other.ref not in known and rekeyed <= 1 and usable and meets
 
-    if part.scattered or (windowed and part.null_values):
+    def fits_windows(group: Part) -> bool:
+        """Say whether records come one at a time, see ``operators.py``."""
+        single = group.single or group.rekeyed or group.redated
+        apart = all(group is one or not arrived(one).topics & arrived(group).topics for one in groups)
+        return not (windowed and world.cached) or (single and apart)
+
+    if part.scattered or (windowed and part.null_values) or not fits_windows(part):
         return False
     for _ in range(world.pick(1, 1, 2)):
         if other := world.some("grouped", fits):
