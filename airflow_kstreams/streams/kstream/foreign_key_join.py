@@ -175,6 +175,8 @@ def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
 
 def _kept(table: KnownTable, spec: StoreSpec) -> KnownTable:
     node = table.graph.operator("KTABLE-SOURCE", TableSource(store=spec), table.node, (spec.name,))
+    # A stream that was made before: its records meet the table as they left it.
+    table.graph.topology.move_children(table.node, node)
     return kept_table(table.graph, node, spec)
 
 

@@ -220,6 +220,23 @@ class TopologyBuilder:
             )
         )
 
+    def move_children(self, parent: str, node: str) -> Self:
+        """Have a node that was just added forward to all that its parent forwards to.
+
+        :param parent: of the node alone from now on.
+        """
+        below = self._nodes.pop(node)
+        nodes = self._nodes
+        self._nodes = {}
+        for name, known in nodes.items():
+            if isinstance(known, ProcessorNode | SinkNode):
+                parents = tuple(node if each == parent else each for each in known.parents)
+                known = dataclasses.replace(known, parents=parents)
+            self._nodes[name] = known
+            if name == parent:
+                self._nodes[node] = below
+        return self
+
     def add_sink(
         self,
         name: str,

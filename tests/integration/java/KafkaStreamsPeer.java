@@ -19,8 +19,10 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.function.BiFunction;
 import org.apache.kafka.clients.producer.Partitioner;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.Cluster;
@@ -58,6 +60,7 @@ import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Merger;
 import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.kstream.Predicate;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Reducer;
 import org.apache.kafka.streams.kstream.Repartitioned;
@@ -71,6 +74,10 @@ import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindowedSerializer;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.kstream.ValueMapper;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKeySupplier;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
@@ -457,6 +464,10 @@ public final class KafkaStreamsPeer {
                 case "foreign_key_join_group" -> sendTable(byForeignKey()
                         .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
                         .reduce(this::put, this::taken, texts("total")));
+                case "count_group" -> sendCounts(in().groupByKey()
+                        .count(counts())
+                        .groupBy((k, v) -> KeyValue.pair(v % 2 == 1 ? "odd" : "even", v), Grouped.with(TEXT, Serdes.Long()))
+                        .count(counts()));
                 case "count_join" -> {
                     KStream<String, String> in = in();
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));
@@ -825,13 +836,24 @@ public final class KafkaStreamsPeer {
                     return "end";
                 case "branch":
                     return branches(stream, arguments.get("predicates"), "branch-" + name + "-");
+                case "split":
+                    return split(stream, arguments, "split-" + name + "-");
+                case "with_context":
+                    return stream.processValues(() -> new Calling(
+                            (count, record) -> Functions.valueWith(arguments.get("value"), record), null));
+                case "set_headers":
+                    return stream.processValues(() -> new Heading());
+                case "set_timestamp":
+                    return stream.processValues(() -> new Dating(arguments));
+                case "process_values":
+                    return processed(stream, arguments);
                 case "merge":
                     return stream.merge((KStream<Object, Object>) taken.get(1));
                 case "repartition":
                     return stream.repartition(
                             Repartitioned.with(serde(arguments.get("key")), serde(arguments.get("value")))
                                     .withName("r" + name)
-                                    .withNumberOfPartitions(1));
+                                    .withNumberOfPartitions(arguments.path("partitions").asInt(1)));
                 case "through":
                     stream.to(
                             arguments.get("topic").asText(),
@@ -853,6 +875,9 @@ public final class KafkaStreamsPeer {
                     return ((KGroupedStream) first).windowedBy(
                             TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace"))
                                     .advanceBy(time(arguments, "advance")));
+                case "sliding_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            SlidingWindows.ofTimeDifferenceAndGrace(time(arguments, "size"), time(arguments, "grace")));
                 case "session_window":
                     return ((KGroupedStream) first).windowedBy(
                             SessionWindows.ofInactivityGapAndGrace(time(arguments, "gap"), time(arguments, "grace")));
@@ -862,6 +887,46 @@ public final class KafkaStreamsPeer {
                     return reduced(first, arguments);
                 case "aggregate":
                     return aggregated(first, arguments);
+                case "cogroup":
+                    return cogrouped(arguments, taken);
+                case "to_table":
+                    return stream.toTable(stored(arguments.get("value")));
+                case "to_stream_by":
+                    return ((KTable<Object, Object>) first)
+                            .toStream((k, v) -> Functions.key(arguments.get("key"), k, v));
+                case "table_filter":
+                case "table_filter_not":
+                case "table_map_values":
+                case "table_transform_values":
+                    return derived(operator, (KTable<Object, Object>) first, arguments);
+                case "table_group_by":
+                    return ((KTable<Object, Object>) first).groupBy(
+                            (k, v) -> KeyValue.pair(
+                                    Functions.key(arguments.get("by"), k, v),
+                                    Functions.value(arguments.get("value"), 0, v)),
+                            Grouped.with(TEXT_KEYS, serde(arguments.get("gives"))));
+                case "table_count":
+                    return ((KGroupedTable) first).count(stored(arguments.get("gives")));
+                case "table_reduce":
+                    return ((KGroupedTable<Object, Object>) first).reduce(
+                            (soFar, value) -> Functions.folded(arguments, soFar, value),
+                            (soFar, value) -> Functions.taken(arguments, soFar, value),
+                            stored(arguments.get("gives")));
+                case "table_aggregate":
+                    return ((KGroupedTable<Object, Object>) first).aggregate(
+                            () -> Functions.initial(arguments),
+                            (k, value, soFar) -> Functions.folded(arguments, soFar, value),
+                            (k, value, soFar) -> Functions.taken(arguments, soFar, value),
+                            stored(arguments.get("gives")));
+                case "tables_join":
+                case "tables_left_join":
+                case "tables_outer_join":
+                    return tablesJoined(
+                            operator, (KTable<Object, Object>) first, (KTable<Object, Object>) taken.get(1), arguments);
+                case "foreign_key_join":
+                case "foreign_key_left_join":
+                    return joinedByForeignKey(
+                            operator, (KTable<Object, Object>) first, (KTable<Object, Object>) taken.get(1), arguments);
                 case "suppress":
                     return ((KTable) first).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
                 case "to_stream":
@@ -894,6 +959,13 @@ public final class KafkaStreamsPeer {
                             (left, right) -> Functions.joined(arguments, left, right),
                             joinWindows(arguments),
                             joinedWith(arguments));
+                case "send_to_by":
+                    outputs.add(arguments.get("topic").asText());
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value")))
+                                    .withStreamPartitioner((topic, k, v, partitions) -> Functions.partition(v, partitions)));
+                    return "end";
                 case "send_to":
                     outputs.add(arguments.get("topic").asText());
                     stream.to(
@@ -918,6 +990,146 @@ public final class KafkaStreamsPeer {
                 found.add(branches.get(prefix + number));
             }
             return found;
+        }
+
+        private List<Object> split(KStream<Object, Object> stream, JsonNode arguments, String prefix) {
+            JsonNode predicates = arguments.get("predicates");
+            BranchedKStream<Object, Object> split = stream.split(Named.as(prefix));
+            for (int number = 0; number < predicates.size(); number++) {
+                JsonNode predicate = predicates.get(number);
+                split = split.branch((k, v) -> Functions.holds(predicate, k, v), Branched.as("b" + number));
+            }
+            boolean rest = arguments.get("default").asBoolean();
+            Map<String, KStream<Object, Object>> branches =
+                    rest ? split.defaultBranch(Branched.as("rest")) : split.noDefaultBranch();
+            List<Object> found = new ArrayList<>();
+            for (int number = 0; number < predicates.size(); number++) {
+                found.add(branches.get(prefix + "b" + number));
+            }
+            if (rest) {
+                found.add(branches.get(prefix + "rest"));
+            }
+            return found;
+        }
+
+        /** Adds the store of how many records a key had, if a step asks for it; returns its name, or none. */
+        private String[] counts(JsonNode arguments) {
+            if (!arguments.get("counts").asBoolean()) {
+                return new String[0];
+            }
+            String name = "c" + made.size();
+            builder.addStateStore(Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore(name), TEXT, Serdes.Long()));
+            return new String[] {name};
+        }
+
+        private Object processed(KStream<Object, Object> stream, JsonNode arguments) {
+            String[] stores = counts(arguments);
+            String store = stores.length == 0 ? null : stores[0];
+            return stream.processValues(
+                    () -> new Calling(
+                            (count, record) -> {
+                                List<Object> copies = new ArrayList<>();
+                                for (int copy = 0; copy < Functions.copies(arguments.get("copies"), record.value()); copy++) {
+                                    copies.add(Functions.numbered(
+                                            Functions.value(arguments.get("value"), copy, record.value()), count));
+                                }
+                                return copies;
+                            },
+                            store),
+                    stores);
+        }
+
+        private Object cogrouped(JsonNode arguments, List<Object> groups) {
+            JsonNode folds = arguments.get("folds");
+            CogroupedKStream<Object, Object> cogrouped =
+                    ((KGroupedStream<Object, Object>) groups.get(0)).cogroup(aggregator(folds.get(0)));
+            for (int number = 1; number < groups.size(); number++) {
+                cogrouped = cogrouped.cogroup(
+                        (KGroupedStream<Object, Object>) groups.get(number), aggregator(folds.get(number)));
+            }
+            Materialized stored = stored(arguments.get("gives"));
+            Initializer<Object> initializer = () -> Functions.initial(arguments);
+            JsonNode window = arguments.get("window");
+            if (window.isNull()) {
+                return cogrouped.aggregate(initializer, stored);
+            }
+            Duration grace = time(window, "grace");
+            switch (window.get("kind").asText()) {
+                case "tumbling":
+                    return cogrouped
+                            .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace))
+                            .aggregate(initializer, stored);
+                case "hopping":
+                    return cogrouped
+                            .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace)
+                                    .advanceBy(time(window, "advance")))
+                            .aggregate(initializer, stored);
+                case "sliding":
+                    return cogrouped
+                            .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(time(window, "size"), grace))
+                            .aggregate(initializer, stored);
+                default:
+                    return cogrouped
+                            .windowedBy(SessionWindows.ofInactivityGapAndGrace(time(window, "gap"), grace))
+                            .aggregate(initializer, (k, earlier, later) -> Functions.merged(arguments, earlier, later), stored);
+            }
+        }
+
+        private static Aggregator<Object, Object, Object> aggregator(JsonNode fold) {
+            return (key, value, soFar) -> Functions.folded(fold, soFar, value);
+        }
+
+        private Object derived(String operator, KTable<Object, Object> table, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            Predicate<Object, Object> predicate = (k, v) -> Functions.holds(arguments, k, v);
+            switch (operator) {
+                case "table_filter":
+                    return kept ? table.filter(predicate, stored) : table.filter(predicate);
+                case "table_filter_not":
+                    return kept ? table.filterNot(predicate, stored) : table.filterNot(predicate);
+                case "table_map_values":
+                    ValueMapper<Object, Object> mapper = v -> Functions.value(arguments.get("value"), 0, v);
+                    return kept ? table.mapValues(mapper, stored) : table.mapValues(mapper);
+                default:
+                    String[] stores = counts(arguments);
+                    String store = stores.length == 0 ? null : stores[0];
+                    ValueTransformerWithKeySupplier<Object, Object, Object> supplier =
+                            () -> new Transformer(arguments, store);
+                    return kept
+                            ? table.transformValues(supplier, stored, stores)
+                            : table.transformValues(supplier, stores);
+            }
+        }
+
+        private Object tablesJoined(
+                String operator, KTable<Object, Object> left, KTable<Object, Object> right, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
+            switch (operator) {
+                case "tables_join":
+                    return kept ? left.join(right, joiner, stored) : left.join(right, joiner);
+                case "tables_left_join":
+                    return kept ? left.leftJoin(right, joiner, stored) : left.leftJoin(right, joiner);
+                default:
+                    return kept ? left.outerJoin(right, joiner, stored) : left.outerJoin(right, joiner);
+            }
+        }
+
+        private Object joinedByForeignKey(
+                String operator, KTable<Object, Object> left, KTable<Object, Object> right, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
+            BiFunction<Object, Object, Object> foreignKey = (k, v) -> Functions.key(arguments.get("by"), k, v);
+            if (operator.equals("foreign_key_join")) {
+                return kept ? left.join(right, foreignKey, joiner, stored) : left.join(right, foreignKey, joiner);
+            }
+            return kept ? left.leftJoin(right, foreignKey, joiner, stored) : left.leftJoin(right, foreignKey, joiner);
         }
 
         private Object counted(Object grouped) {
@@ -989,6 +1201,85 @@ public final class KafkaStreamsPeer {
         }
     }
 
+    /** Forwards what a function makes of the count of a record's key, and of the record. */
+    private static final class Calling extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        private final BiFunction<Long, FixedKeyRecord<Object, Object>, Object> function;
+        private final String store;
+
+        /**
+         * @param function returns a value, or a list of them.
+         * @param store holds how many records a key had; none without.
+         */
+        Calling(BiFunction<Long, FixedKeyRecord<Object, Object>, Object> function, String store) {
+            this.function = function;
+            this.store = store;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            long count = 0;
+            if (store != null) {
+                count = Functions.counted(context().getStateStore(store), Functions.shown(record.key()));
+            }
+            Object made = function.apply(count, record);
+            for (Object value : made instanceof List ? (List<?>) made : Collections.singletonList(made)) {
+                context().forward(record.withValue(value));
+            }
+        }
+    }
+
+    /** Adds a header that says what a record weighs. */
+    private static final class Heading extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            byte[] text = Long.toString(Functions.weight(record.value()) % 10).getBytes(StandardCharsets.UTF_8);
+            context().forward(record.withHeaders(new RecordHeaders(record.headers()).add("w", text)));
+        }
+    }
+
+    /** Dates records later; closers keep their time. */
+    private static final class Dating extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        private final JsonNode arguments;
+
+        Dating(JsonNode arguments) {
+            this.arguments = arguments;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            long later = arguments.get("unit").asLong()
+                    * (Functions.weight(record.value()) % arguments.get("modulus").asLong());
+            long time = record.timestamp() + (Functions.closes(record.value()) ? 0 : later);
+            context().forward(record.withTimestamp(time));
+        }
+    }
+
+    /** Makes a table's values, of how many changes a key had too, if asked for. */
+    private static final class Transformer implements ValueTransformerWithKey<Object, Object, Object> {
+        private final JsonNode arguments;
+        private final String store;
+        private KeyValueStore<String, Long> counts;
+
+        Transformer(JsonNode arguments, String store) {
+            this.arguments = arguments;
+            this.store = store;
+        }
+
+        @Override
+        public void init(org.apache.kafka.streams.processor.ProcessorContext context) {
+            counts = store == null ? null : context.getStateStore(store);
+        }
+
+        @Override
+        public Object transform(Object key, Object value) {
+            long count = counts == null ? 0 : Functions.counted(counts, Functions.shown(key));
+            return Functions.transformed(arguments, key, value, count);
+        }
+
+        @Override
+        public void close() {}
+    }
+
     /** What the steps of programs call: the counterpart of tests/support/programs/functions.py. */
     private static final class Functions {
         private static final String CLOSER = "~";
@@ -1005,6 +1296,9 @@ public final class KafkaStreamsPeer {
         }
 
         static boolean holds(JsonNode arguments, Object key, Object value) {
+            if (arguments.get("by").asText().equals("present")) {
+                return value != null;
+            }
             if (closes(value)) {
                 return arguments.get("closer").asBoolean();
             }
@@ -1038,12 +1332,62 @@ public final class KafkaStreamsPeer {
                     : (int) (arguments.get("least").asLong() + weight(value) % arguments.get("modulus").asLong());
         }
 
+        /** Counts one more of a key. */
+        static long counted(KeyValueStore<String, Long> counts, String key) {
+            Long before = counts.get(key);
+            long count = before == null ? 1 : before + 1;
+            counts.put(key, count);
+            return count;
+        }
+
+        static Object numbered(Object made, long count) {
+            if (made == null || closes(made) || count == 0) {
+                return made;
+            }
+            return made instanceof Long ? (Object) (((Long) made + count) % MODULUS) : shortened(made + "#" + count);
+        }
+
+        /** A value with the time and the header "n" of its record. */
+        static Object valueWith(JsonNode arguments, FixedKeyRecord<Object, Object> record) {
+            byte[] number = record.headers().lastHeader("n").value();
+            long count = record.timestamp() + Long.parseLong(new String(number, StandardCharsets.UTF_8));
+            return numbered(value(arguments, 0, record.value()), count);
+        }
+
+        static Object transformed(JsonNode arguments, Object key, Object value, long count) {
+            if (closes(key)) {
+                return closer(arguments.get("value"));
+            }
+            if (value == null) {
+                Object gone = givesText(arguments.get("value")) ? "gone" : (Object) 7L;
+                return arguments.get("gone").asBoolean() ? gone : null;
+            }
+            return numbered(value(arguments.get("value"), 0, value), count + weight(key));
+        }
+
+        static Optional<Set<Integer>> partition(Object value, int partitions) {
+            return weight(value) % 2 != 0
+                    ? Optional.empty()
+                    : Optional.of(Set.of((int) (weight(value) % partitions)));
+        }
+
         static Object initial(JsonNode arguments) {
             return givesText(arguments) ? "" : (Object) 0L;
         }
 
         static Object folded(JsonNode arguments, Object soFar, Object value) {
             return folded(arguments, arguments.get("deletes").asLong(), soFar, value);
+        }
+
+        /** Takes a value out of what folded made. */
+        static Object taken(JsonNode arguments, Object soFar, Object value) {
+            long deletes = arguments.get("deletes").asLong();
+            if (closes(value) || (deletes > 0 && weight(value) % deletes == 0)) {
+                return folded(arguments, deletes, soFar, value);
+            }
+            return givesText(arguments)
+                    ? shortened(shown(soFar) + "-" + shown(value))
+                    : (Object) ((weight(soFar) * 37 + weight(value)) % MODULUS);
         }
 
         /** The initial value changes nothing, as Kafka Streams asks of a merger. */
@@ -1075,7 +1419,7 @@ public final class KafkaStreamsPeer {
                     : (Object) ((weight(soFar) * 31 + weight(value)) % MODULUS);
         }
 
-        private static boolean closes(Object part) {
+        static boolean closes(Object part) {
             if (part instanceof Windowed) {
                 return closes(((Windowed<?>) part).key());
             }
@@ -1094,7 +1438,7 @@ public final class KafkaStreamsPeer {
             return text.substring(Math.max(0, text.length() - LONGEST));
         }
 
-        private static long weight(Object part) {
+        static long weight(Object part) {
             if (part == null) {
                 return 0;
             }

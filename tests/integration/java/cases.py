@@ -76,22 +76,6 @@ def without_headers(results: Sequence[Result]) -> list[Result]:
     return [result._replace(headers=()) for result in results]
 
 
-def without_vain_deletions(results: Sequence[Result]) -> list[Result]:
-    """Return the results without those that delete a key which readers do not have."""
-    present: set[tuple[str, bytes | None]] = set()
-    kept = []
-    for result in results:
-        reader_key = (result.topic, result.key)
-        if result.value is not None:
-            present.add(reader_key)
-        elif reader_key in present:
-            present.discard(reader_key)
-        else:
-            continue
-        kept.append(result)
-    return kept
-
-
 def without_passing_deletions(results: Sequence[Result]) -> list[Result]:
     """Return the results without those that delete a key which the same record gives again."""
     given = {result[:3] for result in results if result.value is not None}

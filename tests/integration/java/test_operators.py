@@ -17,11 +17,10 @@ from tests.integration.java.cases import (
     Input,
     without_headers,
     without_passing_deletions,
-    without_vain_deletions,
 )
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
-from tests.support.programs.comparing import Result
+from tests.support.programs.comparing import Result, without_vain_deletions
 
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
@@ -59,7 +58,7 @@ STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 OUTER_JOINS = ["left_join", "outer_join"]
 #: By tests of their own, the last two in test_differences.py.
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
-ALONE += ["tables_of_one_table"]
+ALONE += ["tables_of_one_table", "count_group"]
 
 _WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}

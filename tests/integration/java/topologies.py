@@ -219,6 +219,13 @@ class Topologies:
         grouped = joined.group_by(lambda k, v: (f"g{len(v) % 3}", v))
         grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
 
+    def count_group(self) -> None:
+        counted = self._in().group_by_key().count(store=counts())
+        grouped = counted.group_by(
+            lambda k, count: ("odd" if count % 2 else "even", count), value_serde=serdes.int64()
+        )
+        grouped.count(store=counts("total")).to_stream().send_to("out")
+
     def count_join(self) -> None:
         source = self._in()
         counted = source.group_by_key().count(store=counts())
@@ -496,8 +503,8 @@ class Clock(Processor):
         self._context.forward("time", str(stream_time_ms))
 
 
-def counts() -> StoreSpec:
-    return StoreSpec(name="store", key_serde=TEXT, value_serde=serdes.int64(), cached=False)
+def counts(name: str = "store") -> StoreSpec:
+    return StoreSpec(name=name, key_serde=TEXT, value_serde=serdes.int64(), cached=False)
 
 
 def texts(name: str = "store") -> StoreSpec:

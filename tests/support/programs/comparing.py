@@ -7,19 +7,26 @@ bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. W
 - headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
   emission;
 - order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
-  see ``drawing.py``.
+  see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
+- deletions of keys that readers do not have (``vain-deletion``);
+- all but the last result of each key where a change comes to a join of tables by both sides
+  (``tables-of-one-table``).
+
+Which of these holds for a step is written in ``facts.py``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.programs.facts import BY_KEY, IN_ANY_ORDER, Facts, facts_of
 from tests.support.programs.functions import CLOSER
 from tests.support.programs.operators import build
-from tests.support.programs.program import Input, Program
+from tests.support.programs.program import SINKS, Input, Program
 
 APPLICATION = "peer"
 BYTES = serdes.bytes()
@@ -38,17 +45,6 @@ class Result(NamedTuple):
     value: bytes | None
     timestamp_ms: int
     headers: tuple[tuple[str, str], ...] = ()
-
-
-class Output(NamedTuple):
-    """What of a topic's results is compared.
-
-    :param ordered: whether in order, one input record after the other.
-    :param headers: whether with headers.
-    """
-
-    ordered: bool
-    headers: bool
 
 
 def in_python(program: Program) -> list[Result]:
@@ -107,49 +103,56 @@ def without_arrival(topic: str, key: bytes) -> bytes:
     return key[:-8] if "KSTREAM-JOIN" in topic else key
 
 
-def compared(results: Sequence[Result], outputs: dict[str, Output]) -> dict[str, list[Any]]:
+def compared(results: Sequence[Result], outputs: dict[str, Facts]) -> dict[str, list[Any]]:
     """Return what is compared, by topic."""
-    found: dict[str, list[Any]] = {topic: [] for topic in outputs}
+    found: dict[str, list[Result]] = {topic: [] for topic in outputs}
     for result in results:
-        if (result.key or b"").startswith(CLOSER.encode()):
+        if not (result.key or b"").startswith(CLOSER.encode()):
+            output = outputs[result.topic]
+            found[result.topic].append(result if output.headers else result._replace(headers=()))
+    return {topic: _comparable(rows, outputs[topic]) for topic, rows in found.items()}
+
+
+def _comparable(rows: list[Result], output: Facts) -> list[Result]:
+    if output.final:
+        last = {row.key: row._replace(after=0, headers=()) for row in rows}
+        rows = [row for row in last.values() if row.value is not None]
+        return sorted(rows, key=repr)
+    if output.vain:
+        rows = without_vain_deletions(rows)
+    if output.order == IN_ANY_ORDER:
+        return sorted((row._replace(after=0) for row in rows), key=repr)
+    if output.order == BY_KEY:
+        return sorted(rows, key=lambda row: (row.after, repr(row.key)))
+    return rows
+
+
+def without_vain_deletions(results: Sequence[Result]) -> list[Result]:
+    """Return the results without those that delete a key which readers do not have."""
+    present: set[tuple[str, bytes | None]] = set()
+    kept = []
+    for result in results:
+        reader_key = (result.topic, result.key)
+        if result.value is not None:
+            present.add(reader_key)
+        elif reader_key in present:
+            present.discard(reader_key)
+        else:
             continue
-        output = outputs[result.topic]
-        kept = result if output.headers else result._replace(headers=())
-        found[result.topic].append(kept if output.ordered else kept._replace(after=0))
-    return {
-        topic: rows if outputs[topic].ordered else sorted(rows, key=repr) for topic, rows in found.items()
-    }
+        kept.append(result)
+    return kept
 
 
-def outputs_of(program: Program) -> dict[str, Output]:
+def outputs_of(program: Program) -> dict[str, Facts]:
     """Return what is compared of each topic that a program writes, and of what its actions see.
 
     Follows from the steps, so that a program that was shrunk or kept needs nothing beside it.
     """
-    ordered: list[bool] = []
-    headers: list[bool] = []
-    kinds: list[str] = []
-    outputs: dict[str, Output] = {}
-    for number, step in enumerate(program.steps):
-        parents = [parent for parent, _ in step.of]
-        in_order = all(ordered[parent] for parent in parents)
-        with_headers = all(headers[parent] for parent in parents)
-        sessions = step.operator == "session_window" or any(kinds[parent] == "sessions" for parent in parents)
-        kind = "sessions" if sessions and step.operator != "to_stream" else ""
-        match step.operator:
-            case "stream_left_join" | "stream_outer_join":
-                in_order = with_headers = False
-            case "suppress":
-                in_order, with_headers = in_order and not sessions, False
-            case "table" | "count" | "reduce" | "aggregate":
-                with_headers = with_headers and not program.cached
-            case "table_join" | "table_left_join":
-                with_headers = headers[parents[0]]
-            case "send_to":
-                outputs[step.arguments["topic"]] = Output(in_order, with_headers)
-            case "peek" | "foreach":
-                outputs[f"seen-{number}"] = Output(in_order, False)
-        ordered.append(in_order)
-        headers.append(with_headers)
-        kinds.append(kind)
+    outputs: dict[str, Facts] = {}
+    facts = facts_of(program.steps, cached=program.cached)
+    for number, (step, known) in enumerate(zip(program.steps, facts, strict=True)):
+        if step.operator in SINKS:
+            outputs[step.arguments["topic"]] = known
+        elif step.operator in ("peek", "foreach"):
+            outputs[f"seen-{number}"] = dataclasses.replace(known, headers=False)
     return outputs

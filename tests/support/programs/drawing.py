@@ -37,8 +37,10 @@ ENDLESS_MS = 1_000_000_001
 _ROUND_MS = 100_000
 _ROUNDS = 5
 
-#: The inputs, with what their values are; "t" becomes a table.
-INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text"}
+#: The inputs, with what their values are.
+INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
+#: Those that become tables.
+TABLES = ("t", "u", "w")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,8 @@ class Part:
     """The result of a step.
 
     :param ref: which.
-    :param kind: ``stream``, ``grouped``, ``windowed`` (windows of keys), ``table`` or ``windows`` (a table).
+    :param kind: ``stream``, ``grouped``, ``windowed`` (windows of keys), ``table``, ``windows`` (a table) or
+        ``grouped_table``.
     :param key: ``text``; of a stream from windows, the kind of windows as serdes are named in steps.
     :param value: ``text`` or ``number``.
     :param window: of ``windowed`` and ``windows``: as key, of the stream that it becomes.
@@ -59,6 +62,13 @@ class Part:
     :param timed: whether time brings its records.
     :param closed: whether closers reach it.
     :param unordered: whether its records have no order.
+    :param single: whether no record of its topics gives several at once.
+    :param redated: whether they have other times than those that stream time goes by.
+    :param scattered: whether they lie in several partitions, in order for each key.
+    :param vain: whether it may delete keys that it does not hold, in one of the engines.
+    :param final: whether only the last value of each key is the same.
+    :param derived: of tables: whether it is made of another one.
+    :param typed: of tables: whether Kafka Streams knows the serde of its values.
     """
 
     ref: Ref
@@ -75,6 +85,18 @@ class Part:
     timed: bool = False
     closed: bool = True
     unordered: bool = False
+    single: bool = True
+    redated: bool = False
+    scattered: bool = False
+    vain: bool = False
+    final: bool = False
+    derived: bool = False
+    typed: bool = True
+
+    @property
+    def ends(self) -> bool:
+        """Whether its results can only be written."""
+        return self.kind == "stream" and (self.vain or self.final)
 
 
 @dataclass(kw_only=True)
@@ -129,7 +151,7 @@ class World:
 
     def some(self, kind: str, fits: Callable[[Part], bool] = lambda part: True) -> Part | None:
         """Return a part of a kind, most often one that nothing has taken yet, and of these a late one."""
-        found = [part for part in self.parts if part.kind == kind and fits(part)]
+        found = [part for part in self.parts if part.kind == kind and not part.ends and fits(part)]
         fresh = [part for part in found if part.ref not in self.taken]
         if fresh and self.chance(0.75):
             return fresh[-1] if self.chance(0.6) else self.random.choice(fresh)
@@ -137,7 +159,7 @@ class World:
 
     def may_meet(self, one: Part, other: Part) -> bool:
         """Return whether records of two parts have an order where they meet."""
-        if one.unordered or other.unordered:
+        if any(part.unordered or part.scattered or part.final or part.ends for part in (one, other)):
             return False
         if (one.timed or other.timed) and self.inputs(one) & self.inputs(other):
             return False
@@ -161,15 +183,20 @@ class World:
                 return {"least": self.pick(0, 0, 1), "modulus": self.pick(2, 3)}
         raise ValueError(what)
 
-    def arrivals(self, part: Part, topic: str, *, without_nulls: bool = False) -> Part:
+    def arrivals(
+        self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False
+    ) -> Part:
         """Return what a part is where it is grouped or joined: read from its own topic if it was rekeyed.
 
         :param topic: names it.
+        :param by_time: whether by windows or joins of streams: then also if it was redated.
         :param without_nulls: whether records without key or value are left out before the topic.
         """
-        if not part.rekeyed:
+        if not (part.rekeyed or (by_time and part.redated)):
             return part
-        arrived = replace(part, topics=self.topic(topic, part), steady=True, rekeyed=False)
+        arrived = replace(
+            part, topics=self.topic(topic, part), steady=True, rekeyed=False, redated=False, single=True
+        )
         return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
 
     def grace_ms(self, steady: bool, *, least: int = 0) -> int:
@@ -249,7 +276,7 @@ def _finish(world: World) -> None:
             assert taken, part
     for part in [part for part in world.parts if part.kind == "stream"]:
         if part.ref not in world.taken or world.chance(0.1):
-            OPERATORS["send_to"].extend(world, part)
+            OPERATORS[world.pick("send_to", "send_to", "send_to_by")].extend(world, part)
 
 
 # == input
@@ -265,18 +292,24 @@ def draw_records(world: World) -> list[Input]:
     topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in ("stream", "table")})
     now_ms = random.choice([0, 10, 1_000])
     records: list[Input] = []
+    held: set[tuple[str, str | None]] = set()
     for number in range(random.randint(8, 30)):
         now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
         late_ms = 2 * random.choice([0, 0, 0, 1, 3, 10, LATEST_MS // 2]) if world.late else 0
         topic = random.choice(topics)
         key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
-        records.append((topic, key, _value(world, topic, number), max(0, now_ms - late_ms)))
+        value = _value(world, topic, number)
+        if topic in TABLES and not world.cached:
+            # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
+            if value is None and (topic, key) not in held:
+                continue
+            (held.discard if value is None else held.add)((topic, key))
+        records.append((topic, key, value, max(0, now_ms - late_ms)))
     return records + closers(topics, now_ms)
 
 
 def _value(world: World, topic: str, number: int) -> str | int | None:
-    # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
-    if world.chance(0.15) and (topic != "t" or world.cached):
+    if world.chance(0.15):
         return None
     return number % 11 if INPUTS[topic] == "number" else f"v{number}"
 
@@ -287,12 +320,19 @@ def closers(topics: Sequence[str], after_ms: int) -> list[Input]:
     :param topics: of each a record a round, tables first, so that streams find it there.
     """
     rounds = [(after_ms // _ROUND_MS + 1 + number) * _ROUND_MS for number in range(_ROUNDS)]
-    ordered = sorted(topics, key=lambda topic: topic != "t")
+    ordered = sorted(topics, key=lambda topic: topic not in TABLES)
     return [
         (topic, CLOSER, CLOSING if INPUTS[topic] == "number" else CLOSER, time_ms)
         for time_ms in rounds
         for topic in ordered
     ]
+
+
+def goes_by_its_times(part: Part) -> bool:
+    """Return whether windows see a part's own times, all of them, as stream time."""
+    if part.scattered:
+        return False
+    return part.rekeyed or part.redated or (part.steady and not part.null_keys)
 
 
 def steady_together(parts: Iterable[Part]) -> bool:

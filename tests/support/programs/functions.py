@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_kstreams.streams import Windowed
+from airflow_kstreams.streams import RecordContext, Windowed
 
 CLOSER = "~"
 CLOSING = 1_000_000_000
@@ -50,6 +50,8 @@ def predicate(arguments: Arguments) -> Callable[[Any, Any], bool]:
     by, modulus, rest, closer = (arguments[name] for name in ("by", "modulus", "rest", "closer"))
 
     def holds(key: Any, value: Any) -> bool:
+        if by == "present":
+            return value is not None
         return bool(closer) if closes(value) else _weight(by, key, value) % modulus == rest
 
     return holds
@@ -88,6 +90,80 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
         return made
 
     return value_of
+
+
+def counted_value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any, int], str | int | None]:
+    """Return what makes a value of another one and a count.
+
+    :param more: added to what is added.
+    """
+    value_of = value_maker(arguments, more)
+    return lambda value, count: _numbered(value_of(value), count)
+
+
+def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], str | int | None]:
+    """Return what makes a value of another one, with the time and the header ``n`` of its record."""
+    value_of = value_maker(arguments)
+
+    def value_with(context: RecordContext, value: Any) -> str | int | None:
+        (number,) = (int(text or b"") for name, text in context.headers if name == "n")
+        return _numbered(value_of(value), context.timestamp_ms + number)
+
+    return value_with
+
+
+def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
+    """Return what makes a table's value of key, value and a count; of a deleted key too, if ``gone`` says so.
+    """
+    value_of = value_maker(arguments["value"])
+    gone, gives = arguments["gone"], arguments["value"]["gives"]
+
+    def transform(key: Any, value: Any, count: int) -> str | int | None:
+        if closes(key):
+            return _closer(gives)
+        if value is None:
+            return None if not gone else "gone" if gives == "text" else 7
+        return _numbered(value_of(value), count + weight(key))
+
+    return transform
+
+
+def _numbered(made: str | int | None, count: int) -> str | int | None:
+    if made is None or closes(made) or count == 0:
+        return made
+    return _short(f"{made}#{count}") if isinstance(made, str) else (made + count) % _MODULUS
+
+
+def more_headers(context: RecordContext, key: Any, value: Any) -> list[tuple[str, bytes | None]]:
+    """Return a record's headers, and one that says what it weighs."""
+    return [*context.headers, ("w", str(weight(value) % 10).encode())]
+
+
+def later(arguments: Arguments) -> Callable[[RecordContext, Any, Any], int]:
+    """Return what dates a record later; a closer keeps its time."""
+    modulus, unit = arguments["modulus"], arguments["unit"]
+
+    def date(context: RecordContext, key: Any, value: Any) -> int:
+        return context.timestamp_ms + (0 if closes(value) else unit * (weight(value) % modulus))
+
+    return date
+
+
+def partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """Return where a record lies, or None for where its key says."""
+    return None if weight(value) % 2 else weight(value) % partitions
+
+
+def entry_selector(arguments: Arguments) -> Callable[[Any, Any], tuple[str | None, str | int | None]]:
+    """Return what makes group and value of a table's entry."""
+    key_of, value_of = key_maker(arguments["by"]), value_maker(arguments["value"])
+    return lambda key, value: (key_of(key, value), value_of(value))
+
+
+def subtractor(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what takes a value out of what :func:`reducer` made."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+    return lambda so_far, value: _folded(gives, deletes, so_far, value, taken=True)
 
 
 def copy_count(arguments: Arguments) -> Callable[[Any], int]:
@@ -144,14 +220,14 @@ def joiner(arguments: Arguments) -> Callable[[Any, Any], Any]:
     return join
 
 
-def _folded(gives: str, deletes: int, so_far: Any, value: Any) -> Any:
+def _folded(gives: str, deletes: int, so_far: Any, value: Any, *, taken: bool = False) -> Any:
     if closes(value):
         return _closer(gives)
     if deletes and weight(value) % deletes == 0:
         return None
     if gives == "text":
-        return _short(f"{shown(so_far)},{shown(value)}")
-    return (weight(so_far) * 31 + weight(value)) % _MODULUS
+        return _short(f"{shown(so_far)}{'-' if taken else ','}{shown(value)}")
+    return (weight(so_far) * (37 if taken else 31) + weight(value)) % _MODULUS
 
 
 def _closer(gives: str) -> str | int:

@@ -8,6 +8,10 @@ Rules of emission, each with its reason:
 - Without caches, Kafka Streams emits the deletion of a key that is not in the table, and a session twice
   that takes a record without changing its bounds; with caches it emits once per key and commit, as this
   engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
+- Of what a cached table emits at one commit point, Kafka Streams emits first what changed longest ago, and
+  this engine what began to change first. So where records are folded by windows, one comes at a time.
+- A fold without a cache that tells what it takes back begins, in Kafka Streams, with the initial aggregate
+  (``first-old-value``), so such a table is not grouped anew.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
   the key, as this engine always does. So folds delete where records come in the order of their times.
 """
@@ -29,49 +33,20 @@ from airflow_kstreams.streams import (
     TumblingWindow,
     serdes,
 )
-from tests.support.programs import functions
+from tests.support.programs import functions, stream_operators, table_operators
+from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
 from tests.support.programs.drawing import (
     ENDLESS_MS,
     INPUTS,
     LATEST_MS,
     LONG_MS,
+    TABLES,
     Part,
     World,
+    goes_by_its_times,
     steady_together,
 )
 from tests.support.programs.program import Program
-
-TEXT = serdes.string()
-
-
-@dataclass(kw_only=True)
-class Building:
-    """A topology that is being built.
-
-    :param cached: whether its stores are.
-    :param seen: gets (step, key, value) of what ``peek`` and ``foreach`` see, as texts.
-    """
-
-    cached: bool
-    seen: list[tuple[int, str, str]] = field(default_factory=list)
-    builder: KStreamBuilder = field(default_factory=KStreamBuilder)
-    number: int = 0
-
-    def spec(self, value: str) -> StoreSpec:
-        """Return the store of the step that is being built."""
-        return StoreSpec(
-            name=f"s{self.number}", key_serde=TEXT, value_serde=serde_of(value), cached=self.cached
-        )
-
-    def see(self) -> Callable[[Any, Any], None]:
-        """Return an action that remembers what it sees."""
-        number, seen = self.number, self.seen
-
-        def look(key: Any, value: Any) -> None:
-            seen.append((number, functions.shown(key), functions.shown(value)))
-
-        return look
-
 
 def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
     """Build a program, and return its topology with what its actions will have seen."""
@@ -85,64 +60,24 @@ def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
     return building.builder.build(), building.seen
 
 
-def serde_of(name: str) -> Serde:
-    """Return the serde that a step names."""
-    kind, _, size = name.partition(":")
-    match kind:
-        case "text":
-            return TEXT
-        case "number":
-            return serdes.int64()
-        case "windows":
-            return serdes.time_windowed(TEXT, int(size))
-        case "sessions":
-            return serdes.session_windowed(TEXT)
-    raise ValueError(name)
-
-
 # == drawing and building, operator by operator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
-    """One operator.
-
-    :param takes: the kinds of part that it extends; none for a source.
-    :param extend: adds the step to a part, and says whether it could.
-    :param build: makes the step's result of what it takes; a list if there are several.
-    :param weight: how often it is drawn.
-    """
-
-    takes: tuple[str, ...]
-    extend: Callable[[World, Any], bool]
-    build: Callable[..., Any]
-    weight: int = 2
-
-    def draw(self, world: World) -> bool:
-        """Add the step to some part, and what must come before, and say whether that could be."""
-        if not self.takes:
-            return self.extend(world, None)
-        kind = world.pick(*self.takes)
-        part = world.some(kind)
-        if part is None or (kind != "stream" and world.chance(0.5)):
-            OPERATORS[world.pick(*_MAKERS[kind])].draw(world)
-            part = world.some(kind, lambda part: part.ref not in world.taken) or part
-        return part is not None and self.extend(world, part)
-
-
 #: What makes a part of each kind but streams.
-_MAKERS = {
+MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
-    "windowed": ("tumbling_window", "hopping_window", "session_window"),
-    "table": ("table", "count", "reduce", "aggregate"),
+    "windowed": ("tumbling_window", "hopping_window", "session_window", "sliding_window"),
+    "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
+    "grouped_table": ("table_group_by",),
 }
 
 #: What completes a part that nothing takes, in the order of the kinds.
 COMPLETING = {
     "grouped": ("count", "reduce", "aggregate"),
     "windowed": ("count", "reduce", "aggregate"),
+    "grouped_table": ("table_count", "table_reduce", "table_aggregate"),
     "windows": ("to_stream",),
     "table": ("to_stream",),
 }
@@ -157,16 +92,19 @@ def _stream(world: World, _: None) -> bool:
 
 
 def _table(world: World, _: None) -> bool:
-    if "t" in world.origins:
+    unread = [topic for topic in TABLES if topic not in world.origins]
+    if not unread:
         return False
-    world.origins["t"] = frozenset({"t"})
-    ref = world.step("table", topic="t", key="text", value="text")
+    topic = world.pick(*unread)
+    world.origins[topic] = frozenset({topic})
+    ref = world.step("table", topic=topic, key="text", value=INPUTS[topic])
     world.add(
         Part(
             ref=ref,
             kind="table",
-            topics=frozenset({"t"}),
-            null_values=world.cached,
+            value=INPUTS[topic],
+            topics=frozenset({topic}),
+            null_values=True,
             steady=False,
         )
     )
@@ -185,42 +123,36 @@ def _filtered(operator: str, closer: bool) -> Callable[[World, Part], bool]:
 def _map(world: World, part: Part) -> bool:
     key, value = world.arguments_of("key"), world.arguments_of("value")
     ref = world.step("map", part, key=key, value=value)
-    world.add(_mapped(part, key, value, ref=ref))
+    world.add(mapped(part, key, value, ref=ref))
     return True
 
 
 def _map_values(world: World, part: Part) -> bool:
     value = world.arguments_of("value")
-    world.add(_mapped(part, None, value, ref=world.step("map_values", part, value=value)))
+    world.add(mapped(part, None, value, ref=world.step("map_values", part, value=value)))
     return True
 
 
 def _flat_map(world: World, part: Part) -> bool:
     key, value, copies = (world.arguments_of(what) for what in ("key", "value", "copies"))
     ref = world.step("flat_map", part, key=key, value=value, copies=copies)
-    world.add(_mapped(part, key, value, ref=ref, steady=part.steady and copies["least"] > 0))
+    steady = part.steady and copies["least"] > 0
+    world.add(mapped(part, key, value, ref=ref, steady=steady, single=False))
     return True
 
 
 def _flat_map_values(world: World, part: Part) -> bool:
     value, copies = world.arguments_of("value"), world.arguments_of("copies")
     ref = world.step("flat_map_values", part, value=value, copies=copies)
-    world.add(_mapped(part, None, value, ref=ref, steady=part.steady and copies["least"] > 0))
+    steady = part.steady and copies["least"] > 0
+    world.add(mapped(part, None, value, ref=ref, steady=steady, single=False))
     return True
 
 
 def _select_key(world: World, part: Part) -> bool:
     key = world.arguments_of("key")
-    world.add(_mapped(part, key, None, ref=world.step("select_key", part, key=key)))
+    world.add(mapped(part, key, None, ref=world.step("select_key", part, key=key)))
     return True
-
-
-def _mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None, **others: Any) -> Part:
-    if key is not None:
-        others |= {"key": "text", "rekeyed": True, "null_keys": key["null"] > 0}
-    if value is not None:
-        others |= {"value": value["gives"], "null_values": value["null"] > 0}
-    return replace(part, **others)
 
 
 def _peek(world: World, part: Part) -> bool:
@@ -277,6 +209,8 @@ def _merge(world: World, part: Part) -> bool:
             punctual=all(one.punctual for one in both),
             timed=any(one.timed for one in both),
             closed=all(one.closed for one in both),
+            redated=any(one.redated for one in both),
+            single=all(one.single for one in both) and not part.topics & other.topics,
         )
     )
     return True
@@ -285,8 +219,10 @@ def _merge(world: World, part: Part) -> bool:
 def _repartition(world: World, part: Part) -> bool:
     if part.key != "text":
         return False
-    ref = world.step("repartition", part, key="text", value=part.value)
+    partitions = world.pick(1, 1, 1, 2, 3)
+    ref = world.step("repartition", part, key="text", value=part.value, partitions=partitions)
     topics = world.topic(f"repartition-{ref[0]}", part)
+    scattered = part.scattered or partitions > 1
     world.add(
         replace(
             part,
@@ -295,7 +231,12 @@ def _repartition(world: World, part: Part) -> bool:
             # They pass only ahead of a left or outer join.
             null_keys=part.null_keys,
             rekeyed=False,
-            steady=True,
+            redated=False,
+            single=True,
+            # Of several partitions, time reaches each by its own records, and closers come to one.
+            steady=not scattered,
+            closed=part.closed and not scattered,
+            scattered=scattered,
         )
     )
     return True
@@ -306,7 +247,18 @@ def _through(world: World, part: Part) -> bool:
         return False
     topic = f"through-{len(world.steps)}"
     ref = world.step("through", part, topic=topic, key="text", value=part.value)
-    world.add(replace(part, ref=ref, topics=world.topic(topic, part), rekeyed=False, steady=True))
+    topics = world.topic(topic, part)
+    world.add(
+        replace(
+            part,
+            ref=ref,
+            topics=topics,
+            rekeyed=False,
+            redated=False,
+            single=True,
+            steady=not part.scattered,
+        )
+    )
     return True
 
 
@@ -319,11 +271,11 @@ def _group_by_key(world: World, part: Part) -> bool:
 
 
 def _group_by(world: World, part: Part) -> bool:
-    if part.unordered:
+    if part.unordered or part.scattered:
         return False
     key = world.arguments_of("key")
     ref = world.step("group_by", part, by=key, key="text", value=part.value)
-    world.add(_mapped(part, key, None, ref=ref, kind="grouped"))
+    world.add(mapped(part, key, None, ref=ref, kind="grouped"))
     return True
 
 
@@ -332,8 +284,15 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
         # A record without value: ``window-null-value``. Sessions: see above.
         if part.null_values or (operator == "session_window" and not world.cached):
             return False
-        steady = part.rekeyed or (part.steady and not part.null_keys)
-        grace_ms = ENDLESS_MS - 1 if part.timed and not steady else world.grace_ms(steady)
+        # Where a cached table emits several windows at once: see above.
+        if world.cached and not (part.single or part.rekeyed or part.redated):
+            return False
+        steady = goes_by_its_times(part)
+        # ``sliding-late``: records are less late than the grace.
+        least = LATEST_MS + 1 if operator == "sliding_window" and (world.late or not part.punctual) else 0
+        if operator == "sliding_window" and not part.punctual:
+            steady = False
+        grace_ms = ENDLESS_MS - 1 if part.timed and not steady else world.grace_ms(steady, least=least)
         closed = part.closed and grace_ms < ENDLESS_MS - 1
         size_ms = world.pick(1, 6, 10, 40)
         match operator:
@@ -342,6 +301,10 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
             case "hopping_window":
                 advance_ms = max(1, size_ms // world.pick(1, 2, 3))
                 chosen, window = {"size": size_ms, "advance": advance_ms}, f"windows:{size_ms}"
+            case "sliding_window":
+                # Both are odd: see ``draw_records``.
+                grace_ms += 1 - grace_ms % 2
+                chosen, window = {"size": 2 * (size_ms // 2) + 1}, f"windows:{2 * (size_ms // 2) + 1}"
             case _:
                 # Their sum is odd: see ``draw_records``.
                 gap_ms = 2 * world.pick(1, 4, 12) + (1 - grace_ms % 2)
@@ -361,19 +324,23 @@ def _folded(operator: str) -> Callable[[World, Part], bool]:
             # Vain deletions: see above.
             deleting = world.cached and not world.late and part.punctual
             arguments = {"gives": gives, "deletes": world.pick(0, 7, 7) if deleting else 0}
+        windowed = part.kind == "windowed"
         sessions = part.window == "sessions"
         ref = world.step(operator, part, **arguments, sessions=sessions)
-        arrived = world.arrivals(part, f"s{ref[0]}-repartition", without_nulls=True)
+        topic = f"s{ref[0]}-repartition"
+        arrived = world.arrivals(part, topic, without_nulls=True, by_time=windowed)
         world.add(
             replace(
                 arrived,
                 ref=ref,
-                kind="windows" if part.kind == "windowed" else "table",
+                kind="windows" if windowed else "table",
                 value=arguments.get("gives", "number"),
                 null_keys=False,
                 null_values=sessions or arguments.get("deletes", 0) > 0,
                 steady=False,
                 punctual=part.punctual and not sessions,
+                derived=False,
+                typed=True,
             )
         )
         return True
@@ -382,7 +349,7 @@ def _folded(operator: str) -> Callable[[World, Part], bool]:
 
 
 def _suppress(world: World, part: Part) -> bool:
-    if not part.closed or part.timed:
+    if not part.closed or part.timed or part.derived:
         return False
     world.add(
         replace(
@@ -400,16 +367,21 @@ def _suppress(world: World, part: Part) -> bool:
 
 def _to_stream(world: World, part: Part) -> bool:
     windowed = part.kind == "windows"
-    world.add(
-        replace(
-            part,
-            ref=world.step("to_stream", part),
-            kind="stream",
-            key=part.window if windowed else "text",
-            window="",
-            rekeyed=windowed,
-        )
+    stream = replace(
+        part,
+        ref=world.step("to_stream", part),
+        kind="stream",
+        key=part.window if windowed else "text",
+        window="",
+        rekeyed=windowed,
+        # Windows of several partitions: of one key, they come in order.
+        unordered=part.unordered or (windowed and part.scattered),
     )
+    if stream.ends and not part.final and world.chance(0.7):
+        world.add(stream)
+        ref = world.step("filter", stream, by="present", modulus=1, rest=0, closer=True)
+        stream = replace(stream, ref=ref, vain=False, null_values=False)
+    world.add(stream)
     return True
 
 
@@ -425,7 +397,7 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
             return world.may_meet(arrived, table)
 
         table = world.some("table", fits)
-        if table is None and "t" not in world.origins:
+        if table is None:
             OPERATORS["table"].draw(world)
             table = world.some("table", fits)
         if table is None:
@@ -442,6 +414,7 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
                 steady=False,
                 closed=part.closed and (left or table.closed),
                 timed=part.timed or table.timed,
+                redated=arrived.redated,
             )
         )
         return True
@@ -460,16 +433,17 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
         if not usable(part):
             return False
         number = len(world.steps)
-        left = world.arrivals(part, f"join-{number}-left")
+        left = world.arrivals(part, f"join-{number}-left", by_time=True)
         other = world.some(
             "stream",
             lambda other: (
-                usable(other) and world.may_meet(left, world.arrivals(other, f"join-{number}-right"))
+                usable(other)
+                and world.may_meet(left, world.arrivals(other, f"join-{number}-right", by_time=True))
             ),
         )
         if other is None:
             return False
-        right = world.arrivals(other, f"join-{number}-right")
+        right = world.arrivals(other, f"join-{number}-right", by_time=True)
         both = (left, right)
         steady, punctual = steady_together(both), all(side.punctual for side in both)
         in_order = punctual and not world.late
@@ -497,6 +471,7 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
                 null_keys=outer and any(side.null_keys for side in both),
                 steady=False,
                 punctual=punctual and not outer,
+                single=False,
                 timed=outer,
                 closed=all(side.closed for side in both),
                 unordered=outer,
@@ -507,10 +482,13 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
     return extend
 
 
-def _send_to(world: World, part: Part) -> bool:
-    topic = f"out-{len(world.steps)}"
-    world.step("send_to", part, topic=topic, key=part.key, value=part.value)
-    return True
+def _send_to(operator: str) -> Callable[[World, Part], bool]:
+    def extend(world: World, part: Part) -> bool:
+        topic = f"out-{len(world.steps)}"
+        world.step(operator, part, topic=topic, key=part.key, value=part.value)
+        return True
+
+    return extend
 
 
 # == building
@@ -576,7 +554,6 @@ def _serdes(arguments: dict[str, Any]) -> dict[str, Serde]:
     return {"key_serde": serde_of(arguments["key"]), "value_serde": serde_of(arguments["value"])}
 
 
-STREAM = ("stream",)
 FOLDED = ("grouped", "windowed")
 
 OPERATORS: dict[str, Operator] = {
@@ -647,7 +624,7 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM,
         extend=_repartition,
         build=lambda building, arguments, stream: stream.repartition(
-            1, name=f"r{building.number}", **_serdes(arguments)
+            arguments.get("partitions", 1), name=f"r{building.number}", **_serdes(arguments)
         ),
         weight=3,
     ),
@@ -692,6 +669,13 @@ OPERATORS: dict[str, Operator] = {
         ),
         weight=3,
     ),
+    "sliding_window": Operator(
+        takes=("grouped",),
+        extend=_windowed("sliding_window"),
+        build=lambda building, arguments, grouped: grouped.windowed_by(
+            SlidingWindow(size_ms=arguments["size"], grace_ms=arguments["grace"])
+        ),
+    ),
     "count": Operator(
         takes=FOLDED,
         extend=_folded("count"),
@@ -730,13 +714,23 @@ OPERATORS: dict[str, Operator] = {
     ),
     "send_to": Operator(
         takes=STREAM,
-        extend=_send_to,
+        extend=_send_to("send_to"),
         build=lambda building, arguments, stream: stream.send_to(arguments["topic"], **_serdes(arguments)),
         weight=1,
     ),
+    "send_to_by": Operator(
+        takes=STREAM,
+        extend=_send_to("send_to_by"),
+        build=lambda building, arguments, stream: stream.send_to(
+            arguments["topic"], partitioner=functions.partition, **_serdes(arguments)
+        ),
+        weight=1,
+    ),
+    **stream_operators.OPERATORS,
+    **table_operators.OPERATORS,
 }
 
-SOURCES = ("stream", "stream", "stream", "table")
+SOURCES = ("stream", "stream", "stream", "table", "table")
 WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
 #: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.

@@ -20,6 +20,10 @@ Ref = tuple[int, int]
 Input = tuple[str, str | None, str | int | None, int]
 
 
+#: What writes topics for readers.
+SINKS = ("send_to", "send_to_by")
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One operator of a program.
 
@@ -73,7 +77,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     def sinks(self) -> list[str]:
         """Return the topics that it writes for readers."""
-        return [step.arguments["topic"] for step in self.steps if step.operator == "send_to"]
+        return [step.arguments["topic"] for step in self.steps if step.operator in SINKS]
 
 
 def kept(folder: Path) -> dict[str, Program]:

@@ -35,7 +35,7 @@ from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.kstream.operators.window_fold import Fold
 from airflow_kstreams.streams.records.kept_values import kept
-from airflow_kstreams.streams.state.stores.expiring_store import Entry, bind_expiry
+from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
@@ -211,7 +211,7 @@ class _Arrival:
 
     def _put_behind(self, entry: Entry | None) -> None:
         if entry is not None:
-            self._put(self._time_ms + 1, entry, born=True)
+            self._put_new(self._time_ms + 1, entry)
 
     def _begin(self, start_ms: int, aggregate: Any = None) -> None:
         """Make a window with the record in it, unless it would be closed.
@@ -227,30 +227,40 @@ class _Arrival:
         else:
             result = fold.add(self._key, self._value, aggregate)
         if result is not None:
-            self._put(start_ms, (result, self._time_ms), born=True)
+            self._put_new(start_ms, (result, self._time_ms))
 
     def _add(self, start_ms: int, entry: Entry, *, changeable: bool) -> None:
         """Fold the record into a window, unless it is closed."""
         if not changeable or start_ms < self._open_from_ms:
             return
         self.taken = True
-        windows = self._windows
-        result = windows.fold.add(self._key, self._value, entry[0])
+        emitter, entry_id = self._windows.emitter, (start_ms, self._key_bytes)
+        old = emitter.before(entry_id, entry)
+        result = self._windows.fold.add(self._key, self._value, entry[0])
         newest_ms = max(entry[1], self._time_ms)
-        if result is not None:
-            self._put(start_ms, (result, newest_ms), born=False)
+        if emitter.tracked:
+            emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
+        elif result is not None:
+            self._put(entry_id, (result, newest_ms), born=False)
         else:
-            windowed = Windowed(self._key, start_ms, start_ms + windows.size_ms)
-            windows.emitter.delete((start_ms, self._key_bytes), windowed, newest_ms)
+            emitter.delete(entry_id, self._windowed(start_ms), newest_ms)
 
-    def _put(self, start_ms: int, entry: Entry, *, born: bool) -> None:
+    def _put_new(self, start_ms: int, entry: Entry) -> None:
+        emitter, entry_id = self._windows.emitter, (start_ms, self._key_bytes)
+        if emitter.tracked:
+            emitter.change(entry_id, self._windowed(start_ms), None, *entry)
+        else:
+            self._put(entry_id, entry, born=True)
+
+    def _put(self, entry_id: EntryId, entry: Entry, *, born: bool) -> None:
         windows = self._windows
-        entry_id = (start_ms, self._key_bytes)
         windows.put_entry(entry_id, entry)
         emitter = windows.emitter
         if emitter.wanted and entry_id not in emitter.dirty:
-            windowed = Windowed(self._key, start_ms, start_ms + windows.size_ms)
-            emitter.changed(entry_id, windowed, entry, born=born)
+            emitter.changed(entry_id, self._windowed(entry_id[0]), entry, born=born)
+
+    def _windowed(self, start_ms: int) -> Windowed:
+        return Windowed(self._key, start_ms, start_ms + self._windows.size_ms)
 
 
 def _start(window: tuple[int, Entry, bool]) -> int:

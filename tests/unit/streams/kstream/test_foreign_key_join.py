@@ -181,6 +181,19 @@ def test_stream_is_joined_with_the_result() -> None:
         assert [record.value for record in driver.read_output("out")] == ["i+a+x"]
 
 
+def test_record_of_a_change_meets_the_result_with_it_when_its_stream_is_joined_with_the_result() -> None:
+    builder = _builder()
+    left, right = builder.table("l", store=_spec("l-s")), builder.table("r", store=_spec("r-s"))
+    joined = left.join(right, _both, foreign_key=_first_letter)
+    # The stream is there before the result is kept.
+    changes = joined.to_stream()
+    changes.join(joined, lambda new, kept: f"{new}/{kept}").send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for topic, key, value in (("l", "1", "a"), ("r", "a", "x"), ("r", "a", "y")):
+            driver.pipe_input(topic, key=key, value=value, timestamp_ms=0)
+        assert [record.value for record in driver.read_output("out")] == ["a+x/a+x", "a+y/a+y"]
+
+
 def test_topics_have_the_partitions_of_what_they_meet() -> None:
     plan = _joined().plan("app")
     counts = partition_counts(plan, {"l": 3, "r": 5})

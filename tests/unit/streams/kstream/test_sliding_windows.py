@@ -189,3 +189,38 @@ def test_cogrouped_streams_are_folded_by_sliding_windows() -> None:
         driver.pipe_input("one", key="k", value=5, timestamp_ms=20)
         driver.pipe_input("two", key="k", value=3, timestamp_ms=22)
         assert changes(driver) == [(10, 5), (21, -3), (12, 2)]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_table_below_gets_new_and_old_values(cached: bool) -> None:
+    made = builder()
+    grouped = made.stream("in").group_by_key().windowed_by(SlidingWindow(size_ms=10, grace_ms=100))
+    spec = StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    sums = grouped.aggregate(
+        lambda: [0],
+        lambda key, value, total: None if value is False else [*total, value],
+        store=spec,
+    )
+    # Each window's length, summed over all windows of a key.
+    lengths = sums.group_by(lambda windowed, total: (windowed.key, len(total) - 1))
+    lengths.reduce(
+        lambda total, length: total + length, lambda total, length: total - length, store="lengths"
+    )
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        found = []
+        # 25 makes [15, 25] of two and [21, 31]; 22 goes into both, and makes [12, 22] and [23, 33].
+        for time_ms, value in ((20, 1), (25, 2), (22, 3), (40, False)):
+            driver.pipe_input("in", key="k", value=value, timestamp_ms=time_ms)
+            found.append(driver.store("lengths").get("k"))
+    assert found == [1, 4, 9, 9]
+
+
+def test_tables_below_get_deletions_with_the_value_that_was_there() -> None:
+    made = builder()
+    grouped = made.stream("in").group_by_key().windowed_by(SlidingWindow(size_ms=10, grace_ms=100))
+    sums = grouped.reduce(lambda total, value: None if value < 0 else total + value, store=store())
+    sums.filter(lambda windowed, total: total > 1).to_stream().send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        for value in (1, 2, -1, 5):
+            driver.pipe_input("in", key="k", value=value, timestamp_ms=20)
+        assert changes(driver) == [(10, 3), (10, None), (10, 5)]
