@@ -183,9 +183,7 @@ class World:
                 return {"least": self.pick(0, 0, 1), "modulus": self.pick(2, 3)}
         raise ValueError(what)
 
-    def arrivals(
-        self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False
-    ) -> Part:
+    def arrivals(self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False) -> Part:
         """Return what a part is where it is grouped or joined: read from its own topic if it was rekeyed.
 
         :param topic: names it.

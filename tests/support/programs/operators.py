@@ -19,19 +19,16 @@ Rules of emission, each with its reason:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_kstreams.streams import (
     HoppingWindow,
-    KStreamBuilder,
     Serde,
     SessionWindow,
     SlidingWindow,
-    StoreSpec,
     Topology,
     TumblingWindow,
-    serdes,
 )
 from tests.support.programs import functions, stream_operators, table_operators
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
@@ -47,6 +44,7 @@ from tests.support.programs.drawing import (
     steady_together,
 )
 from tests.support.programs.program import Program
+
 
 def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
     """Build a program, and return its topology with what its actions will have seen."""
