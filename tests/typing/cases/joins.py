@@ -61,7 +61,7 @@ customers.outer_join(names, lambda customer, name: customer.name)  # error: name
 ordered.outer_join(paid, lambda order, cents: order.cents)  # error: cents
 customers.join(names, lambda customer, name: name, value_serde=serdes.int64())  # error
 ordered.join(paid, lambda order, cents: cents, other_value_serde=serdes.string())  # error
-orders.join(builder.stream("payments"), lambda order, payment: order)  # error: overload
+orders.join(builder.stream("payments"), lambda order, payment: order)  # error: KStream[str, Order]
 orders.join_prior(paid, lambda order, cents: cents)  # error: Never
 ordered.join(orders, lambda order, other: other)  # error
 orders.with_window(3_600_000)  # error: SlidingWindow

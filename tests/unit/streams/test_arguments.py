@@ -101,6 +101,13 @@ def _partner(owner: Any) -> Any:
     return made.table("partner")
 
 
+def _global_table_beside(owner: Any) -> Any:
+    """What is joined by ``key=``."""
+    made = builder()
+    made._graph = owner._known.graph
+    return made.global_table("partner")
+
+
 def _group_beside(owner: Any) -> Any:
     made = builder()
     made._graph = owner._cogroup.groups[0].stream.graph
@@ -159,6 +166,8 @@ def call_with(owner: str, name: str, parameter: str, given: Any) -> None:
                 arguments.append(given)
         elif each.default is inspect.Parameter.empty or (owner, each.name) == _NEEDED:
             make: Callable[[Any], Any] = FITTING.get(each.name, _a_function)
+            if (parameter, each.name) == ("key", "other"):
+                make = _global_table_beside
             fitting = make(made)
             if each.kind is each.KEYWORD_ONLY:
                 named[each.name] = fitting
