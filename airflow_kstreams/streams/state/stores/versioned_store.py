@@ -177,7 +177,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         key.
         """
         return (
-            (self._deserialize_key(key), _record(Version(*held, to_ms)))
+            (self._deserialize_key(key), _record(Version(held[0], held[1], to_ms)))
             for (to_ms, key), (held, _) in self.entries()
             if held[0] is not Deleted.DELETED
         )
