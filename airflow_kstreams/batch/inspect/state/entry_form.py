@@ -38,11 +38,10 @@ class StateEntry:
 
     :param key: of the store, without a window.
     :param value: its value; None of a version that is a deletion.
-    :param timestamp_ms: of the record that gave it this value, epoch milliseconds; a version is valid from
-        then on.
+    :param timestamp_ms: of the record that gave it this value, epoch milliseconds.
     :param task_id: of the task that keeps it, ``<subtopology>_<group>``.
     :param start_ms: first moment of its window or session; in the store of a join the time of the element.
-        None where there is no window.
+        None where there is no window. Of a version the moment it is valid from.
     :param end_ms: first moment after the window, of a session the time of its last record, of a version the
         time of the next one; None where there is none, or the store does not say.
     :param waits: whether an element of a join waits for a partner; None in other stores.
@@ -149,10 +148,11 @@ def _versioned_form(spec: VersionedStoreSpec, _: int | None) -> EntryForm:
 
     def read(key: bytes, value: bytes) -> Content:
         (to_ms,) = _TIME.unpack(key[-_TIME.size :])
-        found = values.deserialize(value)
+        found, from_ms = values.deserialize(value)
         return Content(
             spec.key_serde.deserialize(key[: -_TIME.size]),
             None if found is Deleted.DELETED else found,
+            start_ms=from_ms,
             end_ms=None if to_ms == LATEST_MS else to_ms,
         )
 

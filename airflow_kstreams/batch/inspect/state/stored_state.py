@@ -377,7 +377,7 @@ def _valid(entry: StateEntry, as_of_ms: int | None = None) -> bool:
     """Say whether a version is the one of a moment, the latest if none is given."""
     if as_of_ms is None:
         return entry.end_ms is None
-    return entry.timestamp_ms <= as_of_ms and (entry.end_ms is None or as_of_ms < entry.end_ms)
+    return (entry.start_ms or 0) <= as_of_ms and (entry.end_ms is None or as_of_ms < entry.end_ms)
 
 
 def _form(spec: StoreSpec, state_kind: str) -> EntryForm:

@@ -43,6 +43,7 @@ class ExpiringStore(ABC):
     :param spec: name, serdes, storage, and whether changes are logged.
     :param record_context: gives the timestamp of the record being processed.
     :param kept_ms: an entry expires when stream time reaches the first part of its id plus this.
+    :param put: what a user put, of a value as it is stored, if that is another.
     """
 
     # How many times an id begins with.
@@ -56,11 +57,18 @@ class ExpiringStore(ABC):
     close: Callable[[], None]
     store_format: str
 
-    def __init__(self, spec: StoreSpec, record_context: RecordContext, *, kept_ms: int) -> None:
+    def __init__(
+        self,
+        spec: StoreSpec,
+        record_context: RecordContext,
+        *,
+        kept_ms: int,
+        put: Callable[[Any], Any] | None = None,
+    ) -> None:
         self.spec = spec
         self.name = spec.name
         self.kept_ms = kept_ms
-        self.stored_values = StoredValues(spec)
+        self.stored_values = StoredValues(spec, put=put)
         self.serialize_key = key_serializer(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []

@@ -11,15 +11,16 @@ its end by more than ``history_ms``: no question reaches it then. Looking for su
 it is done when the store's time comes to another 64th of the history. The latest version of a key never
 leaves, unless it is a deletion.
 
-**Entries.** The id of a version is ``(its end, serialized key)``, its entry the value and the moment it is
+**Entries.** The id of a version is ``(its end, serialized key)``, its value what was put and the moment it is
 valid from, and the latest one's end is the largest time there is. So ids sort by what leaves first, which is
 all that :mod:`.expiring_store` asks for: memory, RocksDB, restore, drain and expiry are those of windows. The
 versions of a key do not overlap, so no two end at the same time. A deletion is an entry where another version
 follows it. Where it is the latest, the end of the version before it says so; if there is none, an entry says
 it that begins and ends at the moment of the deletion.
 
-**Changelog.** A key is the serialized key and the version's end, a value one byte (0 for a deletion, 1) and
-the value in its serde, the timestamp that of the version. Kafka Streams writes each put under its key alone,
+**Changelog.** A key is the serialized key and the version's end, a value the moment that the version is valid
+from, one byte (0 for a deletion, 1) and the value in its serde. The timestamp is that moment, too, except
+that Kafka's client has none of 0. Kafka Streams writes each put under its key alone,
 and asks compaction to wait (``min.compaction.lag.ms``) until the history has passed. Compaction measures that
 by timestamps against the clock: records of last year are compacted at once, history and all, and if the last
 one was late, the latest value is lost with it. Runs over old records are what this package is for, so here
@@ -51,13 +52,17 @@ from airflow_kstreams.streams.graph.store_specs import VersionedStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.entries_in_rocksdb import EntriesInRocksDB
-from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
+from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.type_variables import K, V
 
 #: The end of a latest version.
 LATEST_MS = 2**63 - 1
 _TIME = struct.Struct(">q")
+#: Before each value: since when it is valid, and whether there is one.
+_HEAD = struct.Struct(">q?")
+#: A value, or ``Deleted.DELETED``, and the moment it is valid from.
+Held = tuple[Any, int]
 _NOTHING_PUT_MS = -1
 #: In how many steps the versions of a history leave.
 _STEPS = 64
@@ -129,7 +134,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     def __init__(self, spec: VersionedStoreSpec[K, V], record_context: RecordContext) -> None:
         # What ended exactly a history ago may hold the store's time: hence the one more.
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
-        super().__init__(stored, record_context, kept_ms=spec.history_ms + 1)
+        super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)
         self._history_ms = spec.history_ms
         self._step_ms = max(1, spec.history_ms // _STEPS)
         self._deserialize_key = key_deserializer(stored)
@@ -172,27 +177,27 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         key.
         """
         return (
-            (self._deserialize_key(key), _record(Version(*entry, to_ms)))
-            for (to_ms, key), entry in self.entries()
-            if entry[0] is not Deleted.DELETED
+            (self._deserialize_key(key), _record(Version(held[0], held[1], to_ms)))
+            for (to_ms, key), (held, _) in self.entries()
+            if held[0] is not Deleted.DELETED
         )
 
-    def latest(self, key: bytes) -> Entry | None:
+    def latest(self, key: bytes) -> Held | None:
         """Return (value, valid from) of the latest version of a serialized key."""
-        return self.get_entry((LATEST_MS, key))
+        return self._held_at((LATEST_MS, key))
 
     def version_at(self, key: bytes, as_of_ms: int) -> Version | None:
         """Return the version of a serialized key that was valid at a moment."""
-        latest = self.get_entry((LATEST_MS, key))
+        latest = self._held_at((LATEST_MS, key))
         if latest is not None and latest[1] <= as_of_ms:
             return Version(*latest, LATEST_MS)
         if as_of_ms < self._time_ms - self._history_ms:
             return None
         entry_id = self.held.first_id(key, as_of_ms + 1)
-        entry = None if entry_id is None else self.get_entry(entry_id)
-        if entry_id is None or entry is None or entry[1] > as_of_ms or entry[0] is Deleted.DELETED:
+        held = None if entry_id is None else self._held_at(entry_id)
+        if entry_id is None or held is None or held[1] > as_of_ms or held[0] is Deleted.DELETED:
             return None
-        return Version(*entry, entry_id[0])
+        return Version(*held, entry_id[0])
 
     def put_version(self, key: bytes, value: Any, timestamp_ms: int) -> int | None:
         """Add a version of a serialized key; None is a deletion.
@@ -216,34 +221,39 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return to_ms
 
     def _add(self, key: bytes, value: Any, timestamp_ms: int) -> int:
-        latest_id = (LATEST_MS, key)
-        latest = self.get_entry(latest_id)
+        latest = self._held_at((LATEST_MS, key))
         if latest is not None and timestamp_ms >= latest[1]:
             if timestamp_ms > latest[1]:
-                self.put_entry((timestamp_ms, key), latest)
+                self._hold((timestamp_ms, key), latest)
             return self._set_latest(key, value, timestamp_ms)
         next_id = self.held.first_id(key, timestamp_ms + 1)
-        if next_id is None:
+        following = None if next_id is None else self._held_at(next_id)
+        if next_id is None or following is None:
             return self._set_latest(key, value, timestamp_ms)
-        stored = Deleted.DELETED if value is None else value
-        entry = self.get_entry(next_id)
         to_ms: int = next_id[0]
-        if entry is not None and entry[1] > timestamp_ms:
+        if following[1] > timestamp_ms:
             # It begins later, so the new version ends there.
-            to_ms = entry[1]
-        elif entry is not None and entry[1] < timestamp_ms:
-            self.put_entry((timestamp_ms, key), entry)
-        self.put_entry((to_ms, key), (stored, timestamp_ms))
+            to_ms = following[1]
+        elif following[1] < timestamp_ms:
+            self._hold((timestamp_ms, key), following)
+        self._hold((to_ms, key), (Deleted.DELETED if value is None else value, timestamp_ms))
         return to_ms
 
     def _set_latest(self, key: bytes, value: Any, timestamp_ms: int) -> int:
         if value is not None:
-            self.put_entry((LATEST_MS, key), (value, timestamp_ms))
+            self._hold((LATEST_MS, key), (value, timestamp_ms))
             return LATEST_MS
         self.put_entry((LATEST_MS, key), None)
-        if self.get_entry((timestamp_ms, key)) is None:
-            self.put_entry((timestamp_ms, key), (Deleted.DELETED, timestamp_ms))
+        if self._held_at((timestamp_ms, key)) is None:
+            self._hold((timestamp_ms, key), (Deleted.DELETED, timestamp_ms))
         return LATEST_MS
+
+    def _held_at(self, entry_id: EntryId) -> Held | None:
+        entry = self.get_entry(entry_id)
+        return None if entry is None else entry[0]
+
+    def _hold(self, entry_id: EntryId, held: Held) -> None:
+        self.put_entry(entry_id, (held, held[1]))
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield (changelog key, value or None, timestamp_ms) once per version that changed."""
@@ -254,15 +264,16 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         """Apply one changelog record; it is not a change."""
         self.held.restore(key, value, timestamp_ms)
         if value is not None:
-            self._see(key, timestamp_ms)
+            self._see(key, value)
         self._mark()
 
     def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order, and return how many bytes they have."""
         size_bytes = self.held.restore_batch(records)
         for record in records:
-            if record.value() is not None:
-                self._see(record.key() or b"", record.timestamp()[1])
+            value = record.value()
+            if value is not None:
+                self._see(record.key() or b"", value)
         self._mark()
         return size_bytes
 
@@ -282,10 +293,11 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
         return to_ms, changelog_key[: -_TIME.size]
 
-    def _see(self, changelog_key: bytes, from_ms: int) -> None:
+    def _see(self, changelog_key: bytes, value: bytes) -> None:
         """Learn the store's time from a version that was put before."""
         (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
-        self._time_ms = max(self._time_ms, from_ms if to_ms == LATEST_MS else to_ms)
+        put_ms = _TIME.unpack_from(value)[0] if to_ms == LATEST_MS else to_ms
+        self._time_ms = max(self._time_ms, put_ms)
 
     def _open(self, folder: Path) -> None:
         held = self._on_disk()
@@ -306,17 +318,22 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
 
 def versioned_store_values(value_serde: Serde) -> Serde:
-    """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``.
+    """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``, and the
+    moment it is valid from.
 
     :param value_serde: of the store's values.
     """
     serialize, deserialize = value_serde.serialize, value_serde.deserialize
 
-    def write(value: Any) -> bytes:
-        return b"\x00" if value is Deleted.DELETED else b"\x01" + serialize(value)
+    def write(held: Held) -> bytes:
+        value, from_ms = held
+        if value is Deleted.DELETED:
+            return _HEAD.pack(from_ms, False)
+        return _HEAD.pack(from_ms, True) + serialize(value)
 
-    def read(data: bytes) -> Any:
-        return Deleted.DELETED if data == b"\x00" else deserialize(data[1:])
+    def read(data: bytes) -> Held:
+        from_ms, valued = _HEAD.unpack_from(data)
+        return deserialize(data[_HEAD.size :]) if valued else Deleted.DELETED, from_ms
 
     return Serde(
         id=f"version({value_serde.id})",
@@ -324,6 +341,11 @@ def versioned_store_values(value_serde: Serde) -> Serde:
         deserialize=read,
         for_topic=wrapped_for_topic(value_serde, versioned_store_values),
     )
+
+
+def _value_of(held: Held) -> Any:
+    """Return what a user put."""
+    return held[0]
 
 
 def _record(version: Version) -> VersionedRecord:

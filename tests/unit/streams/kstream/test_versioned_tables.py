@@ -28,6 +28,8 @@ from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.bound_topology import BoundTopology
+from tests.unit.batch.expand.test_processors import expand, grown
+from tests.unit.batch.run.test_partition_expansion import KEYS
 
 HISTORY_MS = 100
 
@@ -209,12 +211,30 @@ def test_store_is_described_and_shown_version_by_version_when_a_run_has_finished
         app.run(str(run))
     assert [record.value() for record in kafka.records("out")] == [b"[0,1]", b"[0,1]"]
     with StoredState(app.cluster, topology, "app", "versions", clock=kafka.clock) as state:
-        assert [(e.value, e.timestamp_ms, e.end_ms) for e in state.find("a")] == [
+        assert [(e.value, e.start_ms, e.end_ms) for e in state.find("a")] == [
             (1, 10, 20),
             (3, 20, 30),
             (2, 30, None),
         ]
         assert [state.get("a"), state.get("a", 25), state.get("a", 5)] == [2, 3, None]
+
+
+def test_versions_go_with_their_keys_when_processors_are_added() -> None:
+    builder = _builder()
+    builder.table("in", store=_spec()).to_stream().send_to("out")
+    scene = grown(2, 4, builder.build())
+    scene.send(KEYS, 7, timestamp_ms=50)
+    scene.run()
+    expand(scene, 4)
+    scene.run()
+    scene.send(KEYS, 5, timestamp_ms=20)
+    scene.run()
+    assert len(scene.recorded.by_group) == 4
+    found: dict[str, list[Any]] = {}
+    with StoredState(scene.kafka, scene.app.topology, "app", "versions", clock=scene.app.clock) as state:
+        for entry in state.all():
+            found.setdefault(entry.key, []).append((entry.value, entry.start_ms, entry.end_ms))
+    assert found == {key: [(1, 0, 20), (5, 20, 50), (7, 50, None)] for key in KEYS}
 
 
 @pytest.mark.parametrize(
@@ -244,6 +264,16 @@ def test_store_is_described_and_shown_version_by_version_when_a_run_has_finished
 def test_use_is_refused_when_versions_would_be_none(make: Callable[[], object], error: str) -> None:
     with pytest.raises(TopologyError, match=error):
         make()
+
+
+@pytest.mark.parametrize(
+    ("value", "error"), [({1: "a"}, "a value of type dict"), (object(), r"\(type object\)")]
+)
+def test_value_is_named_when_its_serde_does_not_keep_it(value: object, error: str) -> None:
+    store: Any = make_store(_spec(), TaskRecordContext())
+    store.put("a", value, 10)
+    with pytest.raises(StateStoreError, match=error):
+        list(store.drain_changes())
 
 
 def test_time_without_a_later_one_is_refused() -> None:
