@@ -102,5 +102,3 @@ def mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None,
     if value is not None:
         others |= {"value": value["gives"], "null_values": value["null"] > 0}
     return replace(part, **others)
-
-

@@ -183,9 +183,7 @@ class World:
                 return {"least": self.pick(0, 0, 1), "modulus": self.pick(2, 3)}
         raise ValueError(what)
 
-    def arrivals(
-        self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False
-    ) -> Part:
+    def arrivals(self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False) -> Part:
         """Return what a part is where it is grouped or joined: read from its own topic if it was rekeyed.
 
         :param topic: names it.
@@ -217,7 +215,7 @@ def draw_program(seed: int, focus: str) -> Program:
     :param focus: an operator that it has at depth 3 or more.
     """
     # Imported here: operators draw with what stands above.
-    from tests.support.programs.operators import OPERATORS, SOURCES, WEIGHTS
+    from tests.support.programs.operators import DEEP, OPERATORS, SOURCES, WEIGHTS
 
     random = Random(seed)
     while True:
@@ -228,11 +226,12 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS["stream"].draw(world)
         for _ in range(random.randint(3, 6)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for _ in range(8):
-            if _reaches(world, focus):
-                break
-            if not OPERATORS[focus].draw(world):
-                OPERATORS[_any(random, WEIGHTS)].draw(world)
+        for wanted in (focus, random.choice(DEEP)):
+            for _ in range(8):
+                if _reaches(world, wanted):
+                    break
+                if not OPERATORS[wanted].draw(world):
+                    OPERATORS[_any(random, WEIGHTS)].draw(world)
         for _ in range(random.randint(1, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         _finish(world)

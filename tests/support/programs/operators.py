@@ -48,6 +48,7 @@ from tests.support.programs.drawing import (
 )
 from tests.support.programs.program import Program
 
+
 def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
     """Build a program, and return its topology with what its actions will have seen."""
     building = Building(cached=program.cached)
@@ -667,7 +668,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, grouped: grouped.windowed_by(
             SessionWindow(gap_ms=arguments["gap"], grace_ms=arguments["grace"])
         ),
-        weight=3,
+        weight=6,
     ),
     "sliding_window": Operator(
         takes=("grouped",),
@@ -705,12 +706,14 @@ OPERATORS: dict[str, Operator] = {
     "table_left_join": Operator(
         takes=STREAM, extend=_table_join("table_left_join"), build=_built_table_join("left_join")
     ),
-    "stream_join": Operator(takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join")),
+    "stream_join": Operator(
+        takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join"), weight=4
+    ),
     "stream_left_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=3
+        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=5
     ),
     "stream_outer_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=4
+        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=5
     ),
     "send_to": Operator(
         takes=STREAM,

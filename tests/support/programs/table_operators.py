@@ -294,9 +294,7 @@ OPERATORS: dict[str, Operator] = {
         extend=_folded("table_count"),
         build=lambda building, arguments, grouped: grouped.count(store=building.spec("number")),
     ),
-    "table_reduce": Operator(
-        takes=("grouped_table",), extend=_folded("table_reduce"), build=_built_reduce
-    ),
+    "table_reduce": Operator(takes=("grouped_table",), extend=_folded("table_reduce"), build=_built_reduce),
     "table_aggregate": Operator(
         takes=("grouped_table",), extend=_folded("table_aggregate"), build=_built_aggregate
     ),
@@ -316,8 +314,6 @@ OPERATORS: dict[str, Operator] = {
     "to_table": Operator(
         takes=STREAM,
         extend=_to_table,
-        build=lambda building, arguments, stream: stream.to_table(
-            store=building.spec(arguments["value"])
-        ),
+        build=lambda building, arguments, stream: stream.to_table(store=building.spec(arguments["value"])),
     ),
 }
