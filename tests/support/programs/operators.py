@@ -19,19 +19,16 @@ Rules of emission, each with its reason:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from airflow_kstreams.streams import (
     HoppingWindow,
-    KStreamBuilder,
     Serde,
     SessionWindow,
     SlidingWindow,
-    StoreSpec,
     Topology,
     TumblingWindow,
-    serdes,
 )
 from tests.support.programs import functions, stream_operators, table_operators
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
@@ -289,9 +286,11 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
         if world.cached and not (part.single or part.rekeyed or part.redated):
             return False
         steady = goes_by_its_times(part)
-        # ``sliding-late``: records are less late than the grace.
-        least = LATEST_MS + 1 if operator == "sliding_window" and (world.late or not part.punctual) else 0
-        if operator == "sliding_window" and not part.punctual:
+        # ``sliding-late``, and a session that Kafka Streams' store has forgotten, and its cache has not:
+        # records are less late than the grace.
+        bounded = operator in ("sliding_window", "session_window")
+        least = LATEST_MS + 1 if bounded and world.late else 0
+        if bounded and not part.punctual:
             steady = False
         grace_ms = ENDLESS_MS - 1 if part.timed and not steady else world.grace_ms(steady, least=least)
         closed = part.closed and grace_ms < ENDLESS_MS - 1
