@@ -224,7 +224,7 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS[name].draw(world)
         if not any(part.kind == "stream" for part in world.parts):
             OPERATORS["stream"].draw(world)
-        for _ in range(random.randint(3, 6)):
+        for _ in range(random.randint(2, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         for wanted in (focus, random.choice(DEEP)):
             for _ in range(8):
@@ -232,7 +232,7 @@ def draw_program(seed: int, focus: str) -> Program:
                     break
                 if not OPERATORS[wanted].draw(world):
                     OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for _ in range(random.randint(1, 4)):
+        for _ in range(random.randint(1, 3)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         _finish(world)
         records = tuple(draw_records(world))

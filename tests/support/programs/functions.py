@@ -113,7 +113,7 @@ def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], 
 
 
 def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
-    """Return what makes a table's value of key, value and a count, and of a deleted key if ``gone`` says so."""
+    """Return what makes a table's value of key, value and count, and of a deleted key if ``gone`` says so."""
     value_of = value_maker(arguments["value"])
     gone, gives = arguments["gone"], arguments["value"]["gives"]
 

@@ -580,6 +580,7 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM,
         extend=_filtered("filter_not", False),
         build=lambda building, arguments, stream: stream.filter_not(functions.predicate(arguments)),
+        weight=3,
     ),
     "map": Operator(takes=STREAM, extend=_map, build=_built_map),
     "map_values": Operator(
@@ -590,11 +591,14 @@ OPERATORS: dict[str, Operator] = {
         ),
     ),
     "flat_map": Operator(takes=STREAM, extend=_flat_map, build=_built_flat_map),
-    "flat_map_values": Operator(takes=STREAM, extend=_flat_map_values, build=_built_flat_map_values),
+    "flat_map_values": Operator(
+        takes=STREAM, extend=_flat_map_values, build=_built_flat_map_values, weight=3
+    ),
     "select_key": Operator(
         takes=STREAM,
         extend=_select_key,
         build=lambda building, arguments, stream: stream.select_key(functions.key_maker(arguments["key"])),
+        weight=3,
     ),
     "peek": Operator(
         takes=STREAM,
@@ -667,7 +671,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, grouped: grouped.windowed_by(
             SessionWindow(gap_ms=arguments["gap"], grace_ms=arguments["grace"])
         ),
-        weight=6,
+        weight=7,
     ),
     "sliding_window": Operator(
         takes=("grouped",),
@@ -693,7 +697,7 @@ OPERATORS: dict[str, Operator] = {
         takes=("windows",),
         extend=_suppress,
         build=lambda building, arguments, table: table.suppress(),
-        weight=6,
+        weight=9,
     ),
     "to_stream": Operator(
         takes=("table", "windows"),
@@ -709,10 +713,10 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join"), weight=4
     ),
     "stream_left_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=5
+        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=6
     ),
     "stream_outer_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=5
+        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=6
     ),
     "send_to": Operator(
         takes=STREAM,
