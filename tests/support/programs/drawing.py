@@ -215,7 +215,7 @@ def draw_program(seed: int, focus: str) -> Program:
     :param focus: an operator that it has at depth 3 or more.
     """
     # Imported here: operators draw with what stands above.
-    from tests.support.programs.operators import DEEP, OPERATORS, SOURCES, WEIGHTS
+    from tests.support.programs.operators import OPERATORS, SOUGHT, SOURCES, WEIGHTS
 
     random = Random(seed)
     while True:
@@ -226,7 +226,7 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS["stream"].draw(world)
         for _ in range(random.randint(2, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for wanted in (focus, random.choice(DEEP)):
+        for wanted in (focus, random.choice(SOUGHT)):
             for _ in range(8):
                 if _reaches(world, wanted):
                     break

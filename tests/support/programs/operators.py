@@ -65,7 +65,7 @@ def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
 MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
-    "windowed": ("tumbling_window", "hopping_window", "session_window", "sliding_window"),
+    "windowed": ("tumbling_window", "hopping_window", "session_window", "session_window", "sliding_window"),
     "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
     "grouped_table": ("table_group_by",),
@@ -741,3 +741,9 @@ WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
 #: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.
 DEEP = tuple(name for name in OPERATORS if name != "stream")
+
+#: Those that others make needful, so that they are deep often enough without being sought.
+_COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
+_COMMON |= {"send_to", "send_to_by", "table_group_by"}
+#: Those that programs are drawn for, one by one.
+SOUGHT = tuple(name for name in DEEP if name not in _COMMON)
