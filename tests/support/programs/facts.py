@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.support.programs.program import Step
+from tests.support.programs.program import SOURCES, TABLE_SOURCES, Step
 
 #: Results come in one order; those of each key do; they come in any order.
 IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
 
-SOURCES = {"stream", "table"}
 #: What makes new keys, so that those of one key may come from several others.
 _REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
@@ -58,7 +57,7 @@ def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
 def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     operator, arguments = step.operator, step.arguments
     if operator in SOURCES:
-        headers = not (cached and operator == "table")
+        headers = not (cached and operator in TABLE_SOURCES)
         return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
     sessions = operator == "session_window" or any(parent.sessions for parent in parents)
     sessions |= operator == "cogroup" and arguments["sessions"]

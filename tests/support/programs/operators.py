@@ -1,7 +1,10 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says
-what it takes, extends a part of that kind by a step, and builds the step.
+A new operator is one entry here, in ``stream_operators.py`` or in ``table_operators.py``, and one in
+``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it takes, extends a part of that kind by a
+step, and builds the step. What of its results is compared, if not all, goes into ``facts.py``. A new kind of
+table that is read from a topic is such an entry, too, beside ``table``; its name stands in
+``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and ``TABLES``.
 
 Rules of emission, each with its reason:
 
@@ -736,7 +739,8 @@ OPERATORS: dict[str, Operator] = {
     **table_operators.OPERATORS,
 }
 
-SOURCES = ("stream", "stream", "stream", "table", "table")
+#: What programs begin with.
+BEGINNINGS = ("stream", "stream", "stream", "table", "table")
 WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
 #: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.
