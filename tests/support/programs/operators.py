@@ -352,7 +352,10 @@ def _folded(operator: str) -> Callable[[World, Part], bool]:
 
 
 def _suppress(world: World, part: Part) -> bool:
-    if not part.closed or part.timed or part.derived:
+    arguments = world.steps[part.ref[0]].arguments
+    # ``suppress-by-any-record``: one that leaves no window behind changes no table.
+    deleting = any(fold.get("deletes") for fold in (arguments, *arguments.get("folds", ())))
+    if not part.closed or part.timed or part.derived or deleting:
         return False
     world.add(
         replace(
