@@ -42,10 +42,15 @@ def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) 
     for seed in range(part, _PROGRAMS, _PARTS):
         program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
         slices = _slices(program.records, Random(seed))
-        assert _by_runs(build(program)[0], slices) == _by_driver(build(program)[0], slices), (
-            seed,
-            program.to_json(),
-        )
+        runs, driver = _by_runs(build(program)[0], slices), _by_driver(build(program)[0], slices)
+        if any(step.arguments.get("partitions", 1) > 1 for step in program.steps):
+            runs, driver = _key_by_key(runs), _key_by_key(driver)
+        assert runs == driver, (seed, program.to_json())
+
+
+def _key_by_key(found: dict[str, Written]) -> dict[str, Written]:
+    """Return what topics got, in order for each key: tasks of several partitions have no order."""
+    return {topic: sorted(rows, key=lambda row: repr(row[0])) for topic, rows in found.items()}
 
 
 def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
