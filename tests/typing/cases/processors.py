@@ -49,7 +49,7 @@ class Priced(AsyncProcessor[str, Order, str, float]):
 
     async def process(self, record: ProcessorRecord[str, Order]) -> None:
         self.context.forward(record.key, 1.5)
-        self.context.forward(record.key, "text")  # error: forward
+        self.context.forward(record.key, "text")  # error
 
 
 class Untyped(Processor):
@@ -126,5 +126,5 @@ orders.map_async(price)  # error
 orders.filter_async(words)  # error
 orders.flat_map_values_async(price)  # error
 orders.map_values_async(price, order="sorted")  # error
-orders.map_values_async(price, max_inflight=3)  # error: max_inflight
+orders.map_values_async(price, max_inflight=3)  # error: map_values
 orders.map_values_async(price).map_values(lambda value: value.cents)  # error: cents

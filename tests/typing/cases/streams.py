@@ -32,7 +32,7 @@ assert_type(
 assert_type(orders.map(lambda key, order: (order.cents, key)), KStream[int, str])
 assert_type(orders.map_values(lambda order: order.cents), KStream[str, int])
 assert_type(orders.map_values(placed, with_context=True), KStream[str, tuple[str, int]])
-assert_type(orders.flat_map(lambda key, order: [(order.customer, 1)]), KStream[str, int])
+assert_type(orders.flat_map(lambda key, order: [(order.customer, order.cents)]), KStream[str, int])
 assert_type(orders.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
 assert_type(orders.flat_map_values(lambda about, order: [about.offset], with_context=True), KStream[str, int])
 assert_type(orders.branch(large, lambda key, order: True), list[KStream[str, Order]])
@@ -73,7 +73,7 @@ orders.to_table(value_serde=serdes.string())  # error: str
 orders.merge(builder.stream("other", value_serde=serdes.string()))  # error: str
 orders.mapValues(lambda order: order.cents)  # error: mapValues
 orders.map_value(lambda order: order.cents)  # error: map_value
-orders.map_values(lambda order: order.cents, named="cents")  # error: named
+orders.map_values(lambda order: order.cents, named="cents")  # error: map_values
 orders.to("topic")  # error
 
 
