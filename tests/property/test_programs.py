@@ -16,7 +16,7 @@ from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.programs.comparing import APPLICATION, BYTES, Running, without_arrival
 from tests.support.programs.drawing import draw_program
-from tests.support.programs.operators import DEEP, build
+from tests.support.programs.operators import SOUGHT, build
 from tests.support.programs.program import Input
 
 _PROGRAMS = 60
@@ -29,7 +29,7 @@ Written = list[tuple[bytes | None, bytes | None, int, Any]]
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_results_and_state_are_the_same_when_runs_end_between_records(part: int) -> None:
     for seed in range(part, _PROGRAMS, _PARTS):
-        program = draw_program(seed, DEEP[seed % len(DEEP)])
+        program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
         count = len(program.records)
         ends = frozenset(Random(seed).sample(range(count), min(4, count)))
         whole, cut = Running(program), Running(program, restart_after=ends)
@@ -40,12 +40,17 @@ def test_results_and_state_are_the_same_when_runs_end_between_records(part: int)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) -> None:
     for seed in range(part, _PROGRAMS, _PARTS):
-        program = draw_program(seed, DEEP[seed % len(DEEP)])
+        program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
         slices = _slices(program.records, Random(seed))
-        assert _by_runs(build(program)[0], slices) == _by_driver(build(program)[0], slices), (
-            seed,
-            program.to_json(),
-        )
+        runs, driver = _by_runs(build(program)[0], slices), _by_driver(build(program)[0], slices)
+        if any(step.arguments.get("partitions", 1) > 1 for step in program.steps):
+            runs, driver = _key_by_key(runs), _key_by_key(driver)
+        assert runs == driver, (seed, program.to_json())
+
+
+def _key_by_key(found: dict[str, Written]) -> dict[str, Written]:
+    """Return what topics got, in order for each key: tasks of several partitions have no order."""
+    return {topic: sorted(rows, key=lambda row: repr(row[0])) for topic, rows in found.items()}
 
 
 def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from airflow_kstreams.streams import TopologyError
 from tests.support.programs.functions import CLOSER, CLOSING
-from tests.support.programs.program import Input, Program, Ref, Step
+from tests.support.programs.program import SOURCES, Input, Program, Ref, Step
 
 #: Grace, and size of windows, that no record passes before the closers do.
 LONG_MS = 10_001
@@ -215,23 +215,24 @@ def draw_program(seed: int, focus: str) -> Program:
     :param focus: an operator that it has at depth 3 or more.
     """
     # Imported here: operators draw with what stands above.
-    from tests.support.programs.operators import OPERATORS, SOURCES, WEIGHTS
+    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS
 
     random = Random(seed)
     while True:
         world = World(random=random, cached=random.random() < 0.5, late=random.random() < 0.6)
-        for name in random.sample(SOURCES, random.randint(1, 3)):
+        for name in random.sample(BEGINNINGS, random.randint(1, 3)):
             OPERATORS[name].draw(world)
         if not any(part.kind == "stream" for part in world.parts):
             OPERATORS["stream"].draw(world)
-        for _ in range(random.randint(3, 6)):
+        for _ in range(random.randint(2, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for _ in range(8):
-            if _reaches(world, focus):
-                break
-            if not OPERATORS[focus].draw(world):
-                OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for _ in range(random.randint(1, 4)):
+        for wanted in (focus, random.choice(SOUGHT)):
+            for _ in range(8):
+                if _reaches(world, wanted):
+                    break
+                if not OPERATORS[wanted].draw(world):
+                    OPERATORS[_any(random, WEIGHTS)].draw(world)
+        for _ in range(random.randint(1, 3)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         _finish(world)
         records = tuple(draw_records(world))
@@ -287,7 +288,7 @@ def draw_records(world: World) -> list[Input]:
     a session closes (``session-last-moment``).
     """
     random = world.random
-    topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in ("stream", "table")})
+    topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
     now_ms = random.choice([0, 10, 1_000])
     records: list[Input] = []
     held: set[tuple[str, str | None]] = set()

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.support.programs.program import Step
+from tests.support.programs.program import SOURCES, TABLE_SOURCES, Program, Step
 
 #: Results come in one order; those of each key do; they come in any order.
 IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
 
-SOURCES = {"stream", "table"}
 #: What makes new keys, so that those of one key may come from several others.
 _REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
-_OF_TABLES |= _TABLES_JOINS
 #: What keeps its results in a store, always.
 _KEEPING = {"table", "count", "reduce", "aggregate", "cogroup", "to_table"}
 _KEEPING |= {"table_count", "table_reduce", "table_aggregate"}
@@ -55,10 +53,20 @@ def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
     return facts
 
 
+def agrees(program: Program) -> bool:
+    """Return whether a program asks nothing that the engines answer differently, as far as steps tell."""
+    facts = facts_of(program.steps, cached=program.cached)
+    return not any(
+        step.operator == "table_group_by" and facts[parent].begun
+        for step in program.steps
+        for parent, _ in step.of
+    )
+
+
 def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     operator, arguments = step.operator, step.arguments
     if operator in SOURCES:
-        headers = not (cached and operator == "table")
+        headers = not (cached and operator in TABLE_SOURCES)
         return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
     sessions = operator == "session_window" or any(parent.sessions for parent in parents)
     sessions |= operator == "cogroup" and arguments["sessions"]
@@ -124,7 +132,8 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
 def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> bool:
     if operator in ("count", "aggregate", "cogroup"):
         return not cached
-    passed = operator in _OF_TABLES and not kept
+    # The result of a join, kept or not, has the old value that was computed.
+    passed = operator in _TABLES_JOINS or (operator in _OF_TABLES and not kept)
     return passed and any(parent.begun for parent in parents)
 
 

@@ -106,14 +106,14 @@ def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], 
     value_of = value_maker(arguments)
 
     def value_with(context: RecordContext, value: Any) -> str | int | None:
-        (number,) = (int(text or b"") for name, text in context.headers if name == "n")
+        number = sum(int(text or b"") for name, text in context.headers if name == "n")
         return _numbered(value_of(value), context.timestamp_ms + number)
 
     return value_with
 
 
 def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
-    """Return what makes a table's value of key, value and a count; of a deleted key too, if ``gone`` says so."""
+    """Return what makes a table's value of key, value and count, and of a deleted key if ``gone`` says so."""
     value_of = value_maker(arguments["value"])
     gone, gives = arguments["gone"], arguments["value"]["gives"]
 

@@ -1,7 +1,10 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says
-what it takes, extends a part of that kind by a step, and builds the step.
+A new operator is one entry here, in ``stream_operators.py`` or in ``table_operators.py``, and one in
+``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it takes, extends a part of that kind by a
+step, and builds the step. What of its results is compared, if not all, goes into ``facts.py``. A new kind of
+table that is read from a topic is such an entry, too, beside ``table``; its name stands in
+``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and ``TABLES``.
 
 Rules of emission, each with its reason:
 
@@ -65,7 +68,7 @@ def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
 MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
-    "windowed": ("tumbling_window", "hopping_window", "session_window", "sliding_window"),
+    "windowed": ("tumbling_window", "hopping_window", "session_window", "session_window", "sliding_window"),
     "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
     "grouped_table": ("table_group_by",),
@@ -286,9 +289,11 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
         if world.cached and not (part.single or part.rekeyed or part.redated):
             return False
         steady = goes_by_its_times(part)
-        # ``sliding-late``: records are less late than the grace.
-        least = LATEST_MS + 1 if operator == "sliding_window" and (world.late or not part.punctual) else 0
-        if operator == "sliding_window" and not part.punctual:
+        # ``sliding-late``, and a session that Kafka Streams' store has forgotten, and its cache has not:
+        # records are less late than the grace.
+        bounded = operator in ("sliding_window", "session_window")
+        least = LATEST_MS + 1 if bounded and world.late else 0
+        if bounded and not part.punctual:
             steady = False
         grace_ms = ENDLESS_MS - 1 if part.timed and not steady else world.grace_ms(steady, least=least)
         closed = part.closed and grace_ms < ENDLESS_MS - 1
@@ -347,7 +352,10 @@ def _folded(operator: str) -> Callable[[World, Part], bool]:
 
 
 def _suppress(world: World, part: Part) -> bool:
-    if not part.closed or part.timed or part.derived:
+    arguments = world.steps[part.ref[0]].arguments
+    # ``suppress-by-any-record``: one that leaves no window behind changes no table.
+    deleting = any(fold.get("deletes") for fold in (arguments, *arguments.get("folds", ())))
+    if not part.closed or part.timed or part.derived or deleting:
         return False
     world.add(
         replace(
@@ -578,6 +586,7 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM,
         extend=_filtered("filter_not", False),
         build=lambda building, arguments, stream: stream.filter_not(functions.predicate(arguments)),
+        weight=3,
     ),
     "map": Operator(takes=STREAM, extend=_map, build=_built_map),
     "map_values": Operator(
@@ -588,11 +597,14 @@ OPERATORS: dict[str, Operator] = {
         ),
     ),
     "flat_map": Operator(takes=STREAM, extend=_flat_map, build=_built_flat_map),
-    "flat_map_values": Operator(takes=STREAM, extend=_flat_map_values, build=_built_flat_map_values),
+    "flat_map_values": Operator(
+        takes=STREAM, extend=_flat_map_values, build=_built_flat_map_values, weight=3
+    ),
     "select_key": Operator(
         takes=STREAM,
         extend=_select_key,
         build=lambda building, arguments, stream: stream.select_key(functions.key_maker(arguments["key"])),
+        weight=3,
     ),
     "peek": Operator(
         takes=STREAM,
@@ -665,7 +677,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, grouped: grouped.windowed_by(
             SessionWindow(gap_ms=arguments["gap"], grace_ms=arguments["grace"])
         ),
-        weight=3,
+        weight=7,
     ),
     "sliding_window": Operator(
         takes=("grouped",),
@@ -691,7 +703,7 @@ OPERATORS: dict[str, Operator] = {
         takes=("windows",),
         extend=_suppress,
         build=lambda building, arguments, table: table.suppress(),
-        weight=6,
+        weight=9,
     ),
     "to_stream": Operator(
         takes=("table", "windows"),
@@ -703,12 +715,14 @@ OPERATORS: dict[str, Operator] = {
     "table_left_join": Operator(
         takes=STREAM, extend=_table_join("table_left_join"), build=_built_table_join("left_join")
     ),
-    "stream_join": Operator(takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join")),
+    "stream_join": Operator(
+        takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join"), weight=4
+    ),
     "stream_left_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=3
+        takes=STREAM, extend=_stream_join("stream_left_join"), build=_built_join("left_join"), weight=6
     ),
     "stream_outer_join": Operator(
-        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=4
+        takes=STREAM, extend=_stream_join("stream_outer_join"), build=_built_join("outer_join"), weight=6
     ),
     "send_to": Operator(
         takes=STREAM,
@@ -728,8 +742,15 @@ OPERATORS: dict[str, Operator] = {
     **table_operators.OPERATORS,
 }
 
-SOURCES = ("stream", "stream", "stream", "table", "table")
+#: What programs begin with.
+BEGINNINGS = ("stream", "stream", "stream", "table", "table")
 WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
 #: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.
 DEEP = tuple(name for name in OPERATORS if name != "stream")
+
+#: Those that others make needful, so that they are deep often enough without being sought.
+_COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
+_COMMON |= {"send_to", "send_to_by", "table_group_by"}
+#: Those that programs are drawn for, one by one.
+SOUGHT = tuple(name for name in DEEP if name not in _COMMON)

@@ -20,6 +20,10 @@ Ref = tuple[int, int]
 Input = tuple[str, str | None, str | int | None, int]
 
 
+#: What reads a topic, as a table or not.
+TABLE_SOURCES = ("table",)
+SOURCES = ("stream", *TABLE_SOURCES)
+
 #: What writes topics for readers.
 SINKS = ("send_to", "send_to_by")
 
@@ -71,7 +75,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             depths.append(1 + max(taken) if taken else 0)
         for number, step in enumerate(self.steps):
             for parent, _ in step.of:
-                if self.steps[parent].operator == "table":
+                if self.steps[parent].operator in TABLE_SOURCES:
                     depths[parent] = max(depths[parent], depths[number])
         return depths
 

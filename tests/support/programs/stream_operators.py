@@ -225,6 +225,7 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, stream: stream.map_values(
             functions.context_value_maker(arguments["value"]), with_context=True
         ),
+        weight=4,
     ),
     "set_headers": Operator(
         takes=STREAM,

@@ -273,7 +273,7 @@ OPERATORS: dict[str, Operator] = {
         takes=TABLE, extend=_filtered("table_filter", True), build=_built_filter("filter")
     ),
     "table_filter_not": Operator(
-        takes=TABLE, extend=_filtered("table_filter_not", False), build=_built_filter("filter_not")
+        takes=TABLE, extend=_filtered("table_filter_not", False), build=_built_filter("filter_not"), weight=3
     ),
     "table_map_values": Operator(takes=TABLE, extend=_map_values, build=_built_map_values),
     "table_transform_values": Operator(takes=TABLE, extend=_transform_values, build=_built_transform_values),
@@ -281,6 +281,7 @@ OPERATORS: dict[str, Operator] = {
         takes=TABLE,
         extend=_to_stream_by,
         build=lambda building, arguments, table: table.to_stream(functions.key_maker(arguments["key"])),
+        weight=3,
     ),
     "table_group_by": Operator(
         takes=TABLE,
