@@ -172,7 +172,7 @@ class TableEmitter:
                 # A processor that shares the store may have deleted the key: the last record's time must do.
                 value, entry_ms = entry or (None, deleted.get(key_bytes, latest_ms))
                 record_context.timestamp_ms = entry_ms
-                give(key, Change(value, *(old or _ABSENT)))
+                give(key, Change(value, None) if old is None else Change(value, old[0], old[1]))
 
         return emit_dirty
 

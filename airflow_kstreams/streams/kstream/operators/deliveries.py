@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.changes import Change
@@ -29,12 +29,16 @@ class Deliveries:
         self._places = {name: place for place, name in enumerate(children)}
         self._place = len(self._edges)
         self._key: Any = None
-        self._old: Entry | None = None
+        self._change: Change | None = None
+        #: Hands one change to every child, in build order. An only child knows each as soon as there is one.
+        self.give: Callable[[Any, Change], None] = self._to_all
+        if len(self._edges) == 1:
+            ((child, takes),) = self._edges
+            self.give = child if takes else lambda key, change: child(key, change.new)
 
-    def give(self, key: Any, change: Change) -> None:
-        """Hand one change to every child, in build order."""
+    def _to_all(self, key: Any, change: Change) -> None:
         self._key = key
-        self._old = None if change.old is None else (change.old, change.old_ms)
+        self._change = change
         for place, (child, takes) in enumerate(self._edges):
             self._place = place
             child(key, change if takes else change.new)
@@ -44,6 +48,7 @@ class Deliveries:
         """Return, in a tuple, the entry that a child knows of a key whose change has not come to it yet; None
         if no change is on its way.
         """
-        if child is None or self._place >= self._places[child] or key != self._key:
+        change = self._change
+        if child is None or change is None or self._place >= self._places[child] or key != self._key:
             return None
-        return (self._old,)
+        return (None,) if change.old is None else ((change.old, change.old_ms),)

@@ -144,12 +144,21 @@ def _matches(entry: ResolverEntry, answer: Answer) -> bool:
     return entry.foreign_key == answer.foreign_key and entry.hash == answer.hash
 
 
+def _parted(waiting: tuple[Waiting, ...], foreign_key: bytes) -> tuple[Waiting | None, tuple[Waiting, ...]]:
+    """Return what waits for a foreign key, and what waits for others: nearly always nothing."""
+    if not waiting:
+        return None, waiting
+    if len(waiting) == 1 and waiting[0].foreign_key == foreign_key:
+        return waiting[0], ()
+    known = next((each for each in waiting if each.foreign_key == foreign_key), None)
+    return known, tuple(each for each in waiting if each is not known)
+
+
 def _with_copy(
     waiting: tuple[Waiting, ...], foreign_key: bytes
 ) -> tuple[tuple[Waiting, ...], Waiting | None]:
     """Count a copy, and return what then waits, and what waited for it, if an answer did."""
-    known = next((each for each in waiting if each.foreign_key == foreign_key), None)
-    others = tuple(each for each in waiting if each is not known)
+    known, others = _parted(waiting, foreign_key)
     if known is None:
         return (*others, Waiting(foreign_key, 1, None, -1)), None
     copies = known.copies + 1
@@ -161,11 +170,10 @@ def _with_copy(
 
 def _with_answer(waiting: tuple[Waiting, ...], answer: Answer, answer_ms: int) -> tuple[Waiting, ...]:
     """Count an answer, keep it if its copy did not come yet, and return what then waits."""
-    known = next((each for each in waiting if each.foreign_key == answer.foreign_key), None)
+    known, others = _parted(waiting, answer.foreign_key)
     copies = (0 if known is None else known.copies) - answer.to_subscription
     if known is None and copies == 0:
         return waiting
-    others = tuple(each for each in waiting if each is not known)
     if copies == 0:
         return others
     if copies < 0:

@@ -27,6 +27,7 @@ Crash argument: as for time windows: all depends on the stores, on stream time a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -38,6 +39,9 @@ from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
+
+#: Of what is found of windows: their start.
+_START = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +121,12 @@ class _Windows:
         found: list[tuple[int, Entry, bool]] = []
         for store in (self.store, self.closed):
             if store is not None:
-                for entry_id in store.ids_of(key_bytes, (from_ms,)):
-                    if entry_id[0] > to_ms:
-                        break
-                    entry = store.get_entry(entry_id)
+                changeable, get_entry = store is self.store, store.get_entry
+                for entry_id in store.ids_of(key_bytes, (from_ms,), to_ms):
+                    entry = get_entry(entry_id)
                     if entry is not None:
-                        found.append((entry_id[0], entry, store is self.store))
-        found.sort(key=_start, reverse=True)
+                        found.append((entry_id[0], entry, changeable))
+        found.sort(key=_START, reverse=True)
         return found
 
 
@@ -152,7 +155,7 @@ class _Arrival:
         time_ms, size_ms = self._time_ms, self._windows.size_ms
         own_ms = time_ms - size_ms
         found = self._windows.found(self._key_bytes, max(0, own_ms - size_ms), time_ms + 1)
-        behind = self._behind([window for window in found if window[0] > own_ms], found)
+        behind = self._behind(found, own_ms + 1)
         before: Entry | None = None
         before_ms: int | None = None
         for start_ms, entry, changeable in found:
@@ -182,7 +185,7 @@ class _Arrival:
         time_ms = self._time_ms
         found = self._windows.found(self._key_bytes, 0, time_ms + 1)
         combined = next(((entry, changeable) for start_ms, entry, changeable in found if start_ms == 0), None)
-        behind = self._behind(found, found)
+        behind = self._behind(found, 0)
         for start_ms, entry, changeable in reversed(found):
             if 0 < start_ms <= time_ms:
                 self._add(start_ms, entry, changeable=changeable)
@@ -195,19 +198,19 @@ class _Arrival:
             self._begin(before_ms + 1)
         self._add(0, combined[0], changeable=combined[1])
 
-    def _behind(
-        self, holding: list[tuple[int, Entry, bool]], found: list[tuple[int, Entry, bool]]
-    ) -> Entry | None:
+    def _behind(self, found: list[tuple[int, Entry, bool]], from_ms: int) -> Entry | None:
         """Return what the window right behind the record begins with: what the last window that holds the
         record had before; None if no later record is in it, or the window is there.
 
-        :param holding: the windows that hold the record, and that behind it, the last one first.
+        :param found: the last window first, which is the one behind the record if that is there.
+        :param from_ms: start of the first window that may hold the record.
         """
-        time_ms = self._time_ms
-        if any(start_ms == time_ms + 1 for start_ms, _, _ in found):
+        if not found:
             return None
-        last = next((entry for start_ms, entry, _ in holding if start_ms <= time_ms), None)
-        return (kept(last[0]), last[1]) if last is not None and last[1] > time_ms else None
+        start_ms, last, _ = found[0]
+        if not from_ms <= start_ms <= self._time_ms:
+            return None
+        return (kept(last[0]), last[1]) if last[1] > self._time_ms else None
 
     def _put_behind(self, entry: Entry | None) -> None:
         if entry is not None:
@@ -261,7 +264,3 @@ class _Arrival:
 
     def _windowed(self, start_ms: int) -> Windowed:
         return Windowed(self._key, start_ms, start_ms + self._windows.size_ms)
-
-
-def _start(window: tuple[int, Entry, bool]) -> int:
-    return window[0]

@@ -57,13 +57,18 @@ class TablesJoin:
     left: TableSide
     right: TableSide
 
-    def joined(self, left: Any, right: Any) -> Any:
-        """Return the result of two values, None if there is none."""
-        if left is None and (right is None or self.left.needed):
-            return None
-        if right is None and self.right.needed:
-            return None
-        return self.joiner(left, right)
+    def joining(self) -> Callable[[Any, Any], Any]:
+        """Return what gives the result of two values, None if there is none."""
+        left_needed, right_needed, joiner = self.left.needed, self.right.needed, self.joiner
+
+        def joined(left: Any, right: Any) -> Any:
+            if left is None and (right is None or left_needed):
+                return None
+            if right is None and right_needed:
+                return None
+            return joiner(left, right)
+
+        return joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +87,9 @@ class TablesJoinSide:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        is_left, joined = self.is_left, self.join.joined
+        is_left, joined = self.is_left, self.join.joining()
         other = self.join.right if is_left else self.join.left
-        other_node = other.node
+        other_table, other_node, other_needed = other.table, other.node, other.needed
         tables, record_context, old_needed = context.tables, context.record_context, context.old_needed
         count_null = context.counting("null")
 
@@ -93,8 +98,8 @@ class TablesJoinSide:
                 count_null()
                 return
             new, old, old_ms = change
-            theirs = tables[other.table].get(key, other_node)
-            if theirs is None and (other.needed or (new is None and old is None)):
+            theirs = tables[other_table].get(key, other_node)
+            if theirs is None and (other_needed or (new is None and old is None)):
                 return
             their_value, their_ms = theirs or _ABSENT
             result = joined(new, their_value) if is_left else joined(their_value, new)
@@ -102,8 +107,9 @@ class TablesJoinSide:
             if old_needed:
                 earlier = joined(old, their_value) if is_left else joined(their_value, old)
             before = record_context.timestamp_ms
-            record_context.timestamp_ms = max(before, their_ms)
-            forward(key, Change(result, earlier, max(old_ms, their_ms)))
+            if their_ms > before:
+                record_context.timestamp_ms = their_ms
+            forward(key, Change(result, earlier, old_ms if old_ms > their_ms else their_ms))
             record_context.timestamp_ms = before
 
         return run
@@ -132,12 +138,7 @@ class JoinedTable:
             return bind_kept(self.store, lambda key, value: value, forward, context, children)
         deliveries = Deliveries(forward, context, children)
         context.tables[context.node] = _JoinedView(context, self.join, deliveries)
-        give = deliveries.give
-
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
-            give(key, change)
-
-        return run
+        return deliveries.give
 
 
 class _JoinedView:
@@ -145,6 +146,7 @@ class _JoinedView:
 
     def __init__(self, context: NodeContext, join: TablesJoin, deliveries: Deliveries) -> None:
         self._tables, self._join, self._deliveries = context.tables, join, deliveries
+        self._joined = join.joining()
 
     def get(self, key: Any, child: str | None) -> Entry | None:
         """Return the entry of a key, as a child knows it."""
@@ -155,5 +157,5 @@ class _JoinedView:
             self._tables[side.table].get(key, None if child is None else side.node) or _ABSENT
             for side in (self._join.left, self._join.right)
         )
-        value = self._join.joined(left[0], right[0])
+        value = self._joined(left[0], right[0])
         return None if value is None else (value, max(left[1], right[1]))
