@@ -169,7 +169,11 @@ def test_tables_of_tables_are_those_of_kafka_streams_when_no_deletion_is_in_vain
     def compare(data: st.DataObject, deletes: bool) -> None:
         records = _without_vain_deletions(data.draw(_records(topology)))
         case = Case(topology=topology, records=records, parameters={"deletes": deletes})
-        _assert_equal(case, case.in_java(kafka_streams), case.in_python())
+        java = case.in_java(kafka_streams)
+        if topology == "table_group_aggregate":
+            # Its aggregator may delete a group that is not in the table.
+            java = without_vain_deletions(java)
+        _assert_equal(case, java, case.in_python())
 
     compare()
 

@@ -214,7 +214,8 @@ class Topologies:
         self._by_foreign_key("left_join", store=texts("kept")).to_stream().send_to("out")
 
     def foreign_key_join_group(self) -> None:
-        grouped = self._by_foreign_key("join").group_by(lambda k, v: (f"g{len(v) % 3}", v))
+        joined = self._by_foreign_key("join", store=texts("joined"))
+        grouped = joined.group_by(lambda k, v: (f"g{len(v) % 3}", v))
         grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
 
     def count_join(self) -> None:

@@ -182,7 +182,8 @@ def test_funnel() -> None:
 
 
 def test_reconcile() -> None:
-    sent, expected = [], {}
+    sent: list[Sent] = []
+    expected: dict[str, Any] = {}
     for number, flight in enumerate(flights()):
         key, miles = id_of(flight.value), {"miles": flight.value["distance"]}
         billed = {"miles": flight.value["distance"] + (number % 11 == 0)}
