@@ -134,10 +134,11 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
 
 
 def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> bool:
-    if operator in ("count", "aggregate", "cogroup"):
+    # A new sliding window has what it begins with for an old value, in a reduction too.
+    if operator in ("count", "aggregate", "cogroup", "sliding_window"):
         return not cached
     # The result of a join, kept or not, has the old value that was computed.
-    passed = operator in _TABLES_JOINS or (operator in _OF_TABLES and not kept)
+    passed = operator in _TABLES_JOINS or operator == "reduce" or (operator in _OF_TABLES and not kept)
     return passed and any(parent.begun for parent in parents)
 
 
