@@ -10,7 +10,7 @@ bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. W
   see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
 - deletions of keys that readers do not have (``vain-deletion``);
 - all but the last result of each key where a change comes to a join of tables by both sides
-  (``tables-of-one-table``).
+  (``tables-of-one-table``), or several come to a join by foreign key at once.
 
 Which of these holds for a step is written in ``facts.py``.
 """

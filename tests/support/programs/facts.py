@@ -29,6 +29,8 @@ class Facts:
     :param headers: whether they have the headers of the record that led to them.
     :param vain: whether one of the engines may delete keys that readers do not have.
     :param final: whether only the last result of each key is compared.
+    :param several: whether one record may lead to several of one key. In a join by foreign key the later
+        ones may overtake the answers to the first ones, so what is between them need not come.
     :param sessions: whether keys have sessions.
     :param begun: whether Kafka Streams takes the initial aggregate for a new key's old value
         (``first-old-value``).
@@ -39,6 +41,7 @@ class Facts:
     headers: bool = True
     vain: bool = False
     final: bool = False
+    several: bool = False
     sessions: bool = False
     begun: bool = False
     inputs: frozenset[str] = frozenset()
@@ -75,7 +78,8 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
         order=_order_of(step, parents, sessions),
         headers=_headers_of(step, parents) and not (kept and cached),
         vain=_vain(step, parents, kept, cached),
-        final=any(parent.final for parent in parents) or _meets_itself(operator, parents),
+        final=any(parent.final for parent in parents) or _overtakes(operator, parents),
+        several=any(parent.several for parent in parents) or _gives_several(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
         begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
@@ -130,15 +134,24 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
 
 
 def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> bool:
-    if operator in ("count", "aggregate", "cogroup"):
+    # A new sliding window has what it begins with for an old value, in a reduction too.
+    if operator in ("count", "aggregate", "cogroup", "sliding_window"):
         return not cached
     # The result of a join, kept or not, has the old value that was computed.
-    passed = operator in _TABLES_JOINS or (operator in _OF_TABLES and not kept)
+    passed = operator in _TABLES_JOINS or operator == "reduce" or (operator in _OF_TABLES and not kept)
     return passed and any(parent.begun for parent in parents)
 
 
-def _meets_itself(operator: str, parents: list[Facts]) -> bool:
-    """Return whether a change comes to a join of tables by both sides."""
+def _gives_several(operator: str, parents: list[Facts]) -> bool:
+    if operator == "merge":
+        return bool(parents[0].inputs & parents[1].inputs)
+    return operator in ("flat_map", "flat_map_values", "process_values") or operator.startswith("stream_")
+
+
+def _overtakes(operator: str, parents: list[Facts]) -> bool:
+    """Return whether a change comes to a join of tables by both sides, or several to one by foreign key."""
+    if operator in _FOREIGN_KEY_JOINS and any(parent.several for parent in parents):
+        return True
     if operator not in _TABLES_JOINS | _FOREIGN_KEY_JOINS:
         return False
     left, right = parents
