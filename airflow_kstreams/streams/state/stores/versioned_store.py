@@ -187,7 +187,12 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return self._held_at((LATEST_MS, key))
 
     def version_at(self, key: bytes, as_of_ms: int) -> Version | None:
-        """Return the version of a serialized key that was valid at a moment."""
+        """Return the version of a serialized key that was valid at a moment; None if there was none, or it has
+        left the history.
+
+        :param key: serialized.
+        :param as_of_ms: the moment, epoch milliseconds.
+        """
         latest = self._held_at((LATEST_MS, key))
         if latest is not None and latest[1] <= as_of_ms:
             return Version(*latest, LATEST_MS)
@@ -200,8 +205,11 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return Version(*held, entry_id[0])
 
     def put_version(self, key: bytes, value: Any, timestamp_ms: int) -> int | None:
-        """Add a version of a serialized key; None is a deletion.
+        """Add a version of a serialized key.
 
+        :param key: serialized.
+        :param value: None is a deletion.
+        :param timestamp_ms: from when on it is valid, epoch milliseconds.
         :return: where it ends, ``LATEST_MS`` if it is the latest one; None if it lies behind the history and
             was not added.
         """
@@ -261,7 +269,13 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         self._mark()
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-        """Apply one changelog record; it is not a change."""
+        """Apply one changelog record; it is not a change.
+
+        :param key: as :meth:`changelog_key` makes them.
+        :param value: None deletes the version.
+        :param timestamp_ms: of the record, epoch milliseconds.
+        :raises StateStoreError: the record is not of the store's format.
+        """
         self.held.restore(key, value, timestamp_ms)
         if value is not None:
             self._see(key, value)
