@@ -187,11 +187,11 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return self._held_at((LATEST_MS, key))
 
     def version_at(self, key: bytes, as_of_ms: int) -> Version | None:
-        """Return the version of a serialized key that was valid at a moment; None if there was none, or it has
-        left the history.
+        """Return the version of a serialized key that was valid at a moment.
 
         :param key: serialized.
         :param as_of_ms: the moment, epoch milliseconds.
+        :return: None if there was none, or it has left the history.
         """
         latest = self._held_at((LATEST_MS, key))
         if latest is not None and latest[1] <= as_of_ms:
