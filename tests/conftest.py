@@ -30,6 +30,7 @@ TESTS = Path(__file__).parent
 EXPECTED_FOLDERS = (
     "unit",
     "property",
+    "typing",
     "contract",
     "simulation",
     "integration/process",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import KafkaClientError, TransactionAbortedError
+from airflow_kstreams.streams.errors import KafkaClientError, RecordError, TransactionAbortedError
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
 #: rather than a machine or broker that stood still.
@@ -13,12 +14,15 @@ class RetryBudget:
     """Counts the attempts of one task within a process.
 
     :ivar number: of the attempt that was begun last, from 1.
-    :ivar fruitless: how many in a row have committed nothing.
+    :ivar fruitless: how many in a row have committed nothing, less those that found a result to leave out.
+    :ivar refused: results that the broker has refused for their size, and the next attempt leaves out, by
+        their content.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.fruitless = 0
+        self.refused: dict[str, RecordError] = {}
         self._grown_old = 0
 
     @property
@@ -40,6 +44,16 @@ class RetryBudget:
         if commits:
             self.fruitless = self._grown_old = 0
         self._grown_old += grew_old
+
+    def leaves_out(self, error: BaseException, settings: ApplicationSettings) -> bool:
+        """Say whether another attempt goes on without the result that the last one failed for."""
+        if settings.production_exception_handler == "fail" or not isinstance(error, RecordError):
+            return False
+        if not error.content or error.content in self.refused:
+            return False
+        self.refused[error.content] = error
+        self.fruitless -= 1
+        return True
 
 
 def resumable(error: BaseException) -> bool:

@@ -38,6 +38,7 @@ class Purpose(StrEnum):
     EXPAND = "expand"
     EXPAND_PROCESSORS = "expand-processors"
     DOCTOR = "doctor"
+    STATE = "state"
     WATCH = "watch"
 
 
@@ -94,6 +95,7 @@ def permissions(
         Purpose.EXPAND: lambda: of.expand_permissions(plan),
         Purpose.EXPAND_PROCESSORS: lambda: of.expand_processors_permissions(plan),
         Purpose.DOCTOR: lambda: of.doctor_permissions(),
+        Purpose.STATE: lambda: of.state_permissions(plan),
         Purpose.WATCH: lambda: of.watch_permissions(plan),
     }
     for purpose in dict.fromkeys(purposes):

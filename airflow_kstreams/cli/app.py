@@ -28,6 +28,7 @@ COMMANDS = (
     "doctor",
     "replay",
     "reset",
+    "state",
     "status",
 )
 #: Answer, and are not listed: they have another name.

@@ -18,6 +18,7 @@ class TopologyFormat(StrEnum):
     TEXT = "text"
     MERMAID = "mermaid"
     SVG = "svg"
+    STREAM_TIME = "stream-time"
 
 
 #: By the ending of the file to write.
@@ -39,6 +40,8 @@ def describe(
 ) -> None:
     """Show the topology of an application file.
 
+    The format stream-time says how far the end of a run brings stream time of each subtopology.
+
     SVG needs the extra "draw": pip install 'airflow-kstreams[draw]'.
     """
     topology = load_topology(application, function)
@@ -48,6 +51,7 @@ def describe(
         TopologyFormat.TEXT: topology.describe,
         TopologyFormat.MERMAID: topology.to_mermaid,
         TopologyFormat.SVG: topology.to_svg,
+        TopologyFormat.STREAM_TIME: topology.describe_stream_time,
     }[wanted]
     text = render(application_id=application_id)
     if output is None:

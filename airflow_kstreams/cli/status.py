@@ -175,6 +175,8 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
     if found.slice is not None:
         yield "begun", _time(found.slice.plan.begun_ms)
+    for pattern, matches in ({} if run is None else run.plan.topology.patterns).items():
+        yield f"topics {pattern}", ", ".join(matches)
     if found.parked:
         number = sum_parked(parked_total(found.parked))
         yield "parked", f"{_number(number)} records; {due_text(found.parked_due_ms)}"

@@ -1,7 +1,9 @@
-"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen.
+"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen; and
+what lies in the stores of an application that runs.
 
-Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read the
-sample), ``testing`` (to run it) and ``streams``. Running an application belongs to ``batch``.
+Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read from it),
+``testing`` (to run the sample), ``batch.inspect`` and ``streams``. Running an application belongs to
+``batch``.
 
 ::
 
@@ -16,6 +18,9 @@ sample), ``testing`` (to run it) and ``streams``. Running an application belongs
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
 from airflow_kstreams.explore.exploration import Exploration, explore
 from airflow_kstreams.explore.findings import NodeCounts, NodeRecord, RecordFailure
@@ -23,7 +28,12 @@ from airflow_kstreams.explore.record_table import RecordTable
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.tables import Table
 
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.state import AsOf, StateEntry, StoredState
+    from airflow_kstreams.explore.application_state import stored_state
+
 __all__ = [
+    "AsOf",
     "Change",
     "Difference",
     "Exploration",
@@ -36,6 +46,26 @@ __all__ = [
     "Sample",
     "SampleRecord",
     "Seen",
+    "StateEntry",
+    "StoredState",
     "Table",
     "explore",
+    "stored_state",
 ]
+
+#: What reads an application's stores is imported when it is asked for: commands print tables without it.
+_HOMES = {
+    "AsOf": "batch.inspect.state.moment",
+    "StateEntry": "batch.inspect.state.entry_form",
+    "StoredState": "batch.inspect.state.stored_state",
+    "stored_state": "explore.application_state",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of this package."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"airflow_kstreams.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -108,6 +108,7 @@ class Exploration:
     """
 
     def __init__(self, topology: Topology, sample: Sample, *, application_id: str = APPLICATION_ID) -> None:
+        topology = topology.matched(sample.partitions)
         ran = run_sample(topology, sample, application_id)
         self._topology = topology
         self._application_id = application_id

@@ -52,7 +52,7 @@ def run_sample(topology: Topology, sample: Sample, application_id: str) -> Sampl
 
 class _Runner:
     def __init__(self, topology: Topology, sample: Sample, application_id: str) -> None:
-        self._topology = topology
+        self._topology = topology = topology.matched(sample.partitions)
         self._sample = sample
         self._application_id = application_id
         self._plan = topology.plan(application_id)
@@ -62,8 +62,10 @@ class _Runner:
             for node in topology.nodes
             if isinstance(node, SourceNode)
             for topic in node.topics
-        }
+        } | {topic: f"global table {topic}" for topic in self._plan.globals}
         self._findings = Findings()
+        for topic in self._plan.globals:
+            self._findings.add_node(self._sources[topic])
         self._good: list[SampleRecord] = []
         self._restarts = 0
         self._findings.begin(None)
@@ -72,8 +74,14 @@ class _Runner:
 
     def run(self) -> SampleRun:
         """Process all records, then let the processors close."""
-        inputs = {*self._plan.inputs}
-        records = [record for record in self._sample.in_run_order() if record.topic in inputs]
+        # What a run sees of global tables was there when it began.
+        ordered = [*self._sample.in_run_order()]
+        records = [
+            record
+            for topics in (self._plan.globals, self._plan.inputs)
+            for record in ordered
+            if record.topic in topics
+        ]
         notes = list(_notes(self._plan, self._sample))
         for number, record in enumerate(records):
             if self._restarts == MOST_RESTARTS:
@@ -160,7 +168,7 @@ def _partition_counts(plan: TopologyPlan, sample: Sample) -> Mapping[str, int]:
     for record in sample.records:
         known[record.topic] = max(known.get(record.topic, 1), record.partition + 1)
     largest = max((known[topic] for topic in plan.inputs if topic in known), default=1)
-    topics = {*plan.sources, *plan.outputs} - {*plan.repartition_topics}
+    topics = {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}
     return {topic: known.get(topic, largest) for topic in topics}
 
 
@@ -170,6 +178,6 @@ def _notes(plan: TopologyPlan, sample: Sample) -> list[str]:
     notes += [
         f"the topology does not read {topic!r}: {count} records of the sample were left out"
         for topic, count in counts.items()
-        if count and topic not in plan.inputs
+        if count and topic not in plan.inputs and topic not in plan.globals
     ]
     return notes

@@ -15,6 +15,7 @@ until it has enough records or begins with the log.
 from __future__ import annotations
 
 import heapq
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -64,11 +65,16 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
     :raises ConfigError: a number is negative, or for a topic that is no input.
     :raises KafkaClientError: the broker cannot be reached, a topic is missing, or a partition not readable.
     """
-    wanted = _wanted(plan, last)
+    wanted = {} if plan.patterns else _wanted(plan, last)
     with ExitStack() as clients:
         admin = cluster.admin()
         clients.callback(admin.close)
-        user_topics = {*plan.sources, *plan.outputs} - {*plan.repartition_topics}
+        if plan.patterns:
+            plan = plan.matched(admin.topic_names())
+            wanted = _wanted(plan, last)
+        # Of global tables all, or records that are sampled would not find what they name.
+        wanted |= dict.fromkeys(plan.globals, sys.maxsize)
+        user_topics = {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}
         partitions = {
             name: description.partitions for name, description in admin.describe_topics(user_topics).items()
         }
@@ -80,7 +86,7 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
         taken_ms = time.time_ns() // 1_000_000
         _read_all(reader, tails, progress)
     records: list[SampleRecord] = []
-    for topic in plan.inputs:
+    for topic in (*plan.inputs, *plan.globals):
         of_topic = {at: tail.records for at, tail in tails.items() if at.topic == topic}
         records += _last_of(of_topic, wanted[topic])
     return Sample(records=tuple(records), partitions=dict(sorted(partitions.items())), taken_ms=taken_ms)
@@ -90,6 +96,10 @@ def _wanted(plan: TopologyPlan, last: Last) -> dict[str, int]:
     if isinstance(last, int):
         wanted = dict.fromkeys(plan.inputs, last)
     else:
+        of_patterns = {
+            name: last[topic] for topic in plan.patterns.keys() & last for name in plan.patterns[topic]
+        }
+        last = of_patterns | {topic: number for topic, number in last.items() if topic not in plan.patterns}
         unknown = sorted({*last} - {*plan.inputs})
         if unknown:
             raise ConfigError(
@@ -104,7 +114,7 @@ def _wanted(plan: TopologyPlan, last: Last) -> dict[str, int]:
 
 
 def _refuse_missing(plan: TopologyPlan, partitions: Collection[str]) -> None:
-    missing = [topic for topic in plan.inputs if topic not in partitions]
+    missing = [topic for topic in (*plan.inputs, *plan.globals) if topic not in partitions]
     if missing:
         raise KafkaClientError(
             f"the topology reads topics that do not exist: {', '.join(missing)}",

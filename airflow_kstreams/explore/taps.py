@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
     Forward,
     Node,
@@ -34,6 +36,7 @@ from airflow_kstreams.streams.graph.services import (
     ProcessorServices,
     StreamTimer,
 )
+from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
@@ -139,13 +142,28 @@ class OperatorTap:
         found: CallOptions | None = getattr(self.operator, "calls", None)
         return found
 
+    @property
+    def old_values(self) -> OldValues | None:
+        """What the operator does with old values, if it takes a table's changes."""
+        found: OldValues | None = getattr(self.operator, "old_values", None)
+        return found
+
+    @property
+    def global_table(self) -> GlobalTableDef | None:
+        """The global table that the operator joins with, if it does."""
+        found: GlobalTableDef | None = getattr(self.operator, "global_table", None)
+        return found
+
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         name, findings, record_context = self.node, self.findings, context.record_context
+        # A table with tables below it hands each change to one child after another.
+        is_table = not context.taking_changes.isdisjoint(children)
 
         def seen(target: Forward) -> Forward:
             def pass_on(key: Any, value: Any) -> None:
-                findings.forwarded(name, key, value, record_context.timestamp_ms)
+                shown = value.new if is_table and isinstance(value, Change) else value
+                findings.forwarded(name, key, shown, record_context.timestamp_ms)
                 target(key, value)
 
             return pass_on
@@ -153,7 +171,10 @@ class OperatorTap:
         inner = self.operator.bind(
             seen(forward),
             _TappedContext(context, name, findings),
-            {child: seen(target) for child, target in children.items()},
+            {
+                child: seen(target) if place == 0 or not is_table else target
+                for place, (child, target) in enumerate(children.items())
+            },
         )
 
         def run(key: Any, value: Any, _node: str = name) -> None:

@@ -1,8 +1,11 @@
-"""What reports read of an application: its finished runs, the new ones, and the last values of a topic."""
+"""What reports read of an application: its finished runs, the new ones, the last values of a topic, and what
+lies in a store.
+"""
 
 from __future__ import annotations
 
 from airflow_kstreams.batch.inspect.finished_runs import new_runs
+from airflow_kstreams.batch.inspect.state import StoredState
 from airflow_kstreams.batch.report.reading import finished_run, last_values
 
-__all__ = ["finished_run", "last_values", "new_runs"]
+__all__ = ["StoredState", "finished_run", "last_values", "new_runs"]

@@ -19,6 +19,7 @@ from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_sizes import record_bytes
+from airflow_kstreams.streams.records.refused_results import content_id
 
 #: Delivery errors that say something about the record, not about the cluster.
 _RECORD_REFUSED = frozenset(
@@ -41,11 +42,12 @@ class DeliveryFailures:
     :param refused: explains what was refused for what it is.
     """
 
-    __slots__ = ("_refused", "error", "partition", "size_bytes", "topic")
+    __slots__ = ("_refused", "content", "error", "partition", "size_bytes", "topic")
 
     def __init__(self, refused: RefusedRecords) -> None:
         self._refused = refused
         self.size_bytes = 0
+        self.content = ""
         self.error: KafkaError | None = None
         self.topic = ""
         self.partition = -1
@@ -59,8 +61,9 @@ class DeliveryFailures:
         partition = message.partition()
         self.partition = -1 if partition is None else partition
         if error.code() in _RECORD_REFUSED:
-            key, value = message.key(), message.value()
-            self.size_bytes = record_bytes(_bytes_or_none(key), _bytes_or_none(value), None)
+            key, value = _bytes_or_none(message.key()), _bytes_or_none(message.value())
+            self.size_bytes = record_bytes(key, value, None)
+            self.content = content_id(self.topic, key, value)
 
     def clear(self) -> None:
         """Forget; a new transaction begins."""
@@ -70,7 +73,7 @@ class DeliveryFailures:
         """Return the failure if it is about the record itself, so that a retry cannot help."""
         if self.error is None or self.error.code() not in _RECORD_REFUSED:
             return None
-        return self._refused.by_broker(self.error, self.topic, self.partition, self.size_bytes)
+        return self._refused.by_broker(self.error, self.topic, self.partition, self.size_bytes, self.content)
 
 
 def make_produce(

@@ -75,11 +75,18 @@ class RefusedRecords:
             why += f"{self._client_bytes:,}"
         return record_refused(topic, partition, why)
 
-    def by_broker(self, error: KafkaError, topic: str, partition: int, size_bytes: int) -> RecordError:
-        """Return the error of a record that the broker does not take, or of the batch that it came in."""
-        why = f"{error.name()}: {error.str()}"
+    def by_broker(
+        self, error: KafkaError, topic: str, partition: int, size_bytes: int, content: str
+    ) -> RecordError:
+        """Return the error of a record that the broker does not take, or of the batch that it came in.
+
+        :param content: tells the record from others. It is to blame only if it alone is larger than its topic
+            takes; a batch of small ones is not.
+        """
+        why, to_blame = f"{error.name()}: {error.str()}", False
         if error.code() in _TOO_LARGE:
             limit = self._of_topics.get(topic)
+            to_blame = limit is not None and size_bytes > limit
             why += f": about {size_bytes:,} bytes, less what compression saves, or the batch it came in; the "
             why += "topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
-        return record_refused(topic, partition, why)
+        return record_refused(topic, partition, why, content=content if to_blame else "")

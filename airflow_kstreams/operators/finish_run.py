@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_kstreams.batch.report.counts import count_rows, headline, parked_lines, speed_lines
+from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headline, parked_lines, speed_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
@@ -101,7 +101,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         for warning in summary.warnings:
             self.log.warning("Run %s: %s", summary.run_id, warning)
         self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
-        for row in (*count_rows(summary), *parked_lines(summary)):
+        for row in (*count_rows(summary), *behind_lines(summary), *parked_lines(summary)):
             self.log.info("%s", row)
         for line in speed_lines(summary.tasks):
             self.log.info("%s", line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_kstreams.batch.report.counts import parked_lines
+from airflow_kstreams.batch.report.counts import behind_lines, parked_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
 from airflow_kstreams.hooks.metrics import metrics_target
@@ -295,7 +295,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         self, context: Context, cluster: KafkaCluster, summary: RunSummary, settings: ApplicationSettings
     ) -> RunResult:
         self.outlets = announced(context, self.outlets, summary, settings, for_backfills=self._for_backfills)
-        for line in parked_lines(summary):
+        for line in (*behind_lines(summary), *parked_lines(summary)):
             self.log.info("%s", line)
         if not self.allow_parked:
             refuse_parked(cluster, summary)

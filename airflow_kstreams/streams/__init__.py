@@ -28,13 +28,18 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.graph.store_specs import (
         SessionStoreSpec,
         StoreSpec,
+        VersionedStoreSpec,
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
+    from airflow_kstreams.streams.kstream.global_table import GlobalKTable
     from airflow_kstreams.streams.kstream.kstream import (
+        CogroupedKStream,
         KGroupedStream,
+        KGroupedTable,
         KStream,
         KTable,
+        WindowedCogroupedKStream,
         WindowedKGroupedStream,
         WindowedKStream,
         WindowedKTable,
@@ -55,10 +60,13 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.processor.context import ProcessorContext
     from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
     from airflow_kstreams.streams.processor.punctuation import Punctuation
+    from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
+    from airflow_kstreams.streams.records.record_context import RecordContext
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
     from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
     from airflow_kstreams.streams.state.stores.session_store import SessionStore
+    from airflow_kstreams.streams.state.stores.versioned_store import VersionedRecord, VersionedStore
     from airflow_kstreams.streams.state.stores.window_store import WindowStore
     from airflow_kstreams.streams.topology.builder import TopologyBuilder
     from airflow_kstreams.streams.topology.topology import Topology
@@ -75,11 +83,14 @@ __all__ = [
     "AsyncProcessorContext",
     "CallContext",
     "CallTimeoutError",
+    "CogroupedKStream",
     "ConfigError",
     "EqualIds",
     "FixedGroups",
+    "GlobalKTable",
     "HoppingWindow",
     "KGroupedStream",
+    "KGroupedTable",
     "KStream",
     "KStreamBuilder",
     "KStreamsError",
@@ -92,6 +103,7 @@ __all__ = [
     "ProcessorRecord",
     "ProducerClient",
     "Punctuation",
+    "RecordContext",
     "RecordError",
     "RetryPolicy",
     "Serde",
@@ -106,9 +118,14 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "TumblingWindow",
+    "ValueTransformer",
+    "VersionedRecord",
+    "VersionedStore",
+    "VersionedStoreSpec",
     "WindowStore",
     "WindowStoreSpec",
     "Windowed",
+    "WindowedCogroupedKStream",
     "WindowedKGroupedStream",
     "WindowedKStream",
     "WindowedKTable",
@@ -123,11 +140,14 @@ _HOMES = {
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
+    "CogroupedKStream": "kstream.kstream",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
+    "GlobalKTable": "kstream.global_table",
+    "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
@@ -140,6 +160,7 @@ _HOMES = {
     "ProcessorRecord": "processor.processor",
     "ProducerClient": "partitioning.linear_hash_partitioner",
     "Punctuation": "processor.punctuation",
+    "RecordContext": "records.record_context",
     "RecordError": "errors",
     "RetryPolicy": "graph.retry_policy",
     "Serde": "serde.base",
@@ -154,9 +175,14 @@ _HOMES = {
     "TopologyBuilder": "topology.builder",
     "TopologyError": "errors",
     "TumblingWindow": "windows",
+    "ValueTransformer": "processor.value_transformer",
+    "VersionedRecord": "state.stores.versioned_store",
+    "VersionedStore": "state.stores.versioned_store",
+    "VersionedStoreSpec": "graph.store_specs",
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
+    "WindowedCogroupedKStream": "kstream.kstream",
     "WindowedKGroupedStream": "kstream.kstream",
     "WindowedKStream": "kstream.kstream",
     "WindowedKTable": "kstream.kstream",
@@ -167,8 +193,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of this package."""
+    """Import a name of this package.
+
+    :raises ImportError: Kafka Streams has a class of the name; says what stands for it here. An import
+        statement would hide what an AttributeError says.
+    """
     if name not in _HOMES:
+        ours = import_module(f"{__name__}.java_classes").java_class(name)
+        if ours:
+            raise ImportError(f"Kafka Streams' {name} is not here: write {ours}", name=__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(f"{__name__}.{_HOMES[name]}")
     found = home if home.__name__.endswith(f".{name}") else getattr(home, name)

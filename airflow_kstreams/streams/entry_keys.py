@@ -18,6 +18,7 @@ class _ParkedKey(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_parked = msgspec.msgpack.Decoder(_ParkedKey).decode
+_LENGTH_BYTES = 4
 
 
 class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -26,11 +27,13 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     :param unfit: why a key's partition cannot be told from them; empty if it can.
     :param suffix: how many bytes stand behind those that decide the partition: windows, times, numbers.
     :param parked: whether they are those of a retry topic.
+    :param prefixed: whether they begin with the length of the bytes that decide the partition, and these.
     """
 
     unfit: str = ""
     suffix: int = 0
     parked: bool = False
+    prefixed: bool = False
 
     def placing(self, key: bytes) -> bytes | None:
         """Return the bytes that decide the partition of an entry's records; None of a record without a key,
@@ -40,8 +43,12 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
         >>> EntryKeys(suffix=8).placing(b"JFK" + bytes(8))
         b'JFK'
+        >>> EntryKeys(prefixed=True).placing(bytes([0, 0, 0, 3]) + b"JFK" + b"flight 7")
+        b'JFK'
         """
         record_key: bytes | None = key
+        if self.prefixed:
+            return key[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(key[:_LENGTH_BYTES], "big")]
         if self.parked:
             record_key = _decode_parked(key).key
         if record_key is None or not self.suffix:

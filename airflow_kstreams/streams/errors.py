@@ -140,14 +140,16 @@ class RecordError(KStreamsError):
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
     :param trace: traceback through the user's functions, several lines; empty if none is on it.
+    :param content: tells a record that the broker refused for its size from others; empty for any other.
     """
 
     topic: str
     partition: int
     offset: int
     node: str
+    content: str = ""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but one are facts of the error
         self,
         cause: str,
         *,
@@ -157,18 +159,27 @@ class RecordError(KStreamsError):
         offset: int,
         node: str,
         trace: str = "",
+        content: str = "",
     ) -> None:
         super().__init__(
-            cause, fix=fix, topic=topic, partition=partition, offset=offset, node=node, trace=trace
+            cause,
+            fix=fix,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            node=node,
+            trace=trace,
+            content=content,
         )
 
 
-def record_refused(topic: str, partition: int, why: str) -> RecordError:
+def record_refused(topic: str, partition: int, why: str, *, content: str = "") -> RecordError:
     """Return the error of a record that the client or the broker refuses for what it is.
 
     :param topic: where it was sent.
     :param partition: -1 if none was chosen yet.
     :param why: Kafka's name of the error, and what is wrong.
+    :param content: as :class:`RecordError` has it.
     """
     return RecordError(
         f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
@@ -178,6 +189,7 @@ def record_refused(topic: str, partition: int, why: str) -> RecordError:
         partition=partition,
         offset=-1,
         node="",
+        content=content,
     )
 
 

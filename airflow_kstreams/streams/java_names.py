@@ -19,19 +19,18 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: for one method here are followed by "(".
 METHODS: Mapping[str, str] = {
     "to": "send_to(topic)",
-    "to_table": "send_to(topic), and builder.table(topic) in place of the stream",
     "print": "peek(print)",
-    "split": "branch(predicate, ...), which returns one stream per predicate",
-    "default_branch": "branch(predicate, ..., lambda key, value: True)",
-    "no_default_branch": "branch(predicate, ...), which drops the records that no predicate takes",
-    "process_values": "process(definition); keep the key in what it forwards",
+    "default_branch": "split(small=predicate, default='other')",
+    "no_default_branch": "split(small=predicate), which drops the records that no predicate takes",
     "transform": "process(definition)",
-    "transform_values": "process(definition); of a table: to_stream().map_values(mapper)",
-    "cogroup": "merge(other) of streams whose values say which they are, then group_by_key().aggregate(...)",
+    "transform_values": "process_values(definition)",
+    "flat_transform": "process(definition)",
+    "flat_transform_values": "process_values(definition)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "queryable_store_name": "spec.name",
-    "global_table": "table(topic); a topic of one partition is read by one task",
-    "add_global_store": "table(topic)",
+    "add_global_store": "builder.global_table(topic)",
+    "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",
+    "versioned_key_value_store_builder": "VersionedStoreSpec(history_ms=...)",
     "add_read_only_state_store": "table(topic)",
     "connect_processor_and_state_stores": "process(definition, 'store', ...), or add_processor(stores=...)",
     "get_state_store": "state_store(name)",
@@ -56,7 +55,6 @@ METHODS: Mapping[str, str] = {
 }
 
 _CLIENT = "it is a Kafka client's setting: put it into the Kafka connection, or the file of --client-config"
-_NOT_WRITTEN = "a record that cannot be written fails the run, whose slice is kept; leave it out"
 _NO_GROUP = "no consumer group is joined, each run assigns partitions itself; leave it out"
 _NO_STANDBY = "tasks run on Spark's executors, which hold no state between runs; leave it out"
 
@@ -79,9 +77,8 @@ SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "default.timestamp.extractor": "give builder.stream(topic, timestamps=...)",
     "default.deserialization.exception.handler": "set deserialization.exception.handler to fail, skip or "
     "dead-letter",
-    "default.production.exception.handler": _NOT_WRITTEN,
-    "production.exception.handler": _NOT_WRITTEN,
-    "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb')",
+    "default.production.exception.handler": "set production.exception.handler to fail, skip or dead-letter",
+    "default.dsl.store": "give StoreSpec(storage='memory' or 'rocksdb'), for joins with_window(storage=...)",
     "dsl.store.suppliers.class": "give StoreSpec(storage='memory' or 'rocksdb')",
     "cache.max.bytes.buffering": "give StoreSpec(cached=...); what is cached is emitted at commit points",
     "statestore.cache.max.bytes": "give StoreSpec(cached=...); what is cached is emitted at commit points",
@@ -102,9 +99,27 @@ SETTINGS_OF_STREAMS: Mapping[str, str] = {
     "state.cleanup.delay.ms": "local files that no run can use are removed by the next one; leave it out",
 }
 
+#: What a handler of Kafka Streams answers, and what that is called here.
+_CONTINUE = {"continue": "skip", "resume": "skip"}
+
+
+def _handlers(failing: str, skipping: str) -> dict[str, str]:
+    """Return the classes of Kafka Streams that fail and go on, with and without their package."""
+    package = "org.apache.kafka.streams.errors."
+    ours = {failing: "fail", skipping: "skip"}
+    known = {f"{java}ExceptionHandler": policy for java, policy in ours.items() if java}
+    return {**known, **{f"{package}{java}": policy for java, policy in known.items()}}
+
+
 #: Values that Kafka Streams has for settings of the same name -> ours.
 VALUES_OF_STREAMS: Mapping[str, Mapping[str, str]] = {
     "processing.guarantee": {"exactly_once_v2": "exactly_once", "exactly_once_beta": "exactly_once"},
+    "deserialization.exception.handler": {**_CONTINUE, **_handlers("LogAndFail", "LogAndContinue")},
+    "processing.exception.handler": {
+        **_CONTINUE,
+        **_handlers("LogAndFailProcessing", "LogAndContinueProcessing"),
+    },
+    "production.exception.handler": {**_CONTINUE, **_handlers("DefaultProduction", "")},
 }
 
 

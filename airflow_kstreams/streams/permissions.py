@@ -69,7 +69,7 @@ class Permission:
 
     def covers(self, operation: Operation, resource: Resource, name: str) -> bool:
         """Whether this permission, once given, allows an operation on a resource."""
-        same = name.startswith(self.name) if self.prefixed else name == self.name
+        same = name.startswith(self.name) if self.prefixed else self.name in (name, "*")
         return self.resource is resource and same and self.operation.includes(operation)
 
     def __str__(self) -> str:

@@ -6,9 +6,27 @@ and no function. ``batch/`` works from plans only, so it never loads user code.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 from airflow_kstreams.streams.entry_keys import EntryKeys
+from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
+
+
+class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the end of a run brings stream time of a subtopology (``stream.time.advance``), as
+    :mod:`airflow_kstreams.streams.topology.end_of_run` works it out.
+
+    :param behind_ms: how far behind the run's moment it stays: what its upstream may still hold back.
+    :param by_name: topics and nodes that may give records dated before any moment; stream time is advanced
+        only if ``stream.time.advance.also`` has all of them.
+    :param windowed: whether a fold by windows, or a join of streams, goes by it.
+    """
+
+    behind_ms: int = 0
+    by_name: tuple[str, ...] = ()
+    windowed: bool = False
 
 
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +44,9 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param copartitioned: groups of source topics that must have equal partition counts.
     :param entry_keys: changelog topic -> what is known of its entries' keys; empty in plans of earlier
         versions.
+    :param globals: topics of the global tables that it uses, sorted.
+    :param stream_time: how far the end of a run brings it; nothing in plans of earlier versions, whose runs
+        bring it nowhere.
     """
 
     id: int
@@ -38,6 +59,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
+    globals: tuple[str, ...] = ()
+    stream_time: StreamTimePlan = StreamTimePlan()
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +74,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         "as many as the largest source of the subtopology that writes it".
     :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
         together.
+    :param patterns: what stands for the pattern of a source, as it would among the topics -> the topics that
+        match, in whose place they are; empty until a run begins. See ``streams/topic_patterns.py``.
     :param gives_up: whether some node sends records to the dead-letter topic after their last call.
     """
 
@@ -60,6 +85,41 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     repartition_topics: dict[str, int | None] = {}
     partition_grouper: str = ""
     gives_up: bool = False
+    patterns: dict[str, tuple[str, ...]] = {}
+
+    def matched(self, names: Collection[str]) -> TopologyPlan:
+        """Return the plan with the topics that match its patterns, in their places.
+
+        :param names: of the topics that there are.
+        :raises TopologyError: no topic matches a pattern, or two match one topic.
+        """
+        if not self.patterns:
+            return self
+        matches = match_all(self.patterns, names, self.application_id)
+        return msgspec.structs.replace(
+            self,
+            subtopologies=tuple(
+                msgspec.structs.replace(
+                    sub,
+                    sources=replaced(sub.sources, matches),
+                    copartitioned=tuple(
+                        group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
+                    ),
+                )
+                for sub in self.subtopologies
+            ),
+            patterns=matches,
+        )
+
+    def reads(self, topics: Collection[str]) -> bool:
+        """Say whether a run of the topology may have read these input topics, and no others: those that are
+        named, and some that match each pattern.
+        """
+        matched = {name for matches in self.patterns.values() for name in matches}
+        named = {topic for topic in self.inputs if pattern_of(topic) is None} - matched
+        others = {*topics} - named
+        by_pattern = [{*matching(pattern_of(topic) or "", others)} for topic in self.patterns]
+        return named <= {*topics} and others == set().union(*by_pattern) and all(by_pattern)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -85,6 +145,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         """Topics that the topology writes and does not read, sorted."""
         sources = set(self.sources)
         return tuple(sorted({t for sub in self.subtopologies for t in sub.sinks if t not in sources}))
+
+    @property
+    def globals(self) -> tuple[str, ...]:
+        """Topics of global tables, sorted: read whole by every task, outside the slice."""
+        return tuple(sorted({topic for sub in self.subtopologies for topic in sub.globals}))
 
     @property
     def stateful(self) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 #: - ``filtered``: no predicate was true of it.
 #: - ``unmatched``: the table that it was to be joined with had no entry for it.
 #: - ``null``: it had no key, or no value, where the node needs one.
-#: - ``late``: its window had closed.
+#: - ``late``: its window had closed, or a versioned table has newer records.
 #: - ``undated``: its timestamp extractor gave none, and says that such records are skipped.
 #: - ``skipped``, ``dead-lettered``: an error handler took it.
 Rule = Literal["filtered", "unmatched", "null", "late", "undated", "skipped", "dead-lettered"]
@@ -32,7 +32,8 @@ OTHER_NODES = ""
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Records that went no further at a node.
 
-    :param node: its name; empty for several, see ``OTHER_NODES``.
+    :param node: its name; ``global table <topic>`` for records of one, read once in a run; empty for several,
+        see ``OTHER_NODES``.
     :param rule: why.
     :param records: how many.
     """

@@ -67,6 +67,21 @@ class ApplicationSettings:
         "data interval to the end, of which exactly the records dated in the interval are processed. Unset, "
         "the application runs continuously, until SIGTERM: the default, because it is the specification's.",
     )
+    stream_time_advance: Literal["", "none", "cut", "wall_clock_of_begin"] = _setting(
+        "",
+        doc="How far the end of a run brings stream time, once a task has read all: to the end of the run's "
+        "data interval (cut), or to the moment at which the run began (wall_clock_of_begin), so that windows "
+        "which ended before it, less grace, are published by this run, on quiet partitions too; none leaves "
+        "it where the records have brought it. Empty means cut where autostop.at is interval_end or "
+        "interval, since such runs have read everything that is dated before, else none; "
+        "wall_clock_of_begin is refused with these two.",
+    )
+    stream_time_advance_also: str = _setting(
+        "",
+        doc="Source topics whose timestamps are extracted from values, topics behind set_timestamp, and "
+        "nodes with retry topics, as NAME,NAME, that are not to keep the end of a run from advancing stream "
+        "time. Empty, because their records may be dated before any moment and would come late then.",
+    )
     output_topics: str = _setting(
         "",
         doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
@@ -104,6 +119,13 @@ class ApplicationSettings:
         "fail",
         doc="What to do with a record that a function of the topology, or a sink's serde, refuses: fail, "
         "skip at that node, or dead-letter.",
+    )
+    production_exception_handler: Literal["fail", "skip", "dead-letter"] = _setting(
+        "fail",
+        doc="What to do with a result that its topic does not take for what it is, because it is too large "
+        "above all: fail, skip (logged and counted), or dead-letter, which sends the record that it came "
+        "from. What the broker has refused is left out by another attempt, after an abort. Changelogs are "
+        "never left out.",
     )
     errors_dead_letter_queue_topic_name: str = _setting(
         "",
@@ -274,6 +296,16 @@ class ApplicationSettings:
         return self.autostop_at in ("interval_end", "interval")
 
     @property
+    def advances_to(self) -> Literal["none", "cut", "wall_clock_of_begin"]:
+        """How far the end of a run brings stream time."""
+        return self.stream_time_advance or ("cut" if self.by_interval else "none")
+
+    @property
+    def advanced_also(self) -> frozenset[str]:
+        """Topics and nodes that do not keep the end of a run from advancing stream time."""
+        return frozenset(name.strip() for name in self.stream_time_advance_also.split(",") if name.strip())
+
+    @property
     def keeps_to_interval(self) -> bool:
         """Whether a run processes exactly the records that are dated in its data interval."""
         return self.autostop_at == "interval"
@@ -296,7 +328,11 @@ class ApplicationSettings:
     @property
     def dead_letters(self) -> bool:
         """Whether some records may go to the dead-letter topic."""
-        return "dead-letter" in (self.deserialization_exception_handler, self.processing_exception_handler)
+        return "dead-letter" in (
+            self.deserialization_exception_handler,
+            self.processing_exception_handler,
+            self.production_exception_handler,
+        )
 
     @property
     def dead_letter_topic(self) -> str:

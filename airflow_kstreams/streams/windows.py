@@ -13,10 +13,11 @@ them open, and lets later records emit a replacement. Both keep the window's con
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.type_variables import K
 
 #: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.
 DEFAULT_GRACE_MS = 86_400_000
@@ -24,26 +25,30 @@ DEFAULT_GRACE_MS = 86_400_000
 RunEnd = Literal["hold", "flush"]
 
 
-class Windowed(NamedTuple):
+class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
     :param key: of the records.
     :param start_ms: first moment of the window.
-    :param end_ms: first moment after a time window; of a session, the time of its last record.
+    :param end_ms: first moment after a tumbling or hopping window; last moment of a sliding one; of a
+        session, the time of its last record.
     """
 
-    key: Any
+    key: K
     start_ms: int
     end_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindow:
-    """For joins: keeps the elements of a stream for elements of another that come up to ``size_ms`` later.
+    """For folds: windows ``[start, start + size_ms]``, both ends included, one for each set of records of a
+    key that lie ``size_ms`` or less apart. For joins: keeps the elements of a stream for elements of another
+    that come up to ``size_ms`` later.
 
-    :param size_ms: 0 or more; 0 joins elements of equal time only.
+    :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
     :param grace_ms: 0 or more.
-    :param at_run_end: what an outer or left join does with elements still waiting for a partner.
+    :param at_run_end: what ``suppress`` does with open windows, and an outer or left join with elements still
+        waiting for a partner.
     """
 
     size_ms: int

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.ports import Headers, TopicPartition
@@ -28,6 +29,17 @@ class InputTopics:
             for node in topology.nodes
             if isinstance(node, SourceNode)
             for topic in (topology.real_topic(logical, application_id) for logical in node.topics)
+        } | {
+            topic: bound_to(
+                topic,
+                SourceNode(
+                    name=f"global table {topic}",
+                    topics=(topic,),
+                    key_serde=table.key_serde,
+                    value_serde=table.value_serde,
+                ),
+            )
+            for topic, table in global_tables_of(topology.nodes).items()
         }
 
     def append(

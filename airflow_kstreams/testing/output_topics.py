@@ -12,7 +12,7 @@ from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.state.stores.making import changelog_keys
+from airflow_kstreams.streams.state.stores.making import changelog_keys, changelog_values
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
 
@@ -66,7 +66,9 @@ def topic_writers(topology: Topology, application_id: str) -> dict[str, list[Top
             changelog = topology.changelog_topic(spec.name, application_id)
             bound = bound_to(changelog, spec)
             writers[changelog] = [
-                TopicWriter(node=spec.name, key_serde=changelog_keys(bound), value_serde=bound.value_serde)
+                TopicWriter(
+                    node=spec.name, key_serde=changelog_keys(bound), value_serde=changelog_values(bound)
+                )
             ]
     return writers
 

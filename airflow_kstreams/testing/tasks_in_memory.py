@@ -33,6 +33,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
+from airflow_kstreams.streams.topology.end_of_run import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
@@ -73,6 +74,8 @@ class TasksInMemory:
         self._async_seed = async_seed
         self.failed: StreamTask | None = None
         self._changelogs = KeptChangelogs(plan.changelogs)
+        #: What global tables hold, by topic.
+        self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         read = {*plan.intermediates}
         #: Subtopologies that write what others read.
@@ -121,12 +124,17 @@ class TasksInMemory:
 
     def process(self, record: InMemoryRecord) -> None:
         """Process a record and all that follows from it, record by record."""
+        if not self._of_streams([record]):
+            return
         self.open()
         self._fed = True
         self._follow([record])
 
     def process_slice(self, records: Sequence[InMemoryRecord]) -> None:
         """Process records as one slice, in the midst of a run."""
+        records = self._of_streams(records)
+        if not records:
+            return
         self.open()
         self._fed = True
         self._slice(records, ends=False)
@@ -135,6 +143,7 @@ class TasksInMemory:
         """Process records as the slice of a run, to its end; the one that is under way ends first, if it had
         records. Without records, and with nothing parked, nothing happens: there is no such run.
         """
+        records = self._of_streams(records)
         if not records and not any(map(_has_parked, self._all())):
             return
         if self._fed:
@@ -143,10 +152,14 @@ class TasksInMemory:
         self._counts = self._counted()
         self._renew()
 
-    def end_run(self) -> None:
+    def end_run(self, moment_ms: int | None = None) -> None:
         """Close the tasks in running order, so that what one forwards finds the next still open, and make
         those of the next run. They are not open yet.
+
+        :param moment_ms: to where the end of the run brings stream time; None if nowhere.
         """
+        if moment_ms is not None:
+            self._advance(moment_ms)
         self.close()
         if self._fed:
             self._counts = self._counted()
@@ -160,6 +173,24 @@ class TasksInMemory:
                     task.close()
                     written = self._commit(task)
                 self._follow(written)
+
+    def _advance(self, moment_ms: int) -> None:
+        """Bring stream time to a moment, in running order: less what may still come, as in a run, and not
+        where records may be dated before it.
+        """
+        plans = stream_time_plans(self._topology.ordered_subtopologies())
+        for task in self._all():
+            plan = plans[task.task_id.subtopology]
+            if not self._settings.advanced_also.issuperset(plan.by_name):
+                continue
+            with self._stepping(task):
+                if task.task_id not in self._opened:
+                    self._open(task)
+                for _ in task.advance_time(moment_ms - plan.behind_ms, self._settings.advanced_also):
+                    """One moment after the other; between two of them nothing is committed."""
+                written = self._commit(task)
+            self._fed = True
+            self._follow(written)
 
     def stop_calls(self) -> None:
         """Give up what asynchronous nodes still do; the tasks are not used any more."""
@@ -199,6 +230,7 @@ class TasksInMemory:
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
+                global_entries=self._globals,
                 make_caller=lambda stations: SeededCaller(stations, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
@@ -275,6 +307,19 @@ class TasksInMemory:
             if ends:
                 task.close()
             return written + self._commit(task)
+
+    def _of_streams(self, records: Sequence[InMemoryRecord]) -> list[InMemoryRecord]:
+        """Put the records of global tables where all tasks see them, and return the others."""
+        streams = []
+        for record in records:
+            entries = self._globals.get(record.at.topic)
+            if entries is None:
+                streams.append(record)
+            elif record.key_bytes is not None and record.value_bytes is not None:
+                entries[record.key_bytes] = record.value_bytes
+            elif record.key_bytes is not None:
+                entries.pop(record.key_bytes, None)
+        return streams
 
     def _waits(self, task: StreamTask) -> bool:
         """Let the time pass until a parked record is due, if a task chooses no more records before."""

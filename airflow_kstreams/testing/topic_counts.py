@@ -23,7 +23,7 @@ def topic_counts(
     :raises ConfigError: the topology has no such topic, or a count is no positive number.
     :raises TopologyError: co-partitioned topics have unequal counts, or the partition groups cannot be.
     """
-    chosen = {*plan.sources, *plan.outputs}
+    chosen = {*plan.sources, *plan.outputs, *plan.globals}
     for topic, count in given.items():
         if topic in plan.changelogs:
             raise ConfigError(

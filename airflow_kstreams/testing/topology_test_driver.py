@@ -46,7 +46,8 @@ class TopologyTestDriver:
     :param topology: what to test.
     :param application_id: as in a run; prefixes internal topics and changelogs.
     :param partitions: partition count per topic, 1 for the others; a repartition topic has what a run would
-        give it unless named here.
+        give it unless named here. The topics that a source reads by a pattern are those named here
+        that match.
     :param settings: application settings by their dotted names, as in a run; those about clients, time
         between commits and runs have nothing to act on here.
     :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
@@ -78,7 +79,7 @@ class TopologyTestDriver:
         async_seed: int = 0,
     ) -> None:
         checked = ApplicationSettings.parse(application_id, settings)
-        self._topology = topology
+        self._topology = topology = topology.matched(partitions or {})
         self._application_id = application_id
         plan = topology.plan(application_id)
         refuse_dead_letter_topic(plan, checked)
@@ -362,11 +363,13 @@ class TopologyTestDriver:
         """
         return self._tasks.counts
 
-    def restart(self) -> None:
+    def restart(self, *, stream_time_ms: int | None = None) -> None:
         """End the run and begin the next one, as a schedule does: the processors close, what they forward is
         processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
         are not logged begin empty.
 
+        :param stream_time_ms: to where the end of the run brings stream time, as ``stream.time.advance`` has
+            it: epoch milliseconds. It stays where records have brought it unless given.
         :raises ConfigError: the driver is closed, or in a block of :meth:`run`.
         :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
         :raises StateStoreError: a changelog holds what the store's serde does not take.
@@ -383,7 +386,7 @@ class TopologyTestDriver:
         """
         self._check_between("restart() ends a run")
         with self._ending_run():
-            self._tasks.end_run()
+            self._tasks.end_run(stream_time_ms)
         self._tasks.open()
 
     def close(self) -> None:

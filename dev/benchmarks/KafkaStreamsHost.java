@@ -22,10 +22,15 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListOffsetsOptions;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerConfig;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.ProducerConfig;
+import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Deserializer;
 import org.apache.kafka.common.serialization.Serde;
@@ -41,11 +46,20 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyProcessorContext;
@@ -68,6 +82,14 @@ public final class KafkaStreamsHost {
             .disable(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES);
     private static final Serde<String> TEXT = Serdes.String();
     private static final long HOUR_MS = 3_600_000L;
+    private static final Duration GRACE = Duration.ofSeconds(1);
+    private static final ValueJoiner<Event, User, Placed> PLACED =
+            (event, user) -> new Placed(event.id, event.amount * 100, user.city);
+    /** A later stage gets what caches of the stage before let through: how much that is, is not known before. */
+    private static final Set<String> CHAINED = Set.of("table_groups", "foreign_key");
+
+    /** The store in memory looks at every moment at which a window of any key begins, or a session ends. */
+    private static final Set<String> SLOW_IN_MEMORY = Set.of("sliding", "session");
 
     private KafkaStreamsHost() {}
 
@@ -84,6 +106,18 @@ public final class KafkaStreamsHost {
     public record Slim(long id, String user, long cents) {}
 
     public record Padded(long id, String user, long cents, String note) {}
+
+    public static final class User {
+        public String user;
+        public String city;
+        public long moves;
+    }
+
+    public record Placed(long id, long cents, String city) {}
+
+    public record Group(String group, long cents) {}
+
+    public record Activity(long cents, long moves) {}
 
     @JsonIgnoreProperties(ignoreUnknown = true)
     public static final class Flight {
@@ -119,6 +153,8 @@ public final class KafkaStreamsHost {
         private final List<Stage> stages = new ArrayList<>();
         private final CountDownLatch done = new CountDownLatch(1);
         private final AtomicReference<Throwable> failure = new AtomicReference<>();
+        private volatile boolean quiet;
+        private double seen;
 
         Run(JsonNode request) {
             this.request = request;
@@ -145,6 +181,7 @@ public final class KafkaStreamsHost {
                 done.await();
                 while (failure.get() == null && !committed(admin)) {
                     Thread.sleep(5);
+                    quiet = CHAINED.contains(text("topology")) && isQuiet(streams);
                 }
                 double seconds = (System.nanoTime() - started) / 1e9;
                 close(streams);
@@ -153,6 +190,17 @@ public final class KafkaStreamsHost {
                 }
                 return seconds;
             }
+        }
+
+        /** Whether nothing was processed since the last look. */
+        private boolean isQuiet(KafkaStreams streams) {
+            double before = seen;
+            seen = streams.metrics().values().stream()
+                    .filter(metric -> metric.metricName().group().equals("stream-thread-metrics")
+                            && metric.metricName().name().equals("process-total"))
+                    .mapToDouble(metric -> (double) metric.metricValue())
+                    .sum();
+            return seen == before;
         }
 
         /** A thread that is closed amid a rebalance spins until its session times out, so that is waited for. */
@@ -189,10 +237,32 @@ public final class KafkaStreamsHost {
             Map<TopicPartition, OffsetAndMetadata> offsets = admin.listConsumerGroupOffsets(text("application_id"))
                     .partitionsToOffsetAndMetadata()
                     .get();
+            // What lies between stages is looked up last: whatever is committed by then has been read.
+            return areCovered(ends, offsets)
+                    && (!CHAINED.contains(text("topology")) || areCovered(endsBetween(admin), offsets));
+        }
+
+        private static boolean areCovered(
+                Map<TopicPartition, Long> ends, Map<TopicPartition, OffsetAndMetadata> offsets) {
             return ends.entrySet().stream().allMatch(end -> {
                 OffsetAndMetadata offset = offsets.get(end.getKey());
-                return offset != null && offset.offset() >= end.getValue();
+                return end.getValue() == 0 || offset != null && offset.offset() >= end.getValue();
             });
+        }
+
+        /** The ends of the topics between stages. */
+        private Map<TopicPartition, Long> endsBetween(Admin admin) throws Exception {
+            Map<TopicPartition, OffsetSpec> wanted = admin.listTopics().names().get().stream()
+                    .filter(name -> name.startsWith(text("application_id"))
+                            && !name.endsWith("-changelog")
+                            && !name.equals(text("output")))
+                    .flatMap(name -> IntStream.range(0, request.get("partitions").asInt())
+                            .mapToObj(number -> new TopicPartition(name, number)))
+                    .collect(Collectors.toMap(each -> each, each -> OffsetSpec.latest()));
+            return admin.listOffsets(wanted, new ListOffsetsOptions(IsolationLevel.READ_COMMITTED)).all().get()
+                    .entrySet()
+                    .stream()
+                    .collect(Collectors.toMap(Map.Entry::getKey, end -> end.getValue().offset()));
         }
 
         private Properties settings() {
@@ -207,7 +277,8 @@ public final class KafkaStreamsHost {
                             : StreamsConfig.AT_LEAST_ONCE);
             settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
             // With exactly once, the second stage sees nothing before the first has committed.
-            settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, text("topology").equals("two_stage") ? 1_000 : 5_000);
+            boolean staged = CHAINED.contains(text("topology")) || text("topology").equals("two_stage");
+            settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, staged ? 1_000 : 5_000);
             settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
             if (!text("system").endsWith("-plain")) {
                 tune(settings);
@@ -215,10 +286,12 @@ public final class KafkaStreamsHost {
             return settings;
         }
 
-        private static void tune(Properties settings) {
-            settings.put(
-                    StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
-                    BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+        private void tune(Properties settings) {
+            if (!SLOW_IN_MEMORY.contains(text("topology"))) {
+                settings.put(
+                        StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG,
+                        BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
+            }
             settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 512L << 20);
             settings.put(StreamsConfig.BUFFERED_RECORDS_PER_PARTITION_CONFIG, 10_000);
             settings.put(ConsumerConfig.MAX_POLL_RECORDS_CONFIG, 10_000);
@@ -240,89 +313,183 @@ public final class KafkaStreamsHost {
             StreamsBuilder builder = new StreamsBuilder();
             Stage first = stage();
             switch (text("topology")) {
-                case "stateless" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
-                        .processValues(first.<Event>counted())
-                        .filter((key, event) -> event.amount % 10 != 0)
-                        .mapValues(event -> new Slim(event.id, event.user, event.amount * 100))
-                        .to(text("output"), Produced.with(TEXT, json(Slim.class)));
-                case "padded" -> builder.stream(input("events"), Consumed.with(TEXT, json(Event.class)))
-                        .processValues(first.<Event>counted())
-                        .filter((key, event) -> event.amount % 10 != 0)
-                        .mapValues(event -> new Padded(event.id, event.user, event.amount * 100, event.note))
-                        .to(text("output"), Produced.with(TEXT, json(Padded.class)));
-                case "sum_by_key" -> {
-                    KTable<String, Long> totals = builder.stream(
-                                    input("events"), Consumed.with(TEXT, json(Event.class)))
-                            .processValues(first.<Event>counted())
-                            .groupByKey(Grouped.with(TEXT, json(Event.class)))
-                            .aggregate(
-                                    () -> 0L,
-                                    (key, event, total) -> total + event.amount,
-                                    Materialized.with(TEXT, json(Long.class)));
-                    totals.toStream().to(text("output"), Produced.with(TEXT, json(Long.class)));
-                }
-                case "two_stage" -> {
-                    KTable<String, Long> totals = builder.stream(
-                                    input("events"), Consumed.with(TEXT, json(Event.class)))
-                            .processValues(first.<Event>counted())
-                            .map((key, event) -> KeyValue.pair(event.kind + "-" + event.amount, event.amount))
-                            .repartition(org.apache.kafka.streams.kstream.Repartitioned.with(TEXT, json(Long.class)))
-                            .processValues(stage().<Long>counted())
-                            .groupByKey(Grouped.with(TEXT, json(Long.class)))
-                            .reduce(Long::sum, Materialized.with(TEXT, json(Long.class)));
-                    totals.toStream().to(text("output"), Produced.with(TEXT, json(Long.class)));
-                }
-                case "join" -> {
-                    KStream<String, Flight> flights = builder.stream(
-                                    input("flights"), Consumed.with(TEXT, json(Flight.class)))
-                            .processValues(first.<Flight>counted());
-                    KStream<String, Observation> weather = builder.stream(
-                                    input("weather"), Consumed.with(TEXT, json(Observation.class)))
-                            .processValues(first.<Observation>counted());
-                    flights.join(
-                                    weather,
-                                    (flight, observation) -> new Departure(
-                                            flight.carrier, flight.flight, flight.dep_delay, observation.time_hour),
-                                    JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofHours(1))
-                                            .before(Duration.ofMillis(HOUR_MS - 1)),
-                                    StreamJoined.with(TEXT, json(Flight.class), json(Observation.class)))
-                            .to(text("output"), Produced.with(TEXT, json(Departure.class)));
-                }
+                case "stateless" -> write(
+                        events(builder, first)
+                                .filter((key, event) -> event.amount % 10 != 0)
+                                .mapValues(event -> new Slim(event.id, event.user, event.amount * 100)),
+                        Slim.class);
+                case "padded" -> write(
+                        events(builder, first)
+                                .filter((key, event) -> event.amount % 10 != 0)
+                                .mapValues(event ->
+                                        new Padded(event.id, event.user, event.amount * 100, event.note)),
+                        Padded.class);
+                case "sum_by_key" -> write(
+                        grouped(builder, first)
+                                .aggregate(() -> 0L, Run::added, Materialized.with(TEXT, json(Long.class)))
+                                .toStream(),
+                        Long.class);
+                case "two_stage" -> write(
+                        events(builder, first)
+                                .map((key, event) -> KeyValue.pair(event.kind + "-" + event.amount, event.amount))
+                                .repartition(Repartitioned.with(TEXT, json(Long.class)))
+                                .processValues(stage().<Long>counted())
+                                .groupByKey(Grouped.with(TEXT, json(Long.class)))
+                                .reduce(Long::sum, Materialized.with(TEXT, json(Long.class)))
+                                .toStream(),
+                        Long.class);
+                case "join" -> write(
+                        stream(builder, first, "flights", Flight.class)
+                                .join(
+                                        stream(builder, first, "weather", Observation.class),
+                                        (flight, observation) -> new Departure(
+                                                flight.carrier,
+                                                flight.flight,
+                                                flight.dep_delay,
+                                                observation.time_hour),
+                                        JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, Duration.ofHours(1))
+                                                .before(Duration.ofMillis(HOUR_MS - 1)),
+                                        StreamJoined.with(TEXT, json(Flight.class), json(Observation.class))),
+                        Departure.class);
+                case "stream_table" -> write(
+                        events(builder, first).join(table(builder, first, "users", User.class), PLACED), Placed.class);
+                case "tables" -> write(
+                        table(builder, first, "events", Event.class)
+                                .join(table(builder, first, "users", User.class), PLACED)
+                                .toStream(),
+                        Placed.class);
+                case "foreign_key" -> write(
+                        table(builder, first, "events", Event.class)
+                                .join(
+                                        table(builder, first, "users", User.class),
+                                        (user, event) -> user.substring(0, user.length() - 2) + "00",
+                                        PLACED)
+                                .toStream(),
+                        Placed.class);
+                case "table_groups" -> write(
+                        table(builder, first, "events", Event.class)
+                                .filter((user, event) -> event.amount % 10 != 0)
+                                .mapValues(event -> new Group(event.kind + "-" + event.amount % 100, event.amount * 100))
+                                .groupBy(
+                                        (user, group) -> KeyValue.pair(group.group, group.cents),
+                                        Grouped.with(TEXT, json(Long.class)))
+                                .aggregate(
+                                        () -> 0L,
+                                        (group, cents, total) -> total + cents,
+                                        (group, cents, total) -> total - cents,
+                                        Materialized.with(TEXT, json(Long.class)))
+                                .toStream()
+                                .processValues(stage(0).<Long>counted()),
+                        Long.class);
+                case "cogroup" -> write(
+                        grouped(builder, first)
+                                .<Activity>cogroup((user, event, seen) ->
+                                        new Activity(seen.cents + event.amount * 100, seen.moves))
+                                .cogroup(
+                                        stream(builder, first, "users", User.class)
+                                                .groupByKey(Grouped.with(TEXT, json(User.class))),
+                                        (name, user, seen) -> new Activity(seen.cents, seen.moves + 1))
+                                .aggregate(
+                                        () -> new Activity(0, 0), Materialized.with(TEXT, json(Activity.class)))
+                                .toStream(),
+                        Activity.class);
+                case "tumbling" -> grouped(builder, first)
+                        .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(20), GRACE))
+                        .aggregate(() -> 0L, Run::added, Materialized.with(TEXT, json(Long.class)))
+                        .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+                        .toStream()
+                        .to(text("output"), windowed(Duration.ofSeconds(20)));
+                case "sliding" -> grouped(builder, first)
+                        .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(Duration.ofSeconds(4), GRACE))
+                        .aggregate(() -> 0L, Run::added, Materialized.with(TEXT, json(Long.class)))
+                        .toStream()
+                        .to(text("output"), windowed(Duration.ofSeconds(4)));
+                case "session" -> grouped(builder, first)
+                        .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofSeconds(3), GRACE))
+                        .aggregate(
+                                () -> 0L,
+                                Run::added,
+                                (user, earlier, later) -> earlier + later,
+                                Materialized.with(TEXT, json(Long.class)))
+                        .toStream()
+                        .to(
+                                text("output"),
+                                Produced.with(
+                                        WindowedSerdes.sessionWindowedSerdeFrom(String.class), json(Long.class)));
                 default -> throw new IllegalArgumentException(request.toString());
             }
             return builder.build();
         }
 
-        private String input(String name) {
-            return request.get("inputs").get(name).asText();
+        private <V> KStream<String, V> stream(StreamsBuilder builder, Stage stage, String name, Class<V> type) {
+            return builder.stream(request.get("inputs").get(name).asText(), Consumed.with(TEXT, json(type)))
+                    .processValues(stage.<V>counted());
+        }
+
+        private KStream<String, Event> events(StreamsBuilder builder, Stage stage) {
+            return stream(builder, stage, "events", Event.class);
+        }
+
+        private KGroupedStream<String, Event> grouped(StreamsBuilder builder, Stage stage) {
+            return events(builder, stage).groupByKey(Grouped.with(TEXT, json(Event.class)));
+        }
+
+        /** A topic as a table whose changelog is its own, as that of every other system's tables. */
+        private <V> KTable<String, V> table(StreamsBuilder builder, Stage stage, String name, Class<V> type) {
+            return stream(builder, stage, name, type).toTable(Materialized.with(TEXT, json(type)));
+        }
+
+        private static long added(String key, Event event, long total) {
+            return total + event.amount;
+        }
+
+        private <V> void write(KStream<String, V> results, Class<V> type) {
+            results.to(text("output"), Produced.with(TEXT, json(type)));
+        }
+
+        private static Produced<Windowed<String>, Long> windowed(Duration size) {
+            return Produced.with(
+                    WindowedSerdes.timeWindowedSerdeFrom(String.class, size.toMillis()), json(Long.class));
         }
 
         private Stage stage() {
-            stages.add(new Stage());
+            return stage(target);
+        }
+
+        private Stage stage(long expected) {
+            stages.add(new Stage(expected));
             return stages.get(stages.size() - 1);
         }
 
-        /** Tasks that together process as many records as there are input records. */
+        /** Tasks that together process as many records as are expected, 0 if that is not known. */
         private final class Stage {
+            private final long expected;
             private final AtomicLong processed = new AtomicLong();
             private final Set<Counter<?>> counters = ConcurrentHashMap.newKeySet();
+
+            Stage(long expected) {
+                this.expected = expected;
+            }
 
             <V> FixedKeyProcessorSupplier<String, V, V> counted() {
                 return () -> new Counter<>(this);
             }
 
             private boolean isThrough() {
-                return processed.get() == target;
+                return processed.get() >= expected;
             }
 
             private void add(long count) {
-                if (processed.addAndGet(count) == target && stages.stream().allMatch(Stage::isThrough)) {
+                if (processed.addAndGet(count) == expected && stages.stream().allMatch(Stage::isThrough)) {
                     done.countDown();
                 }
             }
         }
 
-        /** Counts what one task of a stage processes; asks for a commit when its stage is through. */
+        /**
+         * Counts what one task of a stage processes; asks for a commit when its stage is through, and where a later
+         * stage waits for that, whenever all are quiet.
+         */
         private final class Counter<V> extends ContextualFixedKeyProcessor<String, V, V> {
             private final Stage stage;
             private long count;
@@ -342,7 +509,7 @@ public final class KafkaStreamsHost {
                 stage.counters.add(this);
                 context.schedule(Duration.ofMillis(10), PunctuationType.WALL_CLOCK_TIME, time -> {
                     tell();
-                    if (!asked && stage.isThrough()) {
+                    if (stage.isThrough() && (!asked || quiet)) {
                         context.commit();
                         asked = true;
                     }

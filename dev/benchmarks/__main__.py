@@ -24,6 +24,7 @@ from dev.benchmarks import (
     restore,
     results,
     scale,
+    window_memory,
 )
 from dev.benchmarks.calls import command as calls
 from dev.benchmarks.inputs import Inputs
@@ -47,6 +48,8 @@ def main() -> int:
         return scale.main(sys.argv[2:])
     if sys.argv[1:2] == ["expansion"]:
         return expansion.main(sys.argv[2:])
+    if sys.argv[1:2] == ["windows"]:
+        return window_memory.main(sys.argv[2:])
     if sys.argv[1:2] == ["async"]:
         return calls.main(sys.argv[2:])
     options = _options()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dev.benchmarks.publish import KINDS, Message, create_topics, publish
-from dev.benchmarks.suite_topologies import Event
+from dev.benchmarks.suite_topologies import Event, User
 from dev.benchmarks.workloads import Workload
 from dev.flight_demo.data import DAYS, Stretch
 from dev.flight_demo.data import records as flight_records
@@ -20,6 +20,12 @@ _RECORDS_OF_2013 = 336_776 + 26_115
 _STRIDE = 7_368_787
 #: Notes are cut from a text of this size: longer than what a compressor looks back on.
 _TEXT_BYTES = 1 << 20
+#: When the first event happens, and how far apart events are, on average.
+_START_MS = 1_356_998_400_000
+_STEP_MS = 2
+#: So many events come out of order, at most.
+_DISORDER = 25
+_EVENTS_PER_USER = 4
 
 Progress = Callable[[int], None]
 
@@ -40,7 +46,7 @@ class Inputs:
 
         :param records: wanted; flights come in whole days.
         """
-        kind = (records, workload.keys, workload.value_bytes, workload.partitions)
+        kind = (*workload.reads, records, workload.keys, workload.value_bytes, workload.partitions)
         if kind not in self._published:
             name = "-".join(map(str, kind))
             self._published[kind] = self._publish(workload, records, f"bench-in-{name}")
@@ -56,35 +62,55 @@ class Inputs:
         self._send(events(workload, topic, first, count), f"publishing {topic}", count)
 
     def _publish(self, workload: Workload, records: int, name: str) -> tuple[Mapping[str, str], int]:
-        if workload.keys:
-            topics = self.fresh(workload, name)
-            self.append(workload, name, 0, records)
-            return topics, records
-        topics = {"flights": f"{name}-flights", "weather": f"{name}-weather"}
+        topics = {each: f"{name}-{each}" for each in workload.reads}
         create_topics(self.bootstrap, dict.fromkeys(topics.values(), workload.partitions))
-        messages = list(flights(topics, records))
-        self._send(iter(messages), "publishing flights and weather", len(messages))
-        return topics, len(messages)
+        if "flights" in topics:
+            messages = list(flights(topics, records))
+            self._send(iter(messages), f"publishing {name}", len(messages))
+            return topics, len(messages)
+        of_users = records // (_EVENTS_PER_USER + 1) if "users" in topics else 0
+        if of_users:
+            self._send(users(workload, topics["users"], of_users), f"publishing {topics['users']}", of_users)
+        self.append(workload, topics["events"], 0, records - of_users)
+        return topics, records
 
     def _send(self, messages: Iterator[Message], title: str, count: int) -> None:
         publish(self.bootstrap, messages, count=count, progress=self.show(title, count))
 
 
 def events(workload: Workload, topic: str, first: int, count: int) -> Iterator[Message]:
-    """Make events; the same numbers give the same ones. Every key comes once before one comes again."""
+    """Make events; the same numbers give the same ones. Every key comes once before one comes again. Their
+    times go on with their numbers, but for a little disorder.
+    """
     random_ = random.Random(first)  # noqa: S311 - test data
     encode = msgspec.json.Encoder().encode
     text = _text() if workload.value_bytes else "lorem ipsum dolor sit"
     for number in range(first, first + count):
-        chosen = number * _STRIDE if number < workload.keys else random_.randrange(workload.keys)
-        user = f"user-{chosen % workload.keys:07d}"
+        user = _user(workload, number, random_)
         event = Event(id=number, user=user, amount=random_.randrange(1000), kind=KINDS[number & 3], note=text)
         if workload.value_bytes:
             event.note = ""
             missing = workload.value_bytes - len(encode(event))
             place = random_.randrange(_TEXT_BYTES - missing)
             event.note = text[place : place + missing]
-        yield Message(topic, encode(event), user.encode())
+        time_ms = _START_MS + _STEP_MS * (number + number * _STRIDE % _DISORDER)
+        yield Message(topic, encode(event), user.encode(), timestamp_ms=time_ms)
+
+
+def users(workload: Workload, topic: str, count: int) -> Iterator[Message]:
+    """Make users: all keys before the first event, then some that move. None has the time of an event."""
+    random_ = random.Random(count)  # noqa: S311 - test data
+    encode = msgspec.json.Encoder().encode
+    for number in range(count):
+        name = _user(workload, number, random_)
+        user = User(user=name, city=f"city-{random_.randrange(1000)}", moves=number // workload.keys)
+        time_ms = _START_MS + _STEP_MS * _EVENTS_PER_USER * (number - workload.keys) + 1
+        yield Message(topic, encode(user), name.encode(), timestamp_ms=time_ms)
+
+
+def _user(workload: Workload, number: int, random_: random.Random) -> str:
+    chosen = number * _STRIDE if number < workload.keys else random_.randrange(workload.keys)
+    return f"user-{chosen % workload.keys:07d}"
 
 
 def _text() -> str:

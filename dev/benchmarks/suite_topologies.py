@@ -7,15 +7,25 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, Topology, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    SessionWindow,
+    SlidingWindow,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
 
 #: Topics; for a run, others are put in their place.
 EVENTS = "bench-events"
+USERS = "bench-users"
 FLIGHTS = "bench-flights"
 WEATHER = "bench-weather"
 OUTPUT = "bench-output"
 
 _HOUR_MS = 3_600_000
+#: Of the windows that fold events: some of them come out of order, none of them late.
+_GRACE_MS = 1_000
 
 
 class Event(msgspec.Struct):
@@ -43,6 +53,36 @@ class Padded(msgspec.Struct):
     user: str
     cents: int
     note: str
+
+
+class User(msgspec.Struct):
+    """Whose events they are."""
+
+    user: str
+    city: str
+    moves: int
+
+
+class Placed(msgspec.Struct):
+    """What is kept of an event, and where its user lives."""
+
+    id: int
+    cents: int
+    city: str
+
+
+class Grouped(msgspec.Struct):
+    """What a group needs to know of an event."""
+
+    group: str
+    cents: int
+
+
+class Activity(msgspec.Struct):
+    """What a user did."""
+
+    cents: int
+    moves: int
 
 
 class Flight(msgspec.Struct):
@@ -147,6 +187,150 @@ def join() -> Topology:
     return builder.build()
 
 
+def _newest_events(builder: KStreamBuilder) -> Any:
+    return builder.table(EVENTS, key_serde=serdes.string(), value_serde=serdes.json(Event), store="events")
+
+
+def _users(builder: KStreamBuilder) -> Any:
+    return builder.table(USERS, key_serde=serdes.string(), value_serde=serdes.json(User), store="users")
+
+
+def _placed(event: Event, user: User) -> Placed:
+    return Placed(event.id, event.amount * 100, user.city)
+
+
+def stream_table() -> Topology:
+    """Join every event with its user as of its time."""
+    builder = KStreamBuilder()
+    (
+        _events(builder)
+        .join(_users(builder), _placed)
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Placed))
+    )
+    return builder.build()
+
+
+def tables() -> Topology:
+    """Join the newest event of each user with the user."""
+    builder = KStreamBuilder()
+    (
+        _newest_events(builder)
+        .join(_users(builder), _placed)
+        .to_stream()
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Placed))
+    )
+    return builder.build()
+
+
+def foreign_key() -> Topology:
+    """Join the newest event of each user with the first one of a hundred users."""
+    builder = KStreamBuilder()
+    (
+        _newest_events(builder)
+        .join(_users(builder), _placed, foreign_key=lambda user, _: user[:-2] + "00", name="first")
+        .to_stream()
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Placed))
+    )
+    return builder.build()
+
+
+def table_groups() -> Topology:
+    """Sum what the newest events of all users are worth, by groups that they come to and leave."""
+    builder = KStreamBuilder()
+    (
+        _newest_events(builder)
+        .filter(lambda _, event: event.amount % 10 != 0)
+        .map_values(lambda event: Grouped(f"{event.kind}-{event.amount % 100}", event.amount * 100))
+        .group_by(
+            lambda _, grouped: (grouped.group, grouped.cents),
+            key_serde=serdes.string(),
+            value_serde=serdes.json(int),
+        )
+        .aggregate(
+            lambda: 0,
+            lambda _, cents, total: total + cents,
+            lambda _, cents, total: total - cents,
+            store="worth",
+            value_serde=serdes.json(int),
+        )
+        .to_stream()
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(int))
+    )
+    return builder.build()
+
+
+def cogroup() -> Topology:
+    """Fold events and users into one table."""
+    builder = KStreamBuilder()
+    users = builder.stream(USERS, key_serde=serdes.string(), value_serde=serdes.json(User))
+    (
+        _events(builder)
+        .group_by_key()
+        .cogroup(lambda _, event, seen: Activity(seen.cents + event.amount * 100, seen.moves))
+        .cogroup(users.group_by_key(), lambda _, user, seen: Activity(seen.cents, seen.moves + 1))
+        .aggregate(lambda: Activity(0, 0), store="activity", value_serde=serdes.json(Activity))
+        .to_stream()
+        .send_to(OUTPUT, key_serde=serdes.string(), value_serde=serdes.json(Activity))
+    )
+    return builder.build()
+
+
+def _summed(builder: KStreamBuilder, window: Any, *merger: Any) -> Any:
+    """Return the table that sums the events of each key by windows."""
+    return (
+        _events(builder)
+        .group_by_key()
+        .windowed_by(window)
+        .aggregate(
+            lambda: 0,
+            lambda _, event, total: total + event.amount,
+            *merger,
+            store="sums",
+            value_serde=serdes.json(int),
+        )
+    )
+
+
+def tumbling() -> Topology:
+    """Sum by key and window, and give each sum once, when its window is closed."""
+    builder = KStreamBuilder()
+    window = TumblingWindow(size_ms=20_000, grace_ms=_GRACE_MS)
+    _summed(builder, window).suppress().to_stream().send_to(OUTPUT, value_serde=serdes.json(int))
+    return builder.build()
+
+
+def sliding() -> Topology:
+    """Sum by key and sliding window."""
+    builder = KStreamBuilder()
+    window = SlidingWindow(size_ms=4_000, grace_ms=_GRACE_MS)
+    _summed(builder, window).to_stream().send_to(OUTPUT, value_serde=serdes.json(int))
+    return builder.build()
+
+
+def session() -> Topology:
+    """Sum by key and session."""
+    builder = KStreamBuilder()
+    window = SessionWindow(gap_ms=3_000, grace_ms=_GRACE_MS)
+    summed = _summed(builder, window, lambda _, earlier, later: earlier + later)
+    summed.to_stream().send_to(OUTPUT, value_serde=serdes.json(int))
+    return builder.build()
+
+
 TOPOLOGIES: dict[str, Callable[[], Topology]] = {
-    factory.__name__: factory for factory in (stateless, padded, sum_by_key, two_stage, join)
+    factory.__name__: factory
+    for factory in (
+        stateless,
+        padded,
+        sum_by_key,
+        two_stage,
+        join,
+        stream_table,
+        tables,
+        foreign_key,
+        table_groups,
+        cogroup,
+        tumbling,
+        sliding,
+        session,
+    )
 }

@@ -135,7 +135,8 @@ class Workload:
     :param topology: a key of ``suite_topologies.TOPOLOGIES``.
     :param records: input records of a measured run.
     :param before: input records of an earlier run of the same application, not measured.
-    :param keys: different ones; 0 for flights and weather.
+    :param reads: input topics, by the names they have in the topology.
+    :param keys: different ones of events and users.
     :param value_bytes: size of a record's value; 0 for whatever it takes.
     :param table: whether outputs are equal when their last values per key are.
     """
@@ -147,6 +148,7 @@ class Workload:
     systems: tuple[System, ...]
     kind: Kind = "throughput"
     before: int = 0
+    reads: tuple[str, ...] = ("events",)
     keys: int = 50_000
     value_bytes: int = 0
     rounds: int = 3
@@ -159,6 +161,7 @@ class Workload:
 
 
 _OURS_BOTH = (OURS, OURS_AT_LEAST_ONCE)
+_OURS_AND_JAVA = (OURS, KAFKA_STREAMS)
 
 _ALL = (
     Workload(
@@ -209,7 +212,7 @@ _ALL = (
         shows="windowed join of flights and weather, six copies of 2013's three airports",
         topology="join",
         records=2_000_000,
-        keys=0,
+        reads=("flights", "weather"),
         systems=(*_OURS_BOTH, *PEERS),
     ),
     Workload(
@@ -218,6 +221,84 @@ _ALL = (
         topology="two_stage",
         records=2_000_000,
         systems=(*_OURS_BOTH, *PEERS),
+        table=True,
+    ),
+    Workload(
+        name="stream-table",
+        shows="every event with its user as of its time, 50,000 users",
+        topology="stream_table",
+        records=2_000_000,
+        reads=("events", "users"),
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+    ),
+    Workload(
+        name="tables",
+        shows="two tables joined on their keys, 50,000 of them",
+        topology="tables",
+        records=2_000_000,
+        reads=("events", "users"),
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="foreign-key",
+        shows="two tables joined by a foreign key that 100 of 50,000 entries share",
+        topology="foreign_key",
+        records=1_000_000,
+        reads=("events", "users"),
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="table-groups",
+        shows="a table filtered, mapped and summed by groups that its entries come to and leave",
+        topology="table_groups",
+        records=2_000_000,
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="cogroup",
+        shows="two streams folded into one table, 50,000 keys",
+        topology="cogroup",
+        records=2_000_000,
+        reads=("events", "users"),
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="tumbling",
+        shows="sum by key and tumbling window, given when it is closed, 500 keys",
+        topology="tumbling",
+        records=2_000_000,
+        keys=500,
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="sliding",
+        shows="sum by key and sliding window, 8 windows around each record, 500 keys",
+        topology="sliding",
+        records=500_000,
+        keys=500,
+        systems=_OURS_AND_JAVA,
+        rounds=5,
+        table=True,
+    ),
+    Workload(
+        name="session",
+        shows="sum by key and session of some 20 records, 500 keys",
+        topology="session",
+        records=2_000_000,
+        keys=500,
+        systems=_OURS_AND_JAVA,
+        rounds=5,
         table=True,
     ),
     Workload(

@@ -14,6 +14,7 @@ Each record takes a moment, so that a run is long enough to be hit in the middle
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 
@@ -96,6 +97,11 @@ def slowly(payment: Payment) -> Payment:
     return payment
 
 
+def nothing() -> Any:
+    """Begin the totals of a kind."""
+    return None
+
+
 def add(_: str, payment: Payment, totals: Totals | None) -> Totals:
     """Add a payment to its kind's totals."""
     time.sleep(_RECORD_SECONDS)
@@ -128,7 +134,7 @@ def topology() -> Topology:
     )
     (
         payments.group_by(lambda _, paid: paid.kind, key_serde=text, value_serde=payment)
-        .aggregate(lambda: None, add, store=TOTALS_STORE, value_serde=serdes.json(Totals))
+        .aggregate(nothing, add, store=TOTALS_STORE, value_serde=serdes.json(Totals))
         .to_stream()
         .send_to(TOTALS, key_serde=text, value_serde=serdes.json(Totals))
     )

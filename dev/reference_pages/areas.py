@@ -39,13 +39,13 @@ AREAS = (
         page="streams.md",
         title="Streams",
         about="What can be done with a stream of records, and with its records grouped by key.",
-        modules=("streams.kstream.kstream", "streams.kstream"),
+        modules=("streams.kstream.kstream", "streams.kstream", "streams.records"),
     ),
     Area(
         page="tables.md",
         title="Tables",
         about="The newest value of each key.",
-        modules=("streams.kstream.kstream.KTable",),
+        modules=("streams.kstream.kstream.KTable", "streams.kstream.kstream.KGroupedTable"),
     ),
     Area(
         page="windows.md",
@@ -54,6 +54,7 @@ AREAS = (
         modules=(
             "streams.windows",
             "streams.kstream.kstream.WindowedKGroupedStream",
+            "streams.kstream.kstream.WindowedCogroupedKStream",
             "streams.kstream.kstream.WindowedKTable",
         ),
     ),
@@ -90,8 +91,8 @@ AREAS = (
     Area(
         page="exploring.md",
         title="Exploring",
-        about="A sample of real input through a topology; nothing is written.",
-        modules=("explore",),
+        about="A sample of real input through a topology, and stores of one that runs; nothing is written.",
+        modules=("explore", "batch.inspect.state"),
     ),
     Area(
         page="airflow.md",

@@ -51,7 +51,7 @@ class Entry:
     :param title: the name as users write it.
     :param import_line: empty for members.
     :param bases: the public classes it derives from.
-    :param signatures: one, or several for an overloaded function; none where users call nothing.
+    :param signatures: one; none where users call nothing.
     :param type: of a property, or what a function returns.
     :param returns: what is returned; of an operator, what it leaves in XCom.
     :param parameters: in the order of the signature; fields, if nothing is called.
@@ -169,17 +169,15 @@ class Entries:
         docstring = docstring_of(function)
         parameters = [parameter for parameter in function.parameters if parameter.name not in ("self", "cls")]
         in_class = isinstance(function.parent, griffe.Class)
-        overloads = (function.parent.overloads.get(function.name) if function.parent else None) or [function]
-        signatures = [
-            signature(function.name if in_class else title, [*each.parameters]) for each in overloads
-        ]
+        # What overloads say beside it, they say to type checkers.
+        written = signature(function.name if in_class else title, [*function.parameters])
         returns = "" if str(function.returns) == "None" else self._markup.annotation(function.returns)
         return Entry(
             title=title,
             summary=self._markup.cell(docstring.summary, function),
             text=self._markup.prose(docstring.text, function),
             import_line=import_line,
-            signatures=tuple(dict.fromkeys(signatures)),
+            signatures=(written,),
             type=returns,
             returns=self._markup.cell(docstring.returns, function),
             parameters=tuple(self._rows(parameters, docstring.parameters, function)),

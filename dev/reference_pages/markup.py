@@ -7,6 +7,7 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import griffe
 
@@ -195,22 +196,60 @@ def _unbound(tree: ast.AST) -> set[str]:
     return read - bound
 
 
-def _spelt_out(annotation: griffe.Expr | str) -> Iterator[tuple[str, str]]:
-    """Yield the pieces of a type, with the path of those that are names."""
-    if isinstance(annotation, str):
-        yield annotation, ""
-        return
-    for token in annotation.iterate(flat=True):
-        if not isinstance(token, griffe.ExprName):
-            yield str(token), ""
-            continue
-        defined = _definition(token)
-        if isinstance(defined, griffe.Attribute) and _is_type(defined.value):
-            yield from _spelt_out(defined.value or "")
-        elif token.canonical_path == "typing.Self" and isinstance(token.parent, griffe.Class):
-            yield "Self", token.parent.path
+def _spelt_out(
+    annotation: griffe.Expr | str, given: Mapping[str, list[tuple[str, str]]] = MappingProxyType({})
+) -> Iterator[tuple[str, str]]:
+    """Yield the pieces of a type, with the path of those that are names.
+
+    :param given: what stands for each type variable of an alias.
+    """
+    if isinstance(annotation, griffe.ExprSubscript) and isinstance(annotation.left, griffe.ExprName):
+        alias = _alias(annotation.left)
+        if alias is not None:
+            arguments = _arguments(annotation.slice)
+            pieces = [[*_spelt_out(argument, given)] for argument in arguments]
+            yield from _spelt_out(alias, dict(zip(_variables(alias), pieces, strict=False)))
+            return
+    if isinstance(annotation, griffe.ExprName):
+        alias = _alias(annotation)
+        if alias is not None:
+            yield from _spelt_out(alias)
+        elif _is_variable(annotation):
+            yield from given.get(annotation.name, [(annotation.name, "")])
+        elif annotation.canonical_path == "typing.Self" and isinstance(annotation.parent, griffe.Class):
+            yield "Self", annotation.parent.path
         else:
-            yield token.name, defined.path if defined is not None else token.canonical_path
+            defined = _definition(annotation)
+            yield annotation.name, defined.path if defined is not None else annotation.canonical_path
+    elif isinstance(annotation, griffe.Expr):
+        for part in annotation.iterate(flat=False):
+            yield from _spelt_out(part, given)
+    else:
+        yield str(annotation), ""
+
+
+def _alias(name: griffe.ExprName) -> griffe.Expr | str | None:
+    """Return the type that a name of this package stands for, None if it stands for itself."""
+    defined = _definition(name)
+    if not isinstance(defined, griffe.Attribute) or _is_variable(name) or not _is_type(defined.value):
+        return None
+    return defined.value
+
+
+def _is_variable(name: griffe.ExprName) -> bool:
+    return name.canonical_path.startswith(f"{PACKAGE}.streams.type_variables.")
+
+
+def _variables(alias: griffe.Expr | str) -> list[str]:
+    """Return the type variables of an alias, in the order in which they are given."""
+    if isinstance(alias, str):
+        return []
+    names = [part for part in alias.iterate(flat=True) if isinstance(part, griffe.ExprName)]
+    return [*dict.fromkeys(name.name for name in names if _is_variable(name))]
+
+
+def _arguments(given: griffe.Expr | str) -> list[griffe.Expr | str]:
+    return [*given.elements] if isinstance(given, griffe.ExprTuple) else [given]
 
 
 def _definition(name: griffe.ExprName) -> griffe.Object | None:

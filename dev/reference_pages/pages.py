@@ -1,4 +1,4 @@
-"""Puts the pages together: one per area, the settings, the errors, and the index."""
+"""Puts the pages together: one per area, the settings, the errors, Java's names, and the index."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import jinja2
 from dev.reference_pages.areas import AREAS, Area, area_of
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
+from dev.reference_pages.java_page import java_entries
 from dev.reference_pages.markup import Markup, Place, slug
 from dev.reference_pages.public_api import (
     ERRORS,
@@ -34,7 +35,7 @@ FOLDER = ROOT / "docs" / "reference"
 #: Templates leave more than one where a part is missing.
 _BLANK_LINES = re.compile(r"\n{3,}")
 _TEMPLATES = Path(__file__).parent / "templates"
-_INDEX, _SETTINGS, _ERRORS = "README.md", "settings.md", "errors.md"
+_INDEX, _SETTINGS, _ERRORS, _JAVA = "README.md", "settings.md", "errors.md", "from-java.md"
 
 
 class Reference:
@@ -63,6 +64,7 @@ class Reference:
         pages = {area.page: self._area_page(area, shown[area.page]) for area in areas}
         pages[_SETTINGS] = self._settings_page()
         pages[_ERRORS] = self._errors_page()
+        pages[_JAVA] = self._rendered("java.md.j2", entries=java_entries())
         contents = {
             area.page: [Markup(self._places, _INDEX).link(name.path) for name in shown[area.page]]
             for area in areas

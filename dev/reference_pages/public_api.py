@@ -184,6 +184,6 @@ def _final(member: griffe.Object | griffe.Alias) -> griffe.Object | griffe.Alias
 
 
 def _is_usable(member: griffe.Function | griffe.Attribute) -> bool:
-    if member.name.startswith("_"):
+    if member.name.startswith("_") or not member.runtime:  # what stands below TYPE_CHECKING is for checkers
         return False
     return isinstance(member, griffe.Function) or "property" in member.labels or bool(comment_above(member))

@@ -256,6 +256,32 @@ def test_final_results_are_the_same_when_grace_takes_in_what_a_cut_makes_late(
     assert Counter(map(_unordered, cut)) == Counter(map(_unordered, whole))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    drawn=parts().filter(lambda part: part.kind == "foreign keys"),
+    rows=ROWS,
+    data=st.data(),
+    runs=st.integers(2, 4),
+    buffered=BUFFERED,
+)
+def test_foreign_key_join_ends_with_the_same_table_when_a_key_lies_in_one_partition(
+    drawn: Part, rows: list[Row], data: st.DataObject, runs: int, buffered: int
+) -> None:
+    drawn = replace(drawn, origin="a")
+    rows = [row._replace(partition=0) for row in rows]
+    slices = cut_anywhere(rows, lambda length: data.draw(st.integers(0, length)), runs)
+    whole, cut = (
+        {key: found[-1][0] for key, found in _by_key(each).items()}
+        for each in (
+            in_runs(topology_of([drawn], ONE_TASK), given_, ["out-0"], buffered)["out-0"]
+            for given_ in ([rows], slices)
+        )
+    )
+    assert {k: v for k, v in cut.items() if v is not None} == {
+        k: v for k, v in whole.items() if v is not None
+    }
+
+
 def _by_key(results: Results) -> dict[bytes, list[tuple[Any, int]]]:
     found: dict[bytes, list[tuple[Any, int]]] = defaultdict(list)
     for key, value, timestamp_ms in results:

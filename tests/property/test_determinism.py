@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
     HoppingWindow,
+    KStream,
     KStreamBuilder,
     Processor,
     ProcessorContext,
@@ -59,7 +60,7 @@ def several_topics() -> Topology:
 
 def merged() -> Topology:
     builder = builder_of()
-    right = builder.stream("b").map_values(lambda v: {"b": v})
+    right: KStream = builder.stream("b").map_values(lambda v: {"b": v})
     builder.stream("a").map_values(lambda v: [v]).merge(right).send_to("out")
     return builder.build()
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, RecordContext, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -56,9 +56,33 @@ STEPS: dict[str, Callable[[Any, int], Any]] = {
     "branch": lambda stream, n: stream.branch(lambda k, v: size(v) % 2 == 0, lambda k, v: v is not None)[
         n % 2
     ],
+    "map_placed": lambda stream, n: stream.map(lambda c, k, v: (k, told(c, v)), with_context=True),
+    "filter_placed": lambda stream, n: stream.filter(
+        lambda c, k, v: (c.timestamp_ms + c.offset + size(v)) % 3 != n, with_context=True
+    ),
+    "split_placed": lambda stream, n: [
+        *stream.split(
+            none=lambda c, k, v: not c.headers,
+            odd=lambda c, k, v: c.offset % 2 == 1,
+            default="rest",
+            with_context=True,
+        ).values()
+    ][n],
+    "set_headers": lambda stream, n: stream.set_headers(
+        lambda c, k, v: [*c.headers, (str(n), str(size(v)).encode())], with_context=True
+    ),
+    "set_timestamp": lambda stream, n: stream.set_timestamp(
+        lambda c, k, v: c.timestamp_ms + size(v) - n, with_context=True
+    ),
+    "both_times": lambda stream, n: stream.merge(stream.set_timestamp(lambda k, v: size(v))),
     "merge_with_itself": lambda stream, n: stream.merge(stream.map_values(add_one)),
     "shows": lambda stream, n: shown(stream, n),
 }
+
+
+def told(context: RecordContext, value: Any) -> Any:
+    place = [context.topic, context.partition, context.offset, context.timestamp_ms]
+    return [*place, [name for name, _ in context.headers], value, size(value)]
 
 
 def shown(stream: Any, n: int) -> Any:
@@ -66,7 +90,7 @@ def shown(stream: Any, n: int) -> Any:
     return stream
 
 
-def written() -> dict[str, Serde]:
+def written() -> dict[str, Any]:
     return {"key_serde": serdes.string(), "value_serde": serdes.json()}
 
 

@@ -136,12 +136,13 @@ def test_last_emission_per_key_is_the_same_when_cached_or_not(steps: list[Any]) 
 
 @given(st.text(), st.integers(-(2**63), 2**63 - 1), st.binary(), JSON)
 def test_value_comes_back_when_serialized(text: str, number: int, data: bytes, document: Any) -> None:
-    for serde, value in (
+    pairs: list[tuple[Any, Any]] = [
         (serdes.string(), text),
         (serdes.int64(), number),
         (serdes.bytes(), data),
         (serdes.json(), document),
-    ):
+    ]
+    for serde, value in pairs:
         assert serde.deserialize(serde.serialize(value)) == value
 
 

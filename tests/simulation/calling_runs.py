@@ -30,7 +30,7 @@ RUNS = ("run-1", "run-2", "run-3")
 _APPLICATION = "calling"
 _LAUNCHES = 4
 #: Topic -> partition, key, value, timestamp of what arrives before each run.
-Arrivals = Mapping[str, Sequence[Sequence[tuple[int, bytes, bytes, int]]]]
+Arrivals = Mapping[str, Sequence[Sequence[tuple[int, bytes, bytes | None, int]]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Left:
     """What three runs leave in Kafka.
 
     :param outputs: topic, and input partition of the keys -> key, value, time and headers of what readers
-        see, in order: that of several tasks is nobody's promise.
+        see, in order: that of several tasks is nobody's promise. Other keys' partition is -1.
     :param state: changelog -> what it folds to.
     :param committed: partition -> committed offset.
     """
@@ -113,7 +113,7 @@ class CallingRuns:
         for topic in self._outputs:
             for record in self.kafka.records(topic):
                 what = (record.key(), record.value(), record.timestamp()[1], record.headers())
-                outputs.setdefault((topic, homes[record.key() or b""]), []).append(what)
+                outputs.setdefault((topic, homes.get(record.key() or b"", -1)), []).append(what)
         state: dict[str, dict[tuple[int, bytes | None], bytes]] = {}
         for changelog in plan.changelogs:
             held = state.setdefault(changelog, {})

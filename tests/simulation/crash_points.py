@@ -14,6 +14,8 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
+
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -36,6 +38,8 @@ PARTITIONS = {"a": 2, "b": 1, "out": 1}
 #: dies, takes what is left.
 RUNS = ("run-1", "run-2", "run-3")
 _LAUNCHES = 3
+#: In one of how many port calls a process dies: ``dev/test`` leaves some out, ``dev/prove`` none.
+STEPS = (3, pytest.param(1, marks=pytest.mark.prove))
 
 
 def _group(value: str) -> str:
@@ -116,6 +120,14 @@ class _Process:
         self.dead = True
         calls.on_death()
         raise Died
+
+
+def deaths(made: Sequence[str], *, step: int, takes_effect: bool) -> Iterator[tuple[int, str]]:
+    """Yield number and name of the port calls at which a process is to die, one in ``step``.
+
+    To die after a call is nearly to die before the next one. So those that take effect are other ones.
+    """
+    return itertools.islice(enumerate(made), int(takes_effect) % step, None, step)
 
 
 class Play:

@@ -40,6 +40,7 @@ class Expectations:
     :param calling: the asynchronous nodes.
     :param service: what they call; None if there are none.
     :param waiting: how many records may be under way in a task; 0 for many.
+    :param advances: whether the end of a run brings stream time to that of its data interval.
     """
 
     application: Application
@@ -53,6 +54,12 @@ class Expectations:
     calling: Sequence[CallingNode] = ()
     service: Service | None = None
     waiting: int = 0
+    advances: bool = False
+
+    def moments(self, run_ids: Sequence[str]) -> list[int | None]:
+        """Return to which moment each run advances stream time at its end; None if to none."""
+        found = [self.intervals.get(run_id) if self.advances else None for run_id in run_ids]
+        return [None if interval is None else interval.end_ms for interval in found]
 
     @property
     def parks(self) -> bool:

@@ -13,6 +13,7 @@ from unittest import mock
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease_observation import LeaseObservation
+from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.runtime.stream_task import TaskProgress
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
@@ -117,6 +118,11 @@ def _clocks_decide() -> SwitchedOff:
     return mock.patch.object(LeaseObservation, "is_free", is_free)
 
 
+def _ends_leave_stream_time() -> SwitchedOff:
+    """A run ends with the stream time that its records have brought."""
+    return mock.patch.object(BoundedEnd, "advance", lambda self: iter(()))
+
+
 #: Some seed among so few misses each of them.
 _SEEDS = 200
 
@@ -126,6 +132,13 @@ KEPT: tuple[Protection, ...] = (
         section="5.4",
         off=_progress_without(partition_times={}),
         seeds=_SEEDS,
+    ),
+    Protection(
+        name="the end of a run advances stream time",
+        section="5.4",
+        off=_ends_leave_stream_time,
+        seeds=_SEEDS,
+        concerns=lambda scenario: scenario.application.timed and scenario.by_interval,
     ),
     Protection(name="windows are restored", section="6", off=_stores_are_empty(ExpiringStore), seeds=_SEEDS),
     Protection(

@@ -156,7 +156,7 @@ def _at_its_stops_is_done() -> SwitchedOff:
     off = ExitStack()
     for module in ("task.task_slice", "protocol.stops", "run.finish"):
         name = f"airflow_kstreams.batch.{module}.owes_last_commit"
-        off.enter_context(mock.patch(name, lambda *_: False))
+        off.enter_context(mock.patch(name, lambda *_, **__: False))
     return off
 
 

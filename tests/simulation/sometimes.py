@@ -18,6 +18,7 @@ STATES: tuple[str, ...] = (
     "a record came late for some windows and in time for others",
     "two records of one task had the same time",
     "stream time of an earlier run made a record late",
+    "the end of a run closed a window",
     # sessions
     "a session merged two sessions",
     "a session went on in a later run",
@@ -26,6 +27,7 @@ STATES: tuple[str, ...] = (
     "a join matched across runs",
     "a join matched across a crash",
     "an element without partner was joined with nothing in a later run",
+    "the end of a run ended the wait of an element without partner",
     "a partner came too late for a join",
     "a table's row was deleted and not found",
     "a table's row of an earlier run was found",

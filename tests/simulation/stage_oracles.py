@@ -55,8 +55,10 @@ def _given(stage: Stage, group: int, history: History, expected: Expectations) -
         return _folded_at_once(stage, group, history, expected)
     if isinstance(stage, Fold):
         return _folded(stage, group, history, expected)
-    met = arrivals(history, stage.sources, group, expected.buffered)
-    if len({(one.partition, one.entry.timestamp_ms) for one in met}) < len(met):
+    moments = expected.moments([run.run_id for run in history.finished])
+    met = arrivals(history, stage.sources, group, expected.buffered, moments)
+    records = [one for one in met if isinstance(one, Arrival)]
+    if len({(one.partition, one.entry.timestamp_ms) for one in records}) < len(records):
         sometimes("two records of one task had the same time")
     task = f"{subtopology_of(stage, expected)}_{group}"
     deaths = [at_ms for at_ms, name in history.deaths if name.startswith(f"task {task} ")]

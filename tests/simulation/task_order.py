@@ -2,12 +2,13 @@
 
 Of the unfinished partitions the one with the oldest next record goes first, ties by (topic, partition). A
 partition's time is the smallest time among the records that the task looks ahead to, up to the slice's stop,
-and never goes back, from run to run neither.
+and never goes back, from run to run neither. At the end of a run that advances stream time, a task that has
+met a record has the time of the run's moment on each of its partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.ports import TopicPartition
@@ -28,17 +29,39 @@ class Arrival:
     now_ms: int
 
 
-def arrivals(history: History, sources: tuple[str, ...], group: int, buffered: int) -> list[Arrival]:
+@dataclass(frozen=True, slots=True)
+class RunsOut:
+    """The end of a run, as its task meets it.
+
+    :param now_ms: stream time of the task, over its topics, at the end.
+    """
+
+    run: int
+    now_ms: int
+
+
+def arrivals(
+    history: History,
+    sources: tuple[str, ...],
+    group: int,
+    buffered: int,
+    moments: Sequence[int | None] = (),
+) -> list[Arrival | RunsOut]:
     """Return what a task of equally numbered partitions meets in all its runs.
 
     :param buffered: how many records it looks ahead to in each partition.
+    :param moments: to which each run advances stream time at its end; None if to none.
     """
     partitions = [TopicPartition(topic, group) for topic in sorted(sources)]
     read = {partition: history.per_run(partition) for partition in partitions}
     times = dict.fromkeys(partitions, -1)
-    met: list[Arrival] = []
+    met: list[Arrival | RunsOut] = []
     for run in range(len(history.finished)):
         met += _one_run(run, {partition: read[partition][run] for partition in partitions}, times, buffered)
+        moment_ms = moments[run] if moments else None
+        if moment_ms is not None and max(times.values()) >= 0:
+            times |= {partition: max(time_ms, moment_ms) for partition, time_ms in times.items()}
+            met.append(RunsOut(run, max(times.values())))
     return met
 
 

@@ -26,7 +26,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from tests.simulation.calling_runs import Arrivals, CallingRuns, Left
-from tests.simulation.crash_points import Calls
+from tests.simulation.crash_points import STEPS, Calls, deaths
 
 Mapped = Callable[[Any, Callable[[Any], Any]], Any]
 
@@ -147,16 +147,17 @@ def processed(mapped: Mapped) -> Topology:
         pytest.param(joined, marks=pytest.mark.prove),
     ],
 )
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_runs_leave_what_plain_functions_leave_when_a_process_dies_at_any_port_call(
-    topology: Callable[[Mapped], Topology], takes_effect: bool
+    topology: Callable[[Mapped], Topology], takes_effect: bool, step: int
 ) -> None:
     expected = CallingRuns(lambda: topology(plain), ARRIVALS, Calls()).run()
     assert any(expected.outputs.values())
     calls = Calls()
     assert CallingRuns(lambda: topology(called), ARRIVALS, calls).run() == expected
     assert len(calls.made) > 100
-    for number, made in enumerate(calls.made):
+    for number, made in deaths(calls.made, step=step, takes_effect=takes_effect):
         crashing = Calls(last=number, takes_effect=takes_effect)
         left = CallingRuns(lambda: topology(called), ARRIVALS, crashing).run()
         assert left == expected, f"no. {number}, {made}"
@@ -259,9 +260,10 @@ def calls_by_key(service: Service) -> dict[str, list[int]]:
     return found
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_runs_leave_what_undisturbed_calls_leave_when_records_are_parked_and_a_process_dies_at_any_port_call(
-    takes_effect: bool,
+    takes_effect: bool, step: int
 ) -> None:
     at_once = Service()
     expected = by_key(parked_runs(at_once, Calls(), by_calls=False).run())
@@ -269,7 +271,7 @@ def test_runs_leave_what_undisturbed_calls_leave_when_records_are_parked_and_a_p
     assert by_key(parked_runs(service, calls, by_calls=True).run()) == expected
     assert calls_by_key(service) == calls_by_key(at_once)
     assert sum(map(len, service.calls)) > sum(map(len, at_once.calls)) + 5
-    for number, made in enumerate(calls.made):
+    for number, made in deaths(calls.made, step=step, takes_effect=takes_effect):
         service = Service()
         crashing = Calls(last=number, takes_effect=takes_effect)
         left = parked_runs(service, crashing, by_calls=True).run()

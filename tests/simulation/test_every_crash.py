@@ -1,4 +1,4 @@
-"""A process dies at every port call of two runs, one play each; nothing is left to chance."""
+"""A process dies at port calls of two runs, one play each; nothing is left to chance."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from tests.simulation.crash_points import (
     PARTITIONS,
     REPARTITION,
     RUNS,
+    STEPS,
     THREE_STAGES,
     Calls,
     Play,
+    deaths,
 )
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.history import LEDGER, History
@@ -102,15 +104,18 @@ def what_is_wrong(calls: Calls, guarantee: str) -> str:
     return ""
 
 
-def violations(guarantee: str, *, takes_effect: bool, of: str = "", most: int = 5) -> list[str]:
+def violations(
+    guarantee: str, *, takes_effect: bool, step: int = 1, of: str = "", most: int = 5
+) -> list[str]:
     """Play undisturbed, then once per port call of the first two runs, and return what went wrong.
 
+    :param step: one in how many calls.
     :param of: which processes are to die; any unless given.
     """
     calls = Calls()
     wrong = what_is_wrong(calls, guarantee)
     found = [f"undisturbed: {wrong}"] if wrong else []
-    for number, call in enumerate(calls.made):
+    for number, call in deaths(calls.made, step=step, takes_effect=takes_effect):
         if len(found) >= most or call.endswith(RUNS[-1]):
             break
         if f" of {of}" not in call:
@@ -122,16 +127,18 @@ def violations(guarantee: str, *, takes_effect: bool, of: str = "", most: int = 
     return found
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
-def test_everything_comes_once_when_a_process_dies_at_any_port_call(takes_effect: bool) -> None:
-    assert violations("exactly_once", takes_effect=takes_effect) == []
+def test_everything_comes_once_when_a_process_dies_at_any_port_call(takes_effect: bool, step: int) -> None:
+    assert violations("exactly_once", takes_effect=takes_effect, step=step) == []
 
 
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_nothing_is_lost_or_moved_when_a_task_of_at_least_once_dies_at_any_port_call(
-    takes_effect: bool,
+    takes_effect: bool, step: int
 ) -> None:
-    assert violations("at_least_once", takes_effect=takes_effect, of="task") == []
+    assert violations("at_least_once", takes_effect=takes_effect, step=step, of="task") == []
 
 
 @pytest.mark.parametrize(

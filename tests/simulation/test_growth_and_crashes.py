@@ -11,7 +11,7 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
 from tests.simulation.calling_runs import Arrivals, CallingRuns
-from tests.simulation.crash_points import Calls
+from tests.simulation.crash_points import STEPS, Calls, deaths
 from tests.simulation.test_calls_and_crashes import by_key
 
 FIRST, GROWN = 2, 3
@@ -69,15 +69,16 @@ def runs(topology: Callable[[], Topology], calls: Calls, *, grows: bool) -> Call
 
 
 @pytest.mark.parametrize("topology", [listed, pytest.param(windowed, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_runs_leave_what_runs_without_growth_leave_when_a_process_dies_at_any_port_call(
-    topology: Callable[[], Topology], takes_effect: bool
+    topology: Callable[[], Topology], takes_effect: bool, step: int
 ) -> None:
     outputs, state, _ = by_key(runs(topology, Calls(), grows=False).run())
     assert outputs and state
     calls = Calls()
     assert by_key(runs(topology, calls, grows=True).run())[:2] == (outputs, state)
-    for number, made in enumerate(calls.made):
+    for number, made in deaths(calls.made, step=step, takes_effect=takes_effect):
         crashing = Calls(last=number, takes_effect=takes_effect)
         left = by_key(runs(topology, crashing, grows=True).run())
         assert left[:2] == (outputs, state), f"no. {number}, {made}"

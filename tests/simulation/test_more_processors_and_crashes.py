@@ -13,7 +13,7 @@ from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorEx
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
 from tests.simulation.calling_runs import Arrivals, CallingRuns, Left
-from tests.simulation.crash_points import Calls
+from tests.simulation.crash_points import STEPS, Calls, deaths
 from tests.simulation.test_calls_and_crashes import by_key
 from tests.simulation.test_growth_and_crashes import FIRST, GROWN, listed
 
@@ -91,9 +91,10 @@ NEW = ("catch-up", f"driver {RUNS[TAKES_OVER]}")
 @pytest.mark.parametrize(
     ("topology", "dying"), [(listed, NEW), pytest.param(windowed, ("",), marks=pytest.mark.prove)]
 )
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_runs_leave_what_runs_without_growth_leave_when_a_process_dies_at_any_port_call(
-    topology: Callable[[], Topology], dying: Sequence[str], takes_effect: bool
+    topology: Callable[[], Topology], dying: Sequence[str], takes_effect: bool, step: int
 ) -> None:
     never = runs(topology, Calls(), grows=False).run()
     outputs, state = by_key(never)[0], by_processor(never, FIRST)
@@ -106,7 +107,7 @@ def test_runs_leave_what_runs_without_growth_leave_when_a_process_dies_at_any_po
     calls = Calls()
     check(runs(topology, calls, grows=True).run())
     assert all(any(name in made for made in calls.made) for name in dying)
-    for number, made in enumerate(calls.made):
+    for number, made in deaths(calls.made, step=step, takes_effect=takes_effect):
         if any(name in made for name in dying):
             played = runs(topology, Calls(last=number, takes_effect=takes_effect), grows=True)
             try:

@@ -12,38 +12,22 @@ from dataclasses import dataclass
 from tests.simulation.given import Given, Result
 from tests.simulation.sometimes import sometimes
 from tests.simulation.stages import Join, Sessions, TableJoin, Windows
-from tests.simulation.task_order import Arrival
+from tests.simulation.task_order import Arrival, RunsOut
 from tests.simulation.timed_applications import collected
 
+#: What a task meets.
+Met = Sequence[Arrival | RunsOut]
 #: Whether the task died between its commits of two records.
 DiedBetween = Callable[[Arrival, Arrival], bool]
 
 
-def ties(met: Sequence[Arrival]) -> None:
-    """Say whether two records of a task had the same time."""
-    if len({one.entry.timestamp_ms for one in met}) < len(met):
-        sometimes("two records of one task had the same time")
-
-
-def windows(stage: Windows, met: Sequence[Arrival], died: DiedBetween) -> Given:
+def windows(stage: Windows, met: Met, died: DiedBetween) -> Given:
     """Collect per window; a window is written once stream time reaches its end and the grace after it."""
     given = Given()
     open_: dict[tuple[int, str], list[Arrival]] = {}
     for one in met:
-        time_ms = one.entry.timestamp_ms
-        first_ms = max(0, (time_ms - stage.size_ms) // stage.advance_ms * stage.advance_ms)
-        all_of_it = [
-            start
-            for start in range(first_ms, time_ms + 1, stage.advance_ms)
-            if start <= time_ms < start + stage.size_ms
-        ]
-        starts = [start for start in all_of_it if one.now_ms < start + stage.size_ms + stage.grace_ms]
-        for start in starts:
-            open_.setdefault((start, one.entry.key), []).append(one)
-        if not starts:
-            _drop(given, one, met)
-        elif len(starts) < len(all_of_it):
-            sometimes("a record came late for some windows and in time for others")
+        if isinstance(one, Arrival):
+            _into_windows(stage, one, open_, given, met)
         closed = [at for at in open_ if one.now_ms >= at[0] + stage.size_ms + stage.grace_ms]
         for start, key in sorted(closed):
             rows = open_.pop((start, key))
@@ -53,26 +37,33 @@ def windows(stage: Windows, met: Sequence[Arrival], died: DiedBetween) -> Given:
     return given
 
 
-def sessions(stage: Sessions, met: Sequence[Arrival], died: DiedBetween) -> Given:
+def _into_windows(
+    stage: Windows, one: Arrival, open_: dict[tuple[int, str], list[Arrival]], given: Given, met: Met
+) -> None:
+    time_ms = one.entry.timestamp_ms
+    first_ms = max(0, (time_ms - stage.size_ms) // stage.advance_ms * stage.advance_ms)
+    all_of_it = [
+        start
+        for start in range(first_ms, time_ms + 1, stage.advance_ms)
+        if start <= time_ms < start + stage.size_ms
+    ]
+    starts = [start for start in all_of_it if one.now_ms < start + stage.size_ms + stage.grace_ms]
+    for start in starts:
+        open_.setdefault((start, one.entry.key), []).append(one)
+    if not starts:
+        _drop(given, one, met)
+    elif len(starts) < len(all_of_it):
+        sometimes("a record came late for some windows and in time for others")
+
+
+def sessions(stage: Sessions, met: Met, died: DiedBetween) -> Given:
     """Collect per session: records of a key no further apart than the gap, as long as none is too old."""
     given = Given()
     open_: list[list[Arrival]] = []
     patience_ms = stage.gap_ms + stage.grace_ms
     for one in met:
-        time_ms = one.entry.timestamp_ms
-        near = [
-            rows
-            for rows in open_
-            if rows[0].entry.key == one.entry.key
-            and any(abs(row.entry.timestamp_ms - time_ms) <= stage.gap_ms for row in rows)
-        ]
-        if near or time_ms + patience_ms >= one.now_ms:
-            open_ = [rows for rows in open_ if rows not in near]
-            merged = [row for rows in near for row in rows]
-            _seen_merging(near, merged, one, died)
-            open_.append([*merged, one])
-        else:
-            _drop(given, one, met)
+        if isinstance(one, Arrival):
+            open_ = _into_sessions(stage, one, open_, given, met, died)
         closed = [rows for rows in open_ if _end(rows) + patience_ms < one.now_ms]
         for rows in sorted(closed, key=lambda rows: (_end(rows), _start(rows), rows[0].entry.key)):
             open_.remove(rows)
@@ -80,6 +71,25 @@ def sessions(stage: Sessions, met: Sequence[Arrival], died: DiedBetween) -> Give
             given.results.append(_result(f"{rows[0].entry.key}@{_start(rows)}-{_end(rows)}", rows, one.run))
     given.held = [_values(rows) for rows in open_]
     return given
+
+
+def _into_sessions(
+    stage: Sessions, one: Arrival, open_: list[list[Arrival]], given: Given, met: Met, died: DiedBetween
+) -> list[list[Arrival]]:
+    """Return the open sessions with a record among them, unless it is late."""
+    time_ms = one.entry.timestamp_ms
+    near = [
+        rows
+        for rows in open_
+        if rows[0].entry.key == one.entry.key
+        and any(abs(row.entry.timestamp_ms - time_ms) <= stage.gap_ms for row in rows)
+    ]
+    if not near and time_ms + stage.gap_ms + stage.grace_ms < one.now_ms:
+        _drop(given, one, met)
+        return open_
+    merged = [row for rows in near for row in rows]
+    _seen_merging(near, merged, one, died)
+    return [*(rows for rows in open_ if rows not in near), [*merged, one]]
 
 
 def _seen_merging(near: list[list[Arrival]], merged: list[Arrival], one: Arrival, died: DiedBetween) -> None:
@@ -91,17 +101,19 @@ def _seen_merging(near: list[list[Arrival]], merged: list[Arrival], one: Arrival
         sometimes("a session went on after a crash")
 
 
-def _seen_closing(rows: list[Arrival], one: Arrival, died: DiedBetween) -> None:
+def _seen_closing(rows: list[Arrival], one: Arrival | RunsOut, died: DiedBetween) -> None:
     if rows[0].run < one.run:
         sometimes("a window closed in a later run than its first record")
-    if died(rows[0], one):
+    if isinstance(one, RunsOut):
+        sometimes("the end of a run closed a window")
+    elif died(rows[0], one):
         sometimes("a window closed after a crash since its first record")
 
 
-def _drop(given: Given, one: Arrival, met: Sequence[Arrival]) -> None:
+def _drop(given: Given, one: Arrival, met: Met) -> None:
     given.dropped.append(one.run)
     sometimes("a late record was dropped")
-    this_run = [other.now_ms for other in met if other.run == one.run]
+    this_run = [other.now_ms for other in met if other.run == one.run and isinstance(other, Arrival)]
     if one.now_ms == this_run[0]:
         sometimes("stream time of an earlier run made a record late")
 
@@ -164,9 +176,16 @@ class _Joining:
             new.waits = not found and new.is_left in sides
             if new.waits and self._last_chance_ms(new) < now_ms:
                 self._alone(new, one.run)
+        self.pass_time(one)
+
+    def pass_time(self, one: Arrival | RunsOut) -> None:
+        """Let go the elements whose time is over."""
+        now_ms = one.now_ms
         over = [e for e in self._elements if e.waits and self._last_chance_ms(e) < now_ms]
         for element in sorted(over, key=lambda e: (self._last_chance_ms(e), not e.is_left)):
             self._alone(element, one.run)
+            if isinstance(one, RunsOut):
+                sometimes("the end of a run ended the wait of an element without partner")
 
     def _window(self, *, is_left: bool) -> tuple[int, int]:
         return (self._stage.left if is_left else self._stage.right)[1:]
@@ -215,20 +234,25 @@ class _Joining:
         self.given.results.append(Result(element.arrival.entry.key, value, timestamp_ms, run))
 
 
-def join(stage: Join, met: Sequence[Arrival], died: DiedBetween) -> Given:
+def join(stage: Join, met: Met, died: DiedBetween) -> Given:
     """Join every pair that lies near enough, while both are kept; then what waited in vain."""
     joining = _Joining(stage, died)
     for one in met:
-        joining.arrive(one)
+        if isinstance(one, Arrival):
+            joining.arrive(one)
+        else:
+            joining.pass_time(one)
     return joining.given
 
 
-def table_join(stage: TableJoin, met: Sequence[Arrival], died: DiedBetween) -> Given:
+def table_join(stage: TableJoin, met: Met, died: DiedBetween) -> Given:
     """Join with the newest row that the task has met."""
     given = Given()
     rows: dict[str, Arrival] = {}
     deleted: set[str] = set()
     for one in met:
+        if not isinstance(one, Arrival):
+            continue
         key, entry = one.entry.key, one.entry
         if one.partition.topic == stage.table:
             if entry.value is None:

@@ -23,7 +23,7 @@ from tests.support.times import recorded_seconds
 #: Folders that stay together: one secured broker, one process of Java's Kafka Streams.
 TOGETHER = ("tests/integration/security", "tests/integration/java")
 #: Suites in the order in which they run without lanes.
-SUITES = ("unit", "property", "contract", "simulation", "integration", "faults")
+SUITES = ("unit", "property", "typing", "contract", "simulation", "integration", "faults")
 
 
 class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it comes without types

@@ -28,7 +28,7 @@ SUITES = (
         for name in ("airflow", "kafka", "spark", "process", "recipes", "security", "java")
     ),
     "tests/integration/",
-    *(f"tests/{name}/" for name in ("unit", "property", "contract", "simulation", "faults")),
+    *(f"tests/{name}/" for name in ("unit", "property", "typing", "contract", "simulation", "faults")),
 )
 _SLOWEST = 40
 

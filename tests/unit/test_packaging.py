@@ -60,7 +60,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 #: Imported only where OpenLineage, which needs attrs, is installed; and by type checkers alone.
-_NEEDLESS = {"attrs", "openlineage", "pydantic"}
+_NEEDLESS = {"attrs", "openlineage", "pydantic", "typing_extensions"}
 
 
 def test_what_is_imported_is_required_by_the_part_that_imports_it() -> None:

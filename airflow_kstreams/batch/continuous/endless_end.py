@@ -12,7 +12,7 @@ What differs from a batch:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 
 from airflow_kstreams.batch.task.end import Unread, cut
 from airflow_kstreams.streams.ports import AdminPort, Fetched, TopicPartition
@@ -48,6 +48,10 @@ class EndlessEnd:
     def at_stop(self) -> bool:
         """Say that there is always more to come."""
         return False
+
+    def advance(self) -> Iterator[None]:
+        """Bring stream time nowhere: there is no end to do it at."""
+        return iter(())
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool

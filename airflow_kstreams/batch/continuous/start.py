@@ -40,6 +40,7 @@ from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
+from airflow_kstreams.batch.run.advance import refuse_unfit_advance
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -54,6 +55,7 @@ from airflow_kstreams.batch.run.groundwork import (
 )
 from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.matched_topics import with_matches
 from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
@@ -94,12 +96,24 @@ def begin_continuous(
     """
     session = coordinator.session
     check_run_id(run_id)
+    refuse_unfit_advance(session.settings, plan)
     refuse_other_application(plan, session.application_id)
+    _refuse_global_tables(plan)
     caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
     run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
     with session.reading:
         refuse_shared(session.neighbours, run.plan)
     return run
+
+
+def _refuse_global_tables(plan: TopologyPlan) -> None:
+    """Refuse tables that a run sees as they were when it began: this one would see them so for ever."""
+    if plan.globals:
+        raise TopologyError(
+            f"a run without an end reads the global table of {', '.join(map(repr, plan.globals))}, which it "
+            "would see for ever as it was when the run began",
+            fix="run it in batches (autostop.at=eol), or use builder.table(topic) and repartition the stream",
+        )
 
 
 def delete_metadata(coordinator: Coordinator) -> None:
@@ -138,6 +152,7 @@ def _begin_claimed(
     contradicted = find_contradictions(app, ledger, folded)
     refuse_losses([*find_cut_ledger(app, ledger, folded), *contradicted], request)
     coordinator.lease.end_former(ledger)
+    request = with_matches(request, session.admin, session.settings, ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     offsets = _starts(session, request, folded, ledger, ground)
     run = ContinuousRun(

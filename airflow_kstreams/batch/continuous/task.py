@@ -121,6 +121,9 @@ class ContinuousTask:
             return step()
         except BaseException as error:
             self._drop(error)
+            if again and self._attempts.leaves_out(error, self._setup.settings):
+                log.warning("task %s resumes without a result: %s", self._task_id, _first_line(error))
+                return None
             exhausted = self._attempts.fruitless >= self._setup.settings.task_max_attempts
             if not again or exhausted or not resumable(error):
                 raise

@@ -8,7 +8,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
 from airflow_kstreams.batch.protocol.parked import sum_parked
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, FrozenTable, partition_named
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -93,6 +93,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         are absent, and all are in entries of earlier versions, which parked none.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
+    :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
+        time was made, and in entries of earlier versions.
+    :param global_tables: what it saw of global tables.
+    :param advanced_to_ms: to which moment its end brought stream time, epoch milliseconds; None if to none,
+        and in entries of earlier versions.
     """
 
     run_id: str
@@ -120,6 +125,9 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: tuple[int, int] | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
+    behind_cut: BehindCut | None = None
+    global_tables: tuple[FrozenTable, ...] = ()
+    advanced_to_ms: int | None = None
 
     @property
     def state(self) -> str:

@@ -22,6 +22,8 @@ from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionT
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
 VERSION = 1
+#: Of a task that waits for no moment.
+NOTHING_DUE = -1
 
 
 class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +55,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         version committed, or there was no room.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
+    :param next_due_ms: stream time at which the task has something to do next, though no record comes;
+        ``NOTHING_DUE`` when at none, None when that is not known: an earlier version committed, or the task
+        may be another one since.
     :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
     """
 
@@ -82,6 +87,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     metrics: TaskMetrics | None = None
     parked: dict[str, int] | None = None
     parked_due_ms: int | None = msgspec.field(default=None, name="due")
+    next_due_ms: int | None = msgspec.field(default=None, name="next")
     ruled_out: tuple[GrowthKind, ...] = msgspec.field(default=(), name="not")
 
     def encode(self) -> str:
@@ -137,6 +143,18 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def with_parked(self, parked: dict[str, int] | None) -> OffsetMetadata:
         """Return a copy for an offset whose task has so many records parked."""
         return msgspec.structs.replace(self, parked=parked)
+
+    def with_next_due(self, next_due_ms: int | None) -> OffsetMetadata:
+        """Return a copy for an offset whose task has something to do at a stream time."""
+        return msgspec.structs.replace(self, next_due_ms=next_due_ms)
+
+    def due_at(self, moment_ms: int) -> bool:
+        """Whether the task has, or may have, something to do on the way to a moment. One that has no stream
+        time never has.
+        """
+        if not 0 <= self.stream_time_ms < moment_ms:
+            return False
+        return self.next_due_ms is None or NOTHING_DUE < self.next_due_ms <= moment_ms
 
     def with_changelogs_at(self, ends: tuple[int, ...]) -> OffsetMetadata:
         """Return a copy for an offset whose task's changelogs end there."""

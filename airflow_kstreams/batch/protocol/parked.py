@@ -54,14 +54,22 @@ def may_park(sub: SubtopologyPlan) -> bool:
     return any(topic.endswith(RETRY_ENDING) for topic in sub.changelogs.values())
 
 
-def owes_last_commit(run_id: str, told: Iterable[OffsetMetadata], sub: SubtopologyPlan) -> bool:
+def owes_last_commit(
+    run_id: str, told: Iterable[OffsetMetadata], sub: SubtopologyPlan, *, moment_ms: int | None
+) -> bool:
     """Whether a task whose offsets are at its stops has still to make its last commit, and to run for that.
 
     :param told: what stands beside its offsets.
     :param sub: its subtopology.
+    :param moment_ms: to where the end of the run brings its stream time; None if nowhere.
     """
     ours = [each for each in told if each.run_id == run_id]
-    if not may_park(sub) or any(each.complete for each in ours):
+    if any(each.complete for each in ours):
+        return False
+    # Without a task's name begin has committed, with what earlier runs left.
+    if moment_ms is not None and any(each.task_id or each.due_at(moment_ms) for each in ours):
+        return True
+    if not may_park(sub):
         return False
     # Only a task names itself; None: not known.
     return any(each.task_id or each.parked is None or each.parked for each in ours)

@@ -17,6 +17,7 @@ from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of
 from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
 
 #: Where the brokers keep committed offsets and the states of transactions.
@@ -28,6 +29,7 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     app = plan.application_id
     found = [
         *(_topic(topic, "input", Operation.READ) for topic in plan.inputs),
+        *(_topic(topic, "global table", Operation.READ) for topic in plan.globals),
         *(_topic(topic, "output", Operation.WRITE) for topic in plan.outputs),
     ]
     for topic in plan.intermediates:
@@ -80,6 +82,16 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _committed_offsets(app),
         *(_more_processors(Resource.TOPIC, topic) for topic in sorted(plan.changelogs)),
         *([_more_processors(Resource.GROUP, catch_up_group(app))] if plan.changelogs else []),
+    )
+
+
+def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
+    """Return what reading stores outside runs needs; its user need not be that of the runs."""
+    own = ProtocolTopics(plan.application_id)
+    return (
+        _topic(own.metadata, "whether a run is under way", Operation.READ),
+        _topic(own.ledger, "the run that finished last, and which task has which keys", Operation.READ),
+        *(_topic(topic, "the entries of a store", Operation.READ) for topic in sorted(plan.changelogs)),
     )
 
 
@@ -215,7 +227,22 @@ def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
 
 
 def _topic(name: str, reason: str, operation: Operation) -> Permission:
-    return Permission(operation=operation, resource=Resource.TOPIC, name=name, reason=reason)
+    name, prefixed = _named(name)
+    return Permission(
+        operation=operation, resource=Resource.TOPIC, name=name, prefixed=prefixed, reason=reason
+    )
+
+
+def _named(topic: str) -> tuple[str, bool]:
+    """Return what an ACL calls a topic, or the topics that a pattern matches, and whether that is a prefix.
+
+    An ACL takes a name, a prefix, or all topics.
+    """
+    pattern = pattern_of(topic)
+    if pattern is None:
+        return topic, False
+    prefix = prefix_of(pattern)
+    return (prefix, True) if prefix else ("*", False)
 
 
 def _owned(topic: str, reason: str) -> list[Permission]:
@@ -241,10 +268,12 @@ def _settings(topic: str, *, kept_locally: bool) -> Permission:
 
 def _limit(topic: str) -> Permission:
     """Return what looking at the largest record of a topic needs."""
+    name, prefixed = _named(topic)
     return Permission(
         operation=Operation.DESCRIBE_CONFIGS,
         resource=Resource.TOPIC,
-        name=topic,
+        name=name,
+        prefixed=prefixed,
         reason="how large its records may be",
         without="its max.message.bytes is taken to be the broker's default",
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.advance import Advance
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
@@ -47,6 +48,33 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     def topic_partition(self) -> TopicPartition:
         """The partition."""
         return TopicPartition(self.topic, self.partition)
+
+
+class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What every task of a run sees of a global table's topic, frozen once.
+
+    :param spans: (first offset, stop offset) of each partition, in their order.
+    """
+
+    topic: str
+    topic_id: str
+    spans: tuple[tuple[int, int], ...]
+
+
+class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
+
+    :param records: topic -> how many lay there when the run began; topics without such are absent.
+    :param whole: whether the logs were looked at to their ends; else there may be more.
+    """
+
+    records: dict[str, int] = {}
+    whole: bool = True
+
+    @property
+    def total(self) -> int:
+        """How many there are in all topics, at least."""
+        return sum(self.records.values())
 
 
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,6 +123,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
+    :param global_tables: what every task sees of global tables.
+    :param behind_cut: what lies behind the cut and is dated before it; None where none was made, and in plans
+        of earlier versions.
+    :param advance: to where the end of the run brings stream time; None if nowhere, and in plans of earlier
+        versions.
     """
 
     topology: TopologyPlan
@@ -119,6 +152,13 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
     processors: dict[str, Processors] = {}
+    global_tables: tuple[FrozenTable, ...] = ()
+    behind_cut: BehindCut | None = None
+    advance: Advance | None = None
+
+    def moment_of(self, subtopology: int) -> int | None:
+        """Return to where the end of the run brings a subtopology's stream time; None if nowhere."""
+        return None if self.advance is None else self.advance.moment_of(subtopology)
 
     @property
     def task_ids(self) -> tuple[str, ...]:

@@ -198,8 +198,8 @@ def all_stops(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
 
 
 def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, reader: ReaderPort) -> list[int]:
-    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or owe the
-    last commit of a task with retry topics.
+    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or owe their
+    last commit.
 
     :param reader: of the application's group.
     :raises UpstreamNotDoneError: a subtopology before this one is not done.
@@ -221,6 +221,7 @@ def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, rea
                 slice_.run_id,
                 [OffsetMetadata.decode(committed[tp].metadata) for tp in partitions[group]],
                 sub,
+                moment_ms=slice_.plan.moment_of(subtopology_id),
             )
         )
     ]

@@ -55,8 +55,25 @@ def finished_text(summary: RunSummary) -> str:
     """Return what a driver prints of the run that it has finished."""
     first = f"run {summary.run_id} finished: {headline(summary)}, {summary.task_count} tasks"
     warnings = [f"  warning: {warning}" for warning in summary.warnings]
-    rows = (*map(str, count_rows(summary)), *parked_lines(summary), *speed_lines(summary.tasks))
+    rows = (
+        *map(str, count_rows(summary)),
+        *behind_lines(summary),
+        *parked_lines(summary),
+        *speed_lines(summary.tasks),
+    )
     return "\n".join([first, *(f"  {row}" for row in rows), *warnings])
+
+
+def behind_lines(summary: RunSummary) -> Iterator[str]:
+    """Yield how many records of each topic lay behind the run's cut and are dated before it."""
+    behind = summary.behind_cut
+    if behind is None:
+        return
+    least = "" if behind.whole else "at least "
+    for topic, records in sorted(behind.records.items()):
+        yield f"{topic}: {least}{records:,} left to the next run, dated before the cut and behind it"
+    if not behind.whole:
+        yield "behind the cut lie more records than begin looks at: more of them may be dated before it"
 
 
 def parked_lines(summary: RunSummary) -> Iterator[str]:

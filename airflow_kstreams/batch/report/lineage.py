@@ -2,17 +2,18 @@
 
 Rule: a number stands here only where it is exact. In entries of earlier versions, whose tasks counted their
 records per subtopology, a topic has a count if every subtopology that reads (or writes) it reads (or writes)
-nothing else. Topics between subtopologies are the application's own business and left out.
+nothing else. Topics between subtopologies are the application's own business and left out. Global tables are
+inputs, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.slice import FrozenPartition, FrozenTable, Slice
 
 
 class TopicUse(NamedTuple):
@@ -69,7 +70,7 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
             run_id=run.run_id,
             generation=run.generation,
             finished=False,
-            inputs=_inputs(run.inputs, {}),
+            inputs=(*_inputs(run.inputs, {}), *_tables(run.plan.global_tables)),
             outputs=tuple(TopicUse(topic, {}, None) for topic in plan.outputs),
         )
     read = {topic for sub in run.topics for topic in sub.sources}
@@ -88,13 +89,14 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
             topic: _count(run, (sub for sub in run.topics if topic in sub.sinks), inward=False)
             for topic in written
         }
+    inputs = _expired(run, counts_in) if run.without_details else _inputs(run.inputs, counts_in)
     return RunLineage(
         namespace=namespace,
         application_id=run.application_id,
         run_id=run.run_id,
         generation=run.generation,
         finished=True,
-        inputs=_expired(run, counts_in) if run.without_details else _inputs(run.inputs, counts_in),
+        inputs=(*inputs, *_tables(run.global_tables)),
         outputs=tuple(TopicUse(topic, {}, counts_out[topic]) for topic in sorted(written - read)),
         records_in=run.records_in,
         records_out=run.records_out,
@@ -113,6 +115,12 @@ def _inputs(
     for part in sorted(partitions, key=lambda part: part.topic_partition):
         offsets.setdefault(part.topic, {})[str(part.partition)] = (part.start_offset, part.stop_offset)
     return tuple(TopicUse(topic, ranges, counts.get(topic)) for topic, ranges in offsets.items())
+
+
+def _tables(tables: Iterable[FrozenTable]) -> Iterator[TopicUse]:
+    """Return global tables, of which no task counts the records."""
+    for table in tables:
+        yield TopicUse(table.topic, {str(number): span for number, span in enumerate(table.spans)}, None)
 
 
 def _count(run: RunSummary, users: Iterable[SubtopologyTopics], *, inward: bool) -> int | None:

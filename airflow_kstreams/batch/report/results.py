@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import ahead_in_all, totals
 from airflow_kstreams.batch.protocol.parked import parked_in_all, parked_total, sum_parked
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.plan import SubtopologyPlan
@@ -64,6 +64,8 @@ class RunResult(TypedDict):
         is not known.
     :param parked_omitted: how many of these nodes did not fit.
     :param parked_due: when the first of them is due, ISO 8601; empty when none is, or that is not known.
+    :param records_behind_cut: records behind the cut of its data interval that are dated before it, which are
+        the next run's, counted when the run began; None where no such cut was made.
     """
 
     run_id: str
@@ -90,6 +92,7 @@ class RunResult(TypedDict):
     parked: dict[str, int | None]
     parked_omitted: int
     parked_due: str
+    records_behind_cut: int | None
 
 
 class NewDataResult(TypedDict):
@@ -365,6 +368,7 @@ def result_of_slice(
         parked={},
         parked_omitted=0,
         parked_due=_due([report.parked_due_ms for report in reports]),
+        records_behind_cut=_behind(slice_.plan.behind_cut),
     )
     _add_parked(result, parked_in_all(report.parked for report in reports))
     result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
@@ -403,6 +407,7 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         parked={},
         parked_omitted=0,
         parked_due=_due([summary.parked_due_ms]),
+        records_behind_cut=_behind(summary.behind_cut),
     )
     _add_parked(result, summary.parked)
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
@@ -413,6 +418,10 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
 def _due(due_ms: Iterable[int | None]) -> str:
     first = min((each for each in due_ms if each is not None), default=None)
     return "" if first is None else iso_of(first)
+
+
+def _behind(found: BehindCut | None) -> int | None:
+    return None if found is None else found.total
 
 
 def _add_parked(result: RunResult, parked: Mapping[str, int | None]) -> None:

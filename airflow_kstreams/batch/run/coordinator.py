@@ -58,6 +58,7 @@ from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.intervals import check_interval
 from airflow_kstreams.batch.run.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.matched_topics import with_matches
 from airflow_kstreams.batch.run.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.own_topics import refuse_shared
 from airflow_kstreams.batch.run.prior_runs import unless_void
@@ -284,6 +285,7 @@ class Coordinator:
             return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
         self.lease.end_former(ledger)
         try:
+            request = with_matches(request, self.session.admin, self._settings, ledger)
             new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
         except (DataLossError, TopologyError) as error:
             if self._has_begun_meanwhile(plan, folded, ledger):

@@ -5,7 +5,8 @@ that every topic is still the one the run began with. The stop of an intermediat
 was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
 because everything up to there is gone. A task with retry topics that has anything to do must have made its
-last commit, too (:mod:`airflow_kstreams.batch.protocol.parked`).
+last commit, too (:mod:`airflow_kstreams.batch.protocol.parked`), and so must every task whose stream time the
+end of the run advances (:mod:`airflow_kstreams.batch.protocol.advance`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from airflow_kstreams.batch.protocol.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.log_bounds import has_records, log_bounds
 from airflow_kstreams.batch.protocol.metadata import Folded
 from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.parked import owes_last_commit, parked_in_all, retry_nodes
+from airflow_kstreams.batch.protocol.parked import may_park, owes_last_commit, parked_in_all, retry_nodes
 from airflow_kstreams.batch.protocol.slice import RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.stops import all_stops, partitions_of, slice_starts, task_partitions
 from airflow_kstreams.batch.protocol.task_report import TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.run.advance import parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.run.late_share import judge_late
 from airflow_kstreams.batch.run.record_audit import audit, counts_of
@@ -87,6 +89,7 @@ def close_slice(
     _refuse_unfinished(slice_, stops, committed)
     if not plan.empty:
         _refuse_owing(slice_, committed)
+    committed = with_time_passed(slice_, committed)
     inputs = tuple(
         msgspec.structs.replace(part, stop_offset=stops[part.topic_partition], end_epoch=-1)
         for part in slice_.inputs
@@ -98,6 +101,7 @@ def close_slice(
     counts = counts_of(plan.topology, tasks) if known else None
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
+    warnings += parked_warnings(plan.topology, plan.advance, done)
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
@@ -128,6 +132,9 @@ def close_slice(
             counts=counts,
             parked=parked_in_all(task.parked for task in done),
             parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
+            behind_cut=plan.behind_cut,
+            global_tables=plan.global_tables,
+            advanced_to_ms=None if plan.advance is None else plan.advance.moment_ms,
         ),
         offsets={**committed, **moved},
         purge={
@@ -239,19 +246,22 @@ def _refuse_unfinished(
 
 
 def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Refuse a run some of whose tasks have retry topics and have still to make their last commit."""
+    """Refuse a run some of whose tasks have still to make their last commit."""
     owing: list[str] = []
+    parking = ""
     for sub in slice_.plan.topology.subtopologies:
         for group in range(slice_.plan.tasks[str(sub.id)]):
             offsets = [committed[tp] for tp in task_partitions(slice_, sub.id, group)]
             told = [OffsetMetadata.decode(offset.metadata) for offset in offsets]
-            if owes_last_commit(slice_.run_id, told, sub):
+            if owes_last_commit(slice_.run_id, told, sub, moment_ms=slice_.plan.moment_of(sub.id)):
                 owing.append(f"{sub.id}_{group}")
+                parking = "has retry topics and " if may_park(sub) else parking
     if owing:
         more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} has retry topics "
-            "and has not made its last commit, with which it says what is left parked",
+            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} {parking}"
+            "has not made its last commit, with which it says what is left parked, and that stream time has "
+            "advanced",
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )

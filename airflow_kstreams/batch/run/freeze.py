@@ -6,7 +6,8 @@ Rule: the ends of the logs (E) are read first, and what comes after them belongs
 - ``eol``: ``[committed, E)``.
 - ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
   past the end of the run's data interval, if there is one before E, else E. A record dated further ahead
-  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever.
+  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever. What lies behind it and is
+  dated before it is counted, and is the next run's (``intervals.py``).
 - ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
   process the records that are dated in the interval; see ``RunPlan.kept_ms``.
 
@@ -26,14 +27,22 @@ import msgspec
 from airflow_kstreams.batch.evidence import find_contradictions
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.advance import Advance
 from airflow_kstreams.batch.protocol.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition
+from airflow_kstreams.batch.run.advance import anything_due
 from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
 from airflow_kstreams.batch.run.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.growth import waiting
-from airflow_kstreams.batch.run.intervals import Interval, cut_by_time, find_interval_losses, start_by_time
+from airflow_kstreams.batch.run.intervals import (
+    Interval,
+    count_behind,
+    cut_by_time,
+    find_interval_losses,
+    start_by_time,
+)
 from airflow_kstreams.batch.run.offsets import (
     find_lost_slice,
     find_recreated,
@@ -58,12 +67,14 @@ class Frozen:
 
     :param inputs: start and stop of every input partition.
     :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
-    :param empty: whether there is no record in the slice, and none is parked.
+    :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
+        stream time advances.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: what a person should look at.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param waiting: partitions that wait for their ancestors -> the ends of their logs.
+    :param behind_cut: records behind the cut that are dated before it; None where none was made.
     """
 
     inputs: tuple[FrozenPartition, ...]
@@ -74,6 +85,7 @@ class Frozen:
     warnings: tuple[str, ...] = ()
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
     waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    behind_cut: BehindCut | None = None
 
 
 def freeze(
@@ -83,9 +95,11 @@ def freeze(
     folded: Folded,
     ledger: Ledger,
     ground: Groundwork,
+    advance: Advance | None = None,
 ) -> Frozen:
     """Freeze a new slice.
 
+    :param advance: to where the end of the run is to bring stream time.
     :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
     :raises DataLossError: what the new slice would start at is gone.
     """
@@ -96,6 +110,7 @@ def freeze(
     inside = {tp: log_of for tp, log_of in bounds.items() if tp.topic in plan.intermediates}
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
+    behind_cut: BehindCut | None = None
     cut = _cut_decisions(prior, request, ledger, folded)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
     ahead = find_ahead(session, ledger, ground)
@@ -111,7 +126,7 @@ def freeze(
     if folded.state is RunState.RUNNING:
         inputs = _with_foreign_stops(inputs, folded, prior, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
-        inputs, warnings = _cut(session, inputs, interval, request)
+        inputs, warnings, behind_cut = _cut(session, inputs, interval, request)
     # A backfill reads each interval's records by their times, whatever partition they are in.
     waits_for_none = settings.keeps_to_interval
     grouped = ground.topics.grouped if waits_for_none else boundaries_ahead(ground, bounds, settings)
@@ -130,8 +145,8 @@ def freeze(
         spans[tp] = (start, start if tp in waits else log_of.stable)
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
-    # What is parked is work for this run, whether anything new has come or not.
-    empty = not anything and not ground.parked
+    # What is parked, and what is due, is work for this run, whether anything new has come or not.
+    empty = not anything and not ground.parked and not anything_due(advance, plan, ground)
     return Frozen(
         inputs=tuple(
             msgspec.structs.replace(part, end_epoch=epochs[part.topic_partition]) for part in inputs
@@ -146,6 +161,7 @@ def freeze(
         warnings=warnings,
         grouped=grouped,
         waiting={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
+        behind_cut=behind_cut,
     )
 
 
@@ -210,14 +226,15 @@ def _cut(
     inputs: tuple[FrozenPartition, ...],
     interval: Interval,
     request: SliceRequest,
-) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
-    """Stop before the first record that is dated at or past the interval's end.
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...], BehindCut]:
+    """Stop before the first record that is dated at or past the interval's end, and count what lies behind
+    it and is dated before.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     with _reading(session, spans, request):
-        return cut_by_time(
+        cut, warnings = cut_by_time(
             session.admin,
             session.reader,
             inputs,
@@ -225,6 +242,9 @@ def _cut(
             clock=session.clock,
             ahead_ms=session.settings.max_timestamp_ahead_ms,
         )
+        ends = {tp: stop for tp, (_, stop) in spans.items()}
+        behind = count_behind(session.reader, cut, ends, interval.end_ms, clock=session.clock)
+    return cut, warnings, behind
 
 
 def _with_foreign_stops(

@@ -24,7 +24,9 @@ from airflow_kstreams.batch.protocol.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
 from airflow_kstreams.batch.run.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.global_tables import freeze_global_tables
 from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.run.matched_topics import gone_warnings
 from airflow_kstreams.batch.run.offsets import find_vanished, start_of
 from airflow_kstreams.batch.run.own_topics import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.run.parked import (
@@ -64,6 +66,7 @@ class Groundwork:
     :param parked: what earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: what a person should look at.
+    :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
     topics: SourceTopics
@@ -75,6 +78,7 @@ class Groundwork:
     parked: Parked
     taken_over: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
+    last_alike: str = ""
 
 
 def lay_groundwork(
@@ -141,7 +145,8 @@ def lay_groundwork(
         changelogs=changelogs,
         parked=parked,
         taken_over=frozenset(taken.expansions),
-        warnings=taken.warnings,
+        warnings=(*gone_warnings(plan, ledger), *taken.warnings),
+        last_alike=_last_alike(plan, ledger),
     )
 
 
@@ -224,6 +229,7 @@ def run_plan(
             if entry.processors is not None
         },
         changelog_ids=topics.changelog_ids,
+        global_tables=freeze_global_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
         ledger=ledger_seen(ledger),
@@ -251,6 +257,7 @@ def start_offsets(
 
     :param stop_set: of the slice that starts; empty for a continuous run.
     """
+    known = known_due(ground)
     prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
     grown = grown_topics(ground.topics.grouped.values())
     ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
@@ -262,8 +269,28 @@ def start_offsets(
         metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
         if tp.topic in grown:
             metadata = metadata.with_ruled_out(prior.ruled_out(tp))
-        found[tp] = CommittedOffset(at, metadata.with_parked(parked[tp]).encode())
+        metadata = metadata.with_next_due(known.get(tp)).with_parked(parked[tp])
+        found[tp] = CommittedOffset(at, metadata.encode())
     return found
+
+
+def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
+    """Return when the task of each partition has something to do next, where that is known: the last run was
+    of the same topology, none has begun since, and its tasks still have the state that they had.
+    """
+    if not ground.last_alike or ground.taken_over:
+        return {}
+    told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
+    return {
+        tp: metadata.next_due_ms
+        for tp, metadata in told.items()
+        if metadata is not None and metadata.run_id == ground.last_alike and metadata.next_due_ms is not None
+    }
+
+
+def _last_alike(plan: TopologyPlan, ledger: Ledger) -> str:
+    last = ledger.last()
+    return last.run_id if last is not None and last.topology_hash == plan.topology_hash else ""
 
 
 def _fence_last_tasks(

@@ -6,10 +6,18 @@ extractor the topology uses: the broker finds offsets by it, and no record need 
 The broker answers ``offsets_for_times`` from all that is in the log, so from aborted records and from
 transaction markers, too, which are dated when they were written. The answer is therefore where to look, and
 never the cut itself: that is the first record that a reader of committed records sees.
+
+Rule for what lies behind a cut: a log need not be in the order of its times, so records that are dated before
+the cut may lie behind the first one that is dated past it, or arrive once the run has begun. They belong to
+the next run, in the order of their log, and each node there takes them or drops them as late by its window's
+own grace; what is dropped is counted at the node. Begin looks from the cut to the end of the log and counts
+those that lie there, so that a run says for how many records its results may still change. The number decides
+nothing: it is frozen with the slice, and a look that would take too long ends early and says so.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -19,7 +27,7 @@ import msgspec
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.data_loss import Loss, interval_deleted
 from airflow_kstreams.batch.protocol.log_bounds import LogBounds
-from airflow_kstreams.batch.protocol.slice import FrozenPartition
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition
 from airflow_kstreams.batch.run.prior_runs import PriorRuns
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
@@ -29,6 +37,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 _POLL_RECORDS = 1_000
 _READ_AT_ONCE = 8
+#: How many records a begin looks at, at most, to count those behind the cut: about a second or two.
+_LOOKED_AT = 1_000_000
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LATEST_MS = 2**63 - 1
 
@@ -170,6 +180,48 @@ def cut_by_time(
         and (dated.older_behind or dated.timestamp_ms > max(clock.now_ms(), interval.end_ms))
     )
     return cut, warnings
+
+
+def count_behind(
+    reader: ReaderPort,
+    cut: Sequence[FrozenPartition],
+    ends: Mapping[TopicPartition, int],
+    before_ms: int,
+    *,
+    clock: Clock,
+    looked_at: int = _LOOKED_AT,
+) -> BehindCut:
+    """Count the records that lie behind the cut and are dated before it.
+
+    :param cut: the partitions up to the cut.
+    :param ends: the ends of their logs when the run began.
+    :param before_ms: the end of the data interval.
+    :param looked_at: how many records to look at, at most.
+    """
+    spans = {
+        part.topic_partition: (part.stop_offset, ends[part.topic_partition])
+        for part in cut
+        if part.stop_offset < ends.get(part.topic_partition, -1)
+    }
+    left, found = looked_at, Counter[str]()
+    wanted = sorted(spans)
+    for first in range(0, len(wanted), _READ_AT_ONCE):
+        if left <= 0:
+            return BehindCut(records=_some(found), whole=False)
+        some = {tp: spans[tp] for tp in wanted[first : first + _READ_AT_ONCE]}
+        read = BoundedRead(reader, some, clock=clock, max_records=_POLL_RECORDS)
+        for fetched in read:
+            for tp, records in fetched.items():
+                found[tp.topic] += sum(record.timestamp()[1] < before_ms for record in records)
+                left -= len(records)
+            if left <= 0 and read.waiting:
+                read.stop()
+                return BehindCut(records=_some(found), whole=False)
+    return BehindCut(records=_some(found))
+
+
+def _some(found: Counter[str]) -> dict[str, int]:
+    return {topic: number for topic, number in sorted(found.items()) if number}
 
 
 def first_dated(

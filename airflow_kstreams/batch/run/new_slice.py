@@ -20,6 +20,13 @@ from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.run.advance import (
+    early_warnings,
+    frozen_advance,
+    held_by_waiting,
+    held_warnings,
+    refuse_unfit_advance,
+)
 from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
 from airflow_kstreams.batch.run.freeze import freeze
 from airflow_kstreams.batch.run.groundwork import lay_groundwork, run_plan, start_offsets
@@ -68,11 +75,14 @@ def build_slice(
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan = request.plan
+    refuse_unfit_advance(session.settings, plan)
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
     ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
     topics, prior = ground.topics, ground.prior
     own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
-    frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground)
+    begun_ms = session.clock.now_ms()
+    advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
+    frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground, advance=advance)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
         session.cluster,
@@ -83,6 +93,7 @@ def build_slice(
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)
+    warnings += held_warnings(session.settings, plan) + early_warnings(plan, advance, begun_ms)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
@@ -96,6 +107,8 @@ def build_slice(
             moved_starts=_moved(inputs, ledger),
             placements=placements(plan, frozen.grouped),
             waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
+            behind_cut=frozen.behind_cut,
+            advance=held_by_waiting(advance, plan, {tp.topic for tp in frozen.waiting}),
         ),
         inputs=inputs,
     )

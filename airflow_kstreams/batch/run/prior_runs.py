@@ -108,6 +108,14 @@ class PriorRuns:
         """
         return self._metadata(partition).last_record if partition in self.committed else LastRecord()
 
+    def metadata_of(self, partition: TopicPartition) -> OffsetMetadata | None:
+        """Return what a run has committed beside a partition's offset; None where it is gone, or a person set
+        the offset.
+        """
+        if partition not in self.committed or self.set_by_a_person(partition):
+            return None
+        return self._metadata(partition)
+
     def ruled_out(self, partition: TopicPartition) -> tuple[GrowthKind, ...]:
         """Return the kinds of growth that keys of a partition exclude, as tasks found."""
         return self._metadata(partition).ruled_out if partition in self.committed else ()

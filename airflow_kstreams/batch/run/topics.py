@@ -182,7 +182,7 @@ def check_topics(
 
     :raises TopologyError: as for :func:`ensure_topics`.
     """
-    user_topics = (set(plan.sources) | set(plan.outputs)) - set(plan.repartition_topics)
+    user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
     entries = recorded.subtopologies.values() if recorded is not None else ()
     former = {topic for entry in entries for topic in entry.changelogs}
     found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
@@ -288,6 +288,7 @@ def _refuse_missing(plan: TopologyPlan, names: set[str], found: Mapping[str, Top
             ("output", plan.outputs),
             ("intermediate", plan.intermediates),
             ("input", plan.inputs),
+            ("global table's", plan.globals),
         )
         for topic in topics
     }

@@ -24,6 +24,7 @@ from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_ti
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
+from airflow_kstreams.batch.task.global_tables import ReadTable, left_out_of
 from airflow_kstreams.batch.task.latest_allowed import latest_allowed
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
@@ -32,8 +33,10 @@ from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import TaskSetup, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.ports import AdminPort, ReaderPort, WriterPort
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
@@ -264,8 +267,12 @@ class TaskAttempt:
         self, slice_: Slice, share: TaskSlice, before: OffsetMetadata, clients: TaskClients
     ) -> StreamTask:
         admin = clients.admin
+        plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
+        tables = self._global_tables(slice_, admin)
+        left_out = left_out_of(tables, slice_, self._task_id) if not before.task_id else RecordCounts()
+        counts = before.counts_so_far(plan)
         return StreamTask(
-            self._topology,
+            self._topology.matched(slice_.plan.topology.sources),
             task_id=self._task_id,
             bounds=share.bounds,
             produce=clients.outputs.produce,
@@ -273,9 +280,9 @@ class TaskAttempt:
             progress=TaskProgress(
                 records_in=before.records_in,
                 records_out=before.records_out,
-                records_dropped=before.records_dropped,
+                records_dropped=before.records_dropped + left_out.by("null"),
                 records_dead_lettered=before.records_dead_lettered,
-                counts=before.counts_so_far(slice_.plan.topology.subtopology(self._task_id.subtopology)),
+                counts=None if counts is None else counts + left_out,
                 partition_times={
                     partition: OffsetMetadata.decode(offset.metadata).times
                     for partition, offset in share.committed.items()
@@ -291,13 +298,28 @@ class TaskAttempt:
                 partition_count=_partition_count(slice_, admin),
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
+                refused=self._attempts.refused,
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
                 grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
                 processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
                 looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
+                global_entries={topic: table.entries for topic, table in tables.items()},
             ),
+        )
+
+    def _global_tables(self, slice_: Slice, admin: AdminPort) -> Mapping[str, ReadTable]:
+        """Return what the task's global tables hold."""
+        used = slice_.plan.topology.subtopology(self._task_id.subtopology).globals
+        defined = global_tables_of(self._topology.nodes)
+        return self._setup.global_tables.read(
+            self._cluster,
+            admin,
+            slice_,
+            {topic: defined[topic].storage for topic in used},
+            clock=self._clock,
+            scratch=self._setup.scratch,
         )
 
     def _writers(self) -> tuple[WriterPort, WriterPort]:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offset_metadata import NOTHING_DUE, OffsetMetadata
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.slice import Slice
@@ -172,6 +172,7 @@ class TaskCommit:
             partition=error.partition,
             offset=error.offset,
             node=error.node,
+            content=error.content,
         )
 
     def abort(self) -> None:
@@ -210,6 +211,7 @@ class TaskCommit:
             ),
             parked=dict(progress.parked),
             parked_due_ms=progress.parked_due_ms,
+            next_due_ms=NOTHING_DUE if task.next_due_ms is None else max(0, task.next_due_ms),
         )
 
     def _packed(self, task: StreamTask, counts: RecordCounts | None) -> PackedCounts | None:

@@ -1,18 +1,20 @@
 """Where a task's reading ends, and all that depends on it: one loop has a bounded or an endless end.
 
 The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
-other one may, but of a task with retry topics, which stays at its stops, or waits for room in such a topic,
-and commits meanwhile what has become of parked records: a commit at the stops does not say that it is done
-(:mod:`airflow_kstreams.batch.protocol.parked`). The endless end is in
+other one may, but of a task whose stream time advances behind them in several transactions
+(:mod:`airflow_kstreams.batch.protocol.advance`), and of a task with retry topics, which stays at its stops,
+or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at the
+stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.parked`). The endless end is in
 :mod:`airflow_kstreams.batch.continuous.endless_end`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
+from airflow_kstreams.batch.protocol.advance import Advance
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
@@ -34,6 +36,10 @@ class End(Protocol):
 
     def at_stop(self) -> bool:
         """Say whether only the last commit is left to do."""
+        ...
+
+    def advance(self) -> Iterator[None]:
+        """Bring stream time to where the end does; yields where the task may be committed."""
         ...
 
     def commit_due(
@@ -74,15 +80,17 @@ def cut(task: StreamTask) -> bool:
 
 
 class BoundedEnd:
-    """The stop offsets of a slice.
+    """The stop offsets of a slice, and the moment to which its end brings stream time.
 
-    :param task: knows them.
+    :param task: knows the offsets.
+    :param advance: to which moment; None if to none.
     """
 
     turn_seconds = math.inf
 
-    def __init__(self, task: StreamTask) -> None:
+    def __init__(self, task: StreamTask, advance: Advance | None = None) -> None:
         self._task = task
+        self._advance = advance
 
     def take(self, fetched: Fetched) -> None:
         """Give the task what was fetched; an end of partition may be its stop."""
@@ -98,6 +106,14 @@ class BoundedEnd:
         as done, and what its processors give in close never comes.
         """
         return self._task.complete
+
+    def advance(self) -> Iterator[None]:
+        """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
+        task, advance = self._task, self._advance
+        moment_ms = None if advance is None else advance.moment_of(task.task_id.subtopology)
+        if advance is None or moment_ms is None:
+            return iter(())
+        return task.advance_time(moment_ms, advance.also)
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool

@@ -38,7 +38,7 @@ FETCH_SECONDS = 0.1
 _CHUNK_FIRST, _CHUNK_MAX = 10, 2_000
 #: A transaction older than this share of its timeout is given up.
 _TRANSACTION_SHARE = 0.9
-#: One older than this is committed where nothing but records to leave out comes.
+#: One older than this is committed where nothing but records to leave out comes, or stream time advances.
 _SKIPPING_SHARE = 0.25
 _CHUNK_SECONDS_HIGH, _CHUNK_SECONDS_LOW = 0.2, 0.05
 #: How often a task that gets nothing looks whether what it waits for is still there.
@@ -167,11 +167,12 @@ class TaskLoop:
             self._commit_now(self._clock.monotonic_seconds())
 
     def finish(self) -> OffsetMetadata:
-        """Close the processors and make the last commit.
+        """Bring stream time to the run's moment, close the processors, and make the last commit.
 
         :return: what was committed with the last offsets; its metrics have this commit, too.
         """
         self._commit.begin()
+        self._advance_time()
         self._task.close()
         self._refuse_replaced_topics(last=True)
         committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
@@ -179,6 +180,32 @@ class TaskLoop:
             self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task), calls=self._task.calls
         )
         return msgspec.structs.replace(committed, metrics=metrics)
+
+    def _advance_time(self) -> None:
+        """Bring stream time to the run's moment, in as many transactions as it needs.
+
+        None of these commits says that the task is done (:mod:`airflow_kstreams.batch.protocol.advance`).
+        """
+        if self._open_since is None:
+            self._open_since = self._clock.monotonic_seconds()
+        for _ in self._end.advance():
+            now = self._clock.monotonic_seconds()
+            if self._advance_commit_due(now):
+                self._commit_now(now)
+                self._commit.begin()
+                self._open_since = self._clock.monotonic_seconds()
+            else:
+                self._refuse_long_transaction(now)
+
+    def _advance_commit_due(self, now: float) -> bool:
+        """Say whether to commit between two moments."""
+        elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
+        return elapsed or self._task.commit_requested or self._grows_old(now)
+
+    def _grows_old(self, now: float) -> bool:
+        if self._open_since is None:
+            return False
+        return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
 
     def _fetch(self, wait_seconds: float) -> None:
         try:
@@ -251,9 +278,7 @@ class TaskLoop:
         """Whether a transaction grows old while records are read that are all left out: they bring no commit
         point, however many they are.
         """
-        if not self._skipping or count or self._open_since is None or not self._task.at_cut:
-            return False
-        return (now - self._open_since) * 1000 > _SKIPPING_SHARE * self._settings.transaction_timeout_ms
+        return self._skipping and not count and self._task.at_cut and self._grows_old(now)
 
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)

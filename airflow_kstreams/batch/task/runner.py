@@ -37,7 +37,7 @@ from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.work import SliceWork, TaskSetup
-from airflow_kstreams.streams.errors import TaskFencedError
+from airflow_kstreams.streams.errors import RecordError, TaskFencedError
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,14 @@ class TaskRunner:
         return report
 
     def _attempt(self) -> TaskReport:
-        with TaskAttempt(self._setup, self._work, self._attempts) as attempt:
-            return attempt.run()
+        while True:
+            try:
+                with TaskAttempt(self._setup, self._work, self._attempts) as attempt:
+                    return attempt.run()
+            except RecordError as error:
+                if not self._attempts.leaves_out(error, self._settings):
+                    raise
+                log.warning("%s; it is left out, and the task resumes", error.cause)
 
     def _done_by_another(self, fenced: TaskFencedError) -> TaskReport:
         """Watch the attempt that fenced this one; success is reported only when the stop offsets are

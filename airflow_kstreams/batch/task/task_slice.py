@@ -3,9 +3,10 @@ offsets.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
 done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
-nothing again. No other commit covers all stops, but of a task with retry topics. Offsets at the stops alone
-do not say it: begin commits them there for a task with nothing to read. Of one that has retry topics, or has
-parked records, only that it says so does (:mod:`airflow_kstreams.batch.protocol.parked`).
+nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
+advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
+task with nothing to read. Of these, and of one that has parked records, only that it says so does
+(:mod:`airflow_kstreams.batch.protocol.parked`, :mod:`airflow_kstreams.batch.protocol.advance`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
@@ -82,7 +83,11 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
         for found in told.values()
     )
-    owes = owes_last_commit(slice_.run_id, told.values(), slice_.plan.topology.subtopology(share.subtopology))
+    sub, moment_ms = (
+        slice_.plan.topology.subtopology(share.subtopology),
+        slice_.plan.moment_of(share.subtopology),
+    )
+    owes = owes_last_commit(slice_.run_id, told.values(), sub, moment_ms=moment_ms)
     kept = slice_.plan.kept_ms
     return TaskSlice(
         bounds=bounds,

@@ -12,6 +12,7 @@ from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lea
 from airflow_kstreams.batch.protocol.slice import Slice
 from airflow_kstreams.batch.protocol.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
+from airflow_kstreams.batch.task.global_tables import GlobalTables
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import TaskFencedError
@@ -77,6 +78,7 @@ class TaskSetup:
     :param clock: the machine's unless given.
     :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
+    :param global_tables: those that its process has read.
     """
 
     topology: Topology
@@ -86,6 +88,7 @@ class TaskSetup:
     clock: Clock = field(default_factory=SystemClock)
     scratch: Path | None = None
     make_caller: MakeCaller | None = None
+    global_tables: GlobalTables = field(default_factory=GlobalTables)
 
 
 class Work(Protocol):
@@ -125,5 +128,5 @@ class SliceWork:
         return self._slice, task_slice(self._slice, self._share, reader, admin)
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
-        """Return where the task's reading ends: at its stop offsets."""
-        return BoundedEnd(task)
+        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
+        return BoundedEnd(task, self._slice.plan.advance)

@@ -36,7 +36,7 @@ the registry's, and texts that show neither values nor secrets.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_kstreams.kafka.registry_settings import url_fault
 from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 __all__ = ["SchemaRegistry", "SubjectNames", "configure"]
+
+M = TypeVar("M", bound="Message")
 
 
 class SchemaRegistry:
@@ -174,12 +176,12 @@ class SchemaRegistry:
 
     def protobuf(
         self,
-        message: type[Message],
+        message: type[M],
         *,
         auto_register_schemas: bool = True,
         use_latest_version: bool = False,
         subject_names: SubjectNames = "topic",
-    ) -> Serde:
+    ) -> Serde[M]:
         r"""Return the serde of a Protocol Buffers message: values are instances of its class.
 
         A message of another full name is refused. One written by another version of its file is read by

@@ -127,6 +127,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             return [reported(error)]
 
     def _setup(self, number: int, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
+        from airflow_kstreams.batch.task.global_tables import OF_PROCESS
         from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 
         task_id = TaskId(subtopology=share.subtopology, group=share.group)
@@ -136,6 +137,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             cluster=cluster,
             settings=self.settings.of_task(number),
             scratch=scratch_folder(task_id.group),
+            global_tables=OF_PROCESS,
         )
 
     def _cluster(self, config: dict[str, str]) -> KafkaCluster:

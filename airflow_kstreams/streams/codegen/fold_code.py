@@ -2,7 +2,8 @@
 
 In tables in memory that emit at commit points, the lines change an entry where it is, one lookup a record. A
 change is noted once between two commit points, among those to emit and those to log; the cell remembers that
-it is (``Cell.noted``). In every other table the lines get an entry from the store and put a new one.
+it is (``Cell.noted``). In every other table the lines get an entry from the store and put a new one; a
+tracked table does that itself, as it also has to remember the entry before.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ class TableChanges(Protocol):
     :ivar cached: whether it emits at commit points only.
     :ivar dirty: serialized key -> key of what changed.
     :ivar born: those among them that were not in the table at the last commit point.
+    :ivar tracked: whether old values are emitted with new ones.
     """
 
     cached: bool
+    tracked: bool
     dirty: dict[Any, Any]
     born: set[Any]
 
@@ -36,6 +39,16 @@ class TableChanges(Protocol):
 
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
         """Delete a key that is in the table."""
+        ...
+
+    def before(self, key_bytes: Any, entry: tuple[Any, int] | None) -> tuple[Any, int] | None:
+        """Return an entry for :meth:`change` before a function may change its value where it is."""
+        ...
+
+    def change(
+        self, key_bytes: Any, key: Any, old: tuple[Any, int] | None, value: Any, timestamp_ms: int
+    ) -> None:
+        """Give a key another value and emit it, at once or at the next commit point."""
         ...
 
 
@@ -68,7 +81,7 @@ def write_fold(
     :param store: a key-value store of any kind.
     """
     key, value = record
-    if changes.cached and isinstance(store, InMemoryKeyValueStore):
+    if changes.cached and not changes.tracked and isinstance(store, InMemoryKeyValueStore):
         _write_cell_fold(code, key, value, aggregate, changes, store)
     else:
         _write_entry_fold(code, key, value, aggregate, changes, store)
@@ -85,12 +98,19 @@ def _write_entry_fold(
     code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde, store.serialize_key)}")
     code.line(f"{entry_ms} = {code.timestamp_ms}")
     code.line(f"{entry} = {code.name(store.get_entry, 'get_entry')}({key_bytes})")
+    old = code.variable("old")
+    if changes.tracked:
+        code.line(f"{old} = {code.name(changes.before, 'before')}({key_bytes}, {entry})")
     with code.block(f"if {entry} is None"):
         code.line(f"{result} = {aggregate(code, key, value, '')}")
     with code.block("else"):
         code.line(f"{result} = {aggregate(code, key, value, f'{entry}[0]')}")
         with code.block(f"if {entry}[1] > {entry_ms}"):
             code.line(f"{entry_ms} = {entry}[1]")
+    if changes.tracked:
+        change = code.name(changes.change, "change")
+        code.line(f"{change}({key_bytes}, {key}, {old}, {result}, {entry_ms})")
+        return
     with code.block(f"if {result} is not None"):
         put_entry = code.name(store.put_entry, "put_entry")
         code.line(f"{put_entry}({key_bytes}, ({result}, {entry_ms}))")

@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.inlining import Changeable, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
@@ -103,9 +103,10 @@ class TaskLoopCode:
         headers: str,
         forward: Forward | None = None,
     ) -> None:
+        self.record = place.get("record", "context.record")
         self.timestamp_ms = place.get("timestamp_ms", "context.timestamp_ms")
         self.headers = headers
-        self._place = "; ".join(f"context.{name} = {held}" for name, held in place.items())
+        self._held = dict(place)
         self._forward = forward
         self._codes = inlining.codes
         self._counters = inlining.counters
@@ -150,8 +151,32 @@ class TaskLoopCode:
 
         :param for_closures: whether only nodes that run as closures need it here.
         """
-        if self._place:
-            self._lines.append(_Line(self._depth, self._place, self._node, for_closures))
+        if self._held:
+            text = "; ".join(f"context.{name} = {held}" for name, held in self._held.items())
+            self._lines.append(_Line(self._depth, text, self._node, for_closures))
+
+    @contextmanager
+    def changed(self, attribute: Changeable, variable: str) -> Iterator[None]:
+        """Write that what the lines in the body process has another timestamp, or other headers.
+
+        The record context is changed too, for nodes that run as closures, for stores and for error handlers,
+        and is as before when the body is left.
+        """
+        outside = self.timestamp_ms, self.headers, self._held
+        self.place()
+        before = self.variable("before")
+        self.line(f"{before}, context.{attribute} = context.{attribute}, {variable}")
+        if attribute == "replaced_headers":
+            self.headers = variable
+        else:
+            self.timestamp_ms = variable
+        if self._held:
+            self._held = {**self._held, attribute: variable}
+        with self.block("try"):
+            yield
+        with self.block("finally"):
+            self.line(f"context.{attribute} = {before}")
+        self.timestamp_ms, self.headers, self._held = outside
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:

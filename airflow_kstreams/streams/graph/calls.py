@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -27,6 +27,17 @@ HandedOn = frozenset[Literal["key", "value"]]
 
 #: Makes a context manager, asynchronous or not, whose object calls share.
 ResourceFactory = Callable[[], Any]
+
+
+class CallArguments(TypedDict, total=False):
+    """The options of asynchronous methods, for type checkers; see :class:`CallOptions`."""
+
+    max_in_flight: int
+    order: CallOrder
+    timeout_ms: int
+    retry: RetryPolicy | None
+    resource: ResourceFactory | None
+    name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +77,7 @@ class CallSpec:
     :param hands_on: which of key and value the node passes on beside the answer.
     :param gathers: whether the function is no user's: it takes ``context`` and ``resource``, and its answer
         holds copies.
+    :param with_context: whether the record's context stands before those arguments; of plain operators only.
     """
 
     function: Callable[..., Any]
@@ -73,6 +85,7 @@ class CallSpec:
     options: CallOptions
     hands_on: HandedOn = frozenset(("key", "value"))
     gathers: bool = False
+    with_context: bool = False
 
 
 def options_of(node: Node) -> CallOptions | None:

@@ -19,6 +19,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
 )
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.topic_patterns import pattern_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +115,8 @@ def copartitioned(sub: Subtopology, internal: frozenset[str]) -> tuple[tuple[str
     :param internal: logical names of the repartition topics.
     """
     topics = sub.source_topics
-    if len(topics) < 2:
+    several = len(topics) > 1 or any(pattern_of(topic) is not None for topic in topics)
+    if not several:
         return ()
     if sub.stores:
         return (topics,)
@@ -194,5 +196,6 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
         f"the topology can never stop, it writes what it reads: {' -> '.join(steps)} (written at "
         f"{', '.join(sites)})",
         fix="send to a topic that nothing upstream of it reads; to join a rekeyed stream with a table of the "
-        "same input, make the table behind a through('topic')",
+        "same input, make the table behind a through('topic'); to join a table with what was grouped from "
+        "it, join a copy: table.to_stream().repartition(n).to_table()",
     )

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
+
+#: What a node may change of the record context for what lies below it.
+Changeable = Literal["timestamp_ms", "replaced_headers"]
 
 
 class LoopCode(Protocol):
     """The text of a function while nodes write it.
 
+    :ivar record: expression for the consumed record that led to what is processed, or None.
     :ivar timestamp_ms: expression for the timestamp of what is processed.
     :ivar headers: expression for its headers.
     """
 
+    record: str
     timestamp_ms: str
     headers: str
 
@@ -54,6 +59,14 @@ class LoopCode(Protocol):
         """Write a compound statement's head; what is written meanwhile is its body.
 
         :param head: without the colon.
+        """
+        ...
+
+    def changed(self, attribute: Changeable, variable: str) -> AbstractContextManager[None]:
+        """Write that what the lines in the body process has another timestamp, or other headers.
+
+        :param attribute: of the record context.
+        :param variable: holds the new one.
         """
         ...
 

@@ -9,9 +9,14 @@ from typing import Any, Protocol
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.type_variables import K, V
 
 #: How a node hands a key and a value to its children (a leaf has none).
 Forward = Callable[[Any, Any], None]
+
+#: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
+#: None leaves it to the key.
+Partitioner = Callable[[str, K, V, int], int | None]
 
 
 class Operator(Protocol):
@@ -44,6 +49,8 @@ class SourceNode:
     :param name: unique in the topology.
     :param topics: the topics, logical names (see :class:`Topology`).
     :param timestamps: where the records' timestamps come from; None for the records' own.
+    :param pattern: of the topics' names, a regular expression; empty if they are named. What stands for it is
+        the only topic until the topics that match are known (``streams/topic_patterns.py``).
     """
 
     name: str
@@ -51,6 +58,7 @@ class SourceNode:
     key_serde: Serde
     value_serde: Serde
     timestamps: TimestampExtractor | None = None
+    pattern: str = ""
     site: CallSite | None = None
 
 
@@ -70,13 +78,17 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes what its parents forward to one topic, partitioned as Java's producer would."""
+    """Writes what its parents forward to one topic, partitioned as Java's producer would, or by a function.
+
+    :param partitioner: the function; None for Java's way.
+    """
 
     name: str
     parents: tuple[str, ...]
     topic: str
     key_serde: Serde
     value_serde: Serde
+    partitioner: Partitioner | None = None
     site: CallSite | None = None
 
 

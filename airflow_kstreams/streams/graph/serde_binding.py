@@ -8,17 +8,33 @@ same whether the operator or the store writes them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
     Operator,
     SinkNode,
     SourceNode,
 )
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.serde.base import Serde, Side
 
-_Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec)
+_Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec | GlobalTableDef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerdeOfTopic:
+    """A serde that an operator uses by itself, for what stands inside the records of an internal topic.
+
+    :param topic: logical name.
+    :param side: whether it is for keys or for values.
+    """
+
+    topic: str
+    side: Side
+    serde: Serde
 
 
 def bound_to(topic: str, holder: _Holder) -> _Holder:
@@ -34,11 +50,14 @@ def bound_to(topic: str, holder: _Holder) -> _Holder:
     return dataclasses.replace(holder, key_serde=key_serde, value_serde=value_serde)
 
 
-def bound_operator(operator: Operator, specs: Mapping[str, StoreSpec]) -> Operator:
-    """Return an operator with bound specs in place of those that it, or an operator inside it, was defined
-    with.
+def bound_operator(
+    operator: Operator, specs: Mapping[str, StoreSpec], real_topic: Callable[[str], str]
+) -> Operator:
+    """Return an operator with bound specs and serdes in place of those that it, or an operator inside it, was
+    defined with.
 
     :param specs: the bound specs of the task's stores, by name.
+    :param real_topic: gives the real name of a topic of the topology.
     """
     unbound: Any = operator
     bound: dict[str, Any] = {}
@@ -47,8 +66,13 @@ def bound_operator(operator: Operator, specs: Mapping[str, StoreSpec]) -> Operat
         found = held
         if isinstance(held, StoreSpec):
             found = specs.get(held.name, held)
+        elif isinstance(held, GlobalTableDef):
+            found = bound_to(held.topic, held)
+        elif isinstance(held, SerdeOfTopic):
+            serde = held.serde.bound(real_topic(held.topic), held.side)
+            found = held if serde is held.serde else dataclasses.replace(held, serde=serde)
         elif hasattr(type(held), "bind"):
-            found = bound_operator(held, specs)
+            found = bound_operator(held, specs, real_topic)
         if found is not held:
             bound[field.name] = found
     return dataclasses.replace(unbound, **bound) if bound else operator

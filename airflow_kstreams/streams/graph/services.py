@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
@@ -48,16 +49,39 @@ class WallClock(Protocol):
 class StreamTimer(Protocol):
     """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
 
-    def set(self, due_ms: int | None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment, in place of an earlier one; None disarms it.
 
         The callback comes after the record that brought the node's stream time to ``due_ms`` or past it; a
         moment already reached counts with the next record.
+
+        :param needed_ms: the moment for which a run is worth it though no record comes, ``due_ms`` or later:
+            what is only cleared away can wait for a record.
         """
         ...
 
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
+        ...
+
+
+class TableView(Protocol):
+    """A table of a task, as other nodes read it."""
+
+    def get(self, key: Any, child: str | None) -> tuple[Any, int] | None:
+        """Return (value, timestamp_ms) of a key, None if it is not in the table.
+
+        :param child: the table's child on the way to the node that asks, which then sees the table as this
+            child has been given it; None for the table as it is now.
+        """
+        ...
+
+
+class VersionedView(TableView, Protocol):
+    """A table of a task that can be read as of a moment."""
+
+    def get_as_of(self, key: Any, timestamp_ms: int) -> tuple[Any, int] | None:
+        """Return (value, timestamp_ms) of a key as it was at a moment, None if it was not in the table."""
         ...
 
 
@@ -68,6 +92,18 @@ class NodeContext(Protocol):
     task_id: str
     #: Name of the node being bound.
     node: str
+    #: The task's tables by the names of their nodes; full when nodes are opened.
+    tables: dict[str, TableView]
+
+    @property
+    def taking_changes(self) -> frozenset[str]:
+        """Names of the nodes that take a table's changes rather than its values."""
+        ...
+
+    @property
+    def old_needed(self) -> bool:
+        """Whether a node below this one needs old values."""
+        ...
 
     @property
     def record_context(self) -> RecordContext:
@@ -76,6 +112,10 @@ class NodeContext(Protocol):
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a store that this node is connected to."""
+        ...
+
+    def global_entries(self, topic: str) -> GlobalEntries:
+        """Return what a global table holds."""
         ...
 
     def on_open(self, callback: Callable[[], None]) -> None:

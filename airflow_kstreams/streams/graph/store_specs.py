@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.type_variables import K, V
 
 #: Where a store keeps its entries.
 Storage = Literal["memory", "rocksdb"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpec:
+class StoreSpec(Generic[K, V]):
     """A state store to make, one instance per task.
 
     :param name: unique in the topology; names the changelog ``<application id>-<name>-changelog``.
@@ -25,7 +26,7 @@ class StoreSpec:
     :param value_serde: of values.
     :param logged: whether the store has a changelog (without one its content does not survive the run).
     :param cached: whether a table operator emits once per dirty key and commit point, rather than per record.
-    :param storage: where entries live: ``memory``, or ``rocksdb`` for more keys than memory holds
+    :param storage: where entries live: ``memory``, or ``rocksdb`` for more of them than memory holds
         (needs the extra ``rocksdb``).
     :param changelog_configs: settings of the changelog topic, by Kafka's names; they win over the engine's.
     :raises TopologyError: one of them is unknown to Kafka, or would break the changelog, e.g.
@@ -57,8 +58,8 @@ class StoreSpec:
     """
 
     name: str
-    key_serde: Serde
-    value_serde: Serde
+    key_serde: Serde[K]
+    value_serde: Serde[V]
     logged: bool = True
     cached: bool = True
     storage: Storage = "memory"
@@ -66,6 +67,10 @@ class StoreSpec:
 
     #: Kind of store; part of the topology hash.
     type: ClassVar[str] = "key_value"
+
+    def __class_getitem__(cls, types: Any) -> Any:
+        # As Serde's: StoreSpec[str, int](name=...) makes a StoreSpec.
+        return cls
 
     def __post_init__(self) -> None:
         check_serdes(type(self).__name__, key_serde=self.key_serde, value_serde=self.value_serde)
@@ -81,7 +86,7 @@ class StoreSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowStoreSpec(StoreSpec):
+class WindowStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and window start.
 
     :param retention_ms: how long an entry is kept after its window's start, in stream time.
@@ -94,7 +99,7 @@ class WindowStoreSpec(StoreSpec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStoreSpec(StoreSpec):
+class SessionStoreSpec(StoreSpec[K, V]):
     """A store of one value per key and session.
 
     :param retention_ms: how long an entry is kept after its session's end, in stream time.
@@ -104,6 +109,52 @@ class SessionStoreSpec(StoreSpec):
 
     #: Kind of store.
     type: ClassVar[str] = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedStoreSpec(StoreSpec[K, V]):
+    """A store of the versions of each key's value, each valid from its own time to that of the next one.
+
+    What such a store keeps is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`. A
+    table that is kept in one emits with every record.
+
+    :param history_ms: how far back the store can be asked, in time before the newest record that it was
+        given. What is older than that is not put any more.
+    :raises TopologyError: the history is negative, or the store is cached.
+
+    >>> rates = VersionedStoreSpec(
+    ...     name="rates", key_serde=serdes.string(), value_serde=serdes.string(), history_ms=86_400_000
+    ... )
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> table = builder.table("rates", store=rates)
+    >>> builder.stream("orders").join(table, lambda order, rate: f"{order} at {rate}").send_to("priced")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("rates", key="EUR", value="1.10", timestamp_ms=1_000)
+    ...     driver.pipe_input("rates", key="EUR", value="1.20", timestamp_ms=2_000)
+    ...     driver.pipe_input("orders", key="EUR", value="late order", timestamp_ms=1_500)
+    ...     driver.read_output("priced")[0].value
+    'late order at 1.10'
+    """
+
+    history_ms: int
+    cached: bool = False
+
+    #: Kind of store.
+    type: ClassVar[str] = "versioned"
+
+    def __post_init__(self) -> None:
+        StoreSpec.__post_init__(self)
+        if isinstance(self.history_ms, bool) or not isinstance(self.history_ms, int) or self.history_ms < 0:
+            raise TopologyError(
+                f"VersionedStoreSpec {self.name!r} at {call_site()} has history_ms={self.history_ms!r}",
+                fix="give the milliseconds that late records may lie back, 0 or more",
+            )
+        if self.cached:
+            raise TopologyError(
+                f"VersionedStoreSpec {self.name!r} at {call_site()} has cached=True: each version counts, so "
+                "none is held back",
+                fix="leave cached out",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

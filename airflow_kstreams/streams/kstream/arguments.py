@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.serde.base import Serde
@@ -74,6 +75,48 @@ def no_window_error(which: str, call: str) -> TopologyError:
     )
 
 
+def no_store_error(call: str) -> TopologyError:
+    """Describe a table without a store that is asked for it.
+
+    :param call: what was asked for.
+    """
+    return TopologyError(
+        f"{call} at {call_site()} is asked of a table that is kept in no store of its own",
+        fix="name a store where the table is made: store='names'",
+    )
+
+
+def check_source_of_tables(table: KnownTable, call: str) -> None:
+    """Refuse a table below one that does not know its old values.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: a store of the table has no changelog, or its entries cannot be made again.
+    """
+    check_logged(table.kept_in, call)
+    if not table.repeatable:
+        raise TopologyError(
+            f"{call} at {call_site()} is called on a table whose values a transformer with stores makes: it "
+            "would make others the next time",
+            fix="keep them: transform_values(definition, ..., store='values')",
+        )
+
+
+def check_logged(specs: Iterable[StoreSpec], call: str) -> None:
+    """Refuse stores whose values would be lost when a run ends.
+
+    :param specs: stores of a table that gives old values.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: one of them has no changelog.
+    """
+    for spec in specs:
+        if not spec.logged:
+            raise TopologyError(
+                f"{call} at {call_site()} needs the changelog of the store {spec.name!r}: the next run would "
+                "not know which values were there before",
+                fix="leave out logged=False",
+            )
+
+
 def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
     """Refuse a table whose store writes keys otherwise than the topic they came from.
 
@@ -103,3 +146,13 @@ def check_store_kind(spec: StoreSpec, kind: type[StoreSpec], call: str) -> None:
             f"its table in a store by {kind.__name__}",
             fix="pass a plain StoreSpec, or the store's name",
         )
+
+
+def check_table_store(spec: StoreSpec, call: str) -> None:
+    """Refuse a store in which no table can be kept that has one value per key, or its versions.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the spec is of another kind.
+    """
+    if type(spec) is not VersionedStoreSpec:
+        check_store_kind(spec, StoreSpec, call)

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypedDict, Unpack, overload
+
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
+from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
+from airflow_kstreams.streams.kstream.arguments import check_store, check_table_keys, check_table_store
+from airflow_kstreams.streams.kstream.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
-from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
-from airflow_kstreams.streams.kstream.operators.table_source import TableSource
+from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
+from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+
+class TableOptions(TypedDict, total=False):
+    """Options of ``table``, for type checkers."""
+
+    timestamps: TimestampExtractor | None
+    name: str | None
+
+
+class SourceOptions(TableOptions, total=False):
+    """Options of ``stream``, for type checkers."""
+
+    pattern: str
 
 
 @answers_java_names
-class KStreamBuilder:
+class KStreamBuilder(Generic[K, V]):
     """Makes streams of topics, and the topology of all that was done with them.
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
@@ -47,8 +67,8 @@ class KStreamBuilder:
     def __init__(
         self,
         *,
-        default_key_serde: Serde | None = None,
-        default_value_serde: Serde | None = None,
+        default_key_serde: Serde[K] | None = None,
+        default_value_serde: Serde[V] | None = None,
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
@@ -57,14 +77,42 @@ class KStreamBuilder:
             partition_grouper=partition_grouper,
         )
 
+    @overload
+    def stream(
+        self, *topics: str | list[str] | tuple[str, ...], **options: Unpack[SourceOptions]
+    ) -> KStream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, V]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def stream(
+        self,
+        *topics: str | list[str] | tuple[str, ...],
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        **options: Unpack[SourceOptions],
+    ) -> KStream[KR, VR]: ...
     def stream(
         self,
         *topics: str | list[str] | tuple[str, ...],
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
+        pattern: str = "",
+        name: str | None = None,
     ) -> KStream:
-        """Return the stream of the records of one topic or several; asking twice gives two streams of one
+        r"""Return the stream of the records of one topic or several; asking twice gives two streams of one
         source node.
 
         Records of several topics come in the order of their timestamps, as everywhere in a task. Partition n
@@ -77,8 +125,13 @@ class KStreamBuilder:
         :param value_serde: of values; may be left out if the builder has a default.
         :param timestamps: where the records' timestamps come from, see
             ``airflow_kstreams.streams.timestamps``; their own unless given.
-        :raises TopologyError: a serde is missing, or one of the topics is read with other serdes or
-            timestamps, or together with other topics, already.
+        :param pattern: a regular expression in place of names: every topic whose whole name matches when a
+            run begins; a new one enters with the next run. One that matches a topic of another source, one
+            that the topology writes, or one of the engine's is refused.
+        :param name: of the source node; numbered unless given.
+        :raises TopologyError: a serde is missing, one of the topics is read with other serdes or
+            timestamps, together with other topics, or under another name, already, or the pattern is no
+            regular expression, or stands beside names.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> both = builder.stream("flights-2013", "flights-2014")
@@ -87,15 +140,56 @@ class KStreamBuilder:
         ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
         ...     [record.value for record in driver.read_output("flights")]
         ['UA15']
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream(pattern=r"flights-\d{4}").send_to("flights")
+        >>> with TopologyTestDriver(
+        ...     builder.build(), application_id="demo", partitions={"flights-2013": 1, "flights-2014": 1}
+        ... ) as driver:
+        ...     driver.pipe_input("flights-2014", key="a", value="UA15", timestamp_ms=0)
+        ...     [record.value for record in driver.read_output("flights")]
+        ['UA15']
         """
-        names = _names(topics)
-        call = f"stream({', '.join(map(repr, names))})"
+        names = _named_or_pattern(topics, pattern)
+        call = f"stream(pattern={pattern!r})" if pattern else f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
-        source = self._graph.source(names, key, value, timestamps)
+        source = self._graph.source(names, key, value, timestamps, name)
         serdes = Serdes(key=key, value=value)
         return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
 
+    @overload
+    def table(
+        self, topic: str, *, store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, key_serde: Serde[KR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[KR, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, value_serde: Serde[VR], store: str | None = None, **options: Unpack[TableOptions]
+    ) -> KTable[K, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        store: str | None = None,
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR] | None = None,
+        value_serde: Serde[VR] | None = None,
+        store: StoreSpec[KR, VR],
+        **options: Unpack[TableOptions],
+    ) -> KTable[KR, VR]: ...
     def table(
         self,
         topic: str,
@@ -104,6 +198,7 @@ class KStreamBuilder:
         value_serde: Serde | None = None,
         store: StoreArgument = None,
         timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
     ) -> KTable:
         """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
 
@@ -112,9 +207,10 @@ class KStreamBuilder:
         :param topic: partitioned by key; must exist when a run begins.
         :param key_serde: of keys; may be left out if the store's spec or the builder has one.
         :param value_serde: of values; likewise.
-        :param store: the store's name, or its whole spec (to switch caching or logging off); unless given, a
-            numbered name after the topic.
+        :param store: the store's name, or its whole spec (to switch caching or logging off, or a
+            ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
+        :param name: of the node that keeps the table; numbered unless given.
         :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
             already, the store's name is taken or its keys have another serde.
 
@@ -140,15 +236,71 @@ class KStreamBuilder:
         source = graph.source((topic,), key, value, timestamps)
         if isinstance(store, StoreSpec):
             spec = store
-            check_store_kind(spec, StoreSpec, call)
+            check_table_store(spec, call)
             check_table_keys(spec, key, call)
         else:
             spec = StoreSpec(
                 name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
             )
-        node = graph.operator("KTABLE-SOURCE", TableSource(store=spec), source, (spec.name,))
-        graph.add_table_store(spec, node)
-        return KTable(KnownTable(graph=graph, node=node, spec=spec))
+        node = graph.operator("KTABLE-SOURCE", keeping(spec), source, (spec.name,), name=name)
+        return KTable(kept_table(graph, node, spec))
+
+    @overload
+    def global_table(self, topic: str, *, storage: Storage = "memory") -> GlobalKTable[K, V]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, key_serde: Serde[KR], storage: Storage = "memory"
+    ) -> GlobalKTable[KR, V]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, value_serde: Serde[VR], storage: Storage = "memory"
+    ) -> GlobalKTable[K, VR]: ...
+    @overload
+    def global_table(
+        self, topic: str, *, key_serde: Serde[KR], value_serde: Serde[VR], storage: Storage = "memory"
+    ) -> GlobalKTable[KR, VR]: ...
+    def global_table(
+        self,
+        topic: str,
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        storage: Storage = "memory",
+    ) -> GlobalKTable:
+        """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
+
+        A run sees the topic as it was when the run began, in every task and attempt; what comes later belongs
+        to the next run, and alone makes none start. Each Python process of the executors reads the whole
+        topic once in a run, for all of its tasks.
+
+        :param topic: of any partition count; the topology neither reads nor writes it otherwise.
+        :param key_serde: of keys; may be left out if the builder has a default.
+        :param value_serde: of values; likewise.
+        :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
+            holds (needs the extra ``rocksdb``).
+        :raises TopologyError: a serde is missing, or there is no such storage; ``build`` refuses a topic that
+            is read or written besides.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> airports = builder.global_table("airports")
+        >>> flights = builder.stream("flights")  # UA15, with the airport it goes to
+        >>> named = flights.join(airports, lambda to, name: name, key=lambda flight, to: to)
+        >>> named.send_to("destinations")
+        >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+        ...     driver.pipe_input("airports", key="LAX", value="Los Angeles", timestamp_ms=0)
+        ...     driver.pipe_input("flights", key="UA15", value="LAX", timestamp_ms=0)
+        ...     [(record.key, record.value) for record in driver.read_output("destinations")]
+        [('UA15', 'Los Angeles')]
+        """
+        call = f"global_table({topic!r})"
+        definition = GlobalTableDef(
+            topic=topic,
+            key_serde=self._graph.serde("key", key_serde, None, call),
+            value_serde=self._graph.serde("value", value_serde, None, call),
+            storage=storage,
+            site=call_site(),
+        )
+        return GlobalKTable(self._graph, definition)
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.
@@ -181,7 +333,19 @@ class KStreamBuilder:
 
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
-        return self._graph.topology.build()
+        return kept_ahead(self._graph.topology.build(), self._graph.without_key)
+
+
+def _named_or_pattern(
+    topics: tuple[str | list[str] | tuple[str, ...], ...], pattern: object
+) -> tuple[str, ...]:
+    """Return the names of topics, or what stands for a pattern among them."""
+    if not pattern or (isinstance(pattern, str) and not topics):
+        return (pattern_topic(str(pattern)),) if pattern else _names(topics)
+    raise TopologyError(
+        f"stream at {call_site()} is given {pattern!r} as pattern{' beside topics' if topics else ''}",
+        fix="name topics, or give a regular expression as text that matches all of them",
+    )
 
 
 def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Never, Self
+from typing import TYPE_CHECKING, Generic, Literal, Never, Self, Unpack, cast, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_called_functions, refuse_unfilled
 from airflow_kstreams.streams.graph.calls import (
+    CallArguments,
     CallOptions,
     CallOrder,
     ResourceFactory,
@@ -24,16 +25,30 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     FOREACH,
     MAP,
     MAP_VALUES,
+    AsyncAction,
+    AsyncFlatValueMapper,
     AsyncFunction,
     Asynchronous,
+    AsyncKeyValueMapper,
+    AsyncPredicate,
+    AsyncValueMapper,
     Shape,
+    ThreadAction,
+    ThreadFlatValueMapper,
+    ThreadKeyValueMapper,
+    ThreadPredicate,
+    ThreadValueMapper,
 )
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.kstream import KStream
 
 
-class CallingStream:
+class CallingStream(Generic[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that waits for answers.
 
     :param known: what is known of it.
@@ -42,6 +57,18 @@ class CallingStream:
     def __init__(self, known: KnownStream) -> None:
         self._known = known
 
+    @overload
+    def map_values_async(
+        self,
+        mapper: AsyncValueMapper[V, VR],
+        *,
+        threads: Literal[False] = False,
+        **options: Unpack[CallArguments],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def map_values_async(
+        self, mapper: ThreadValueMapper[V, VR], *, threads: Literal[True], **options: Unpack[CallArguments]
+    ) -> KStream[K, VR]: ...
     def map_values_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
@@ -53,7 +80,7 @@ class CallingStream:
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each value by the answer of ``await mapper(value)``; calls for several records run at once.
 
         What follows sees the records in the order in which they came, whatever order the answers come in, and
@@ -99,8 +126,24 @@ class CallingStream:
             resource=resource,
         )
         known = self._called(MAP_VALUES, "mapper", mapper, options, name)
-        return self._new(known.with_new_value("map_values_async"))
+        return self._retyped(known.with_new_value("map_values_async"))
 
+    @overload
+    def map_async(
+        self,
+        mapper: AsyncKeyValueMapper[K, V, KR, VR],
+        *,
+        threads: Literal[False] = False,
+        **options: Unpack[CallArguments],
+    ) -> KStream[KR, VR]: ...
+    @overload
+    def map_async(
+        self,
+        mapper: ThreadKeyValueMapper[K, V, KR, VR],
+        *,
+        threads: Literal[True],
+        **options: Unpack[CallArguments],
+    ) -> KStream[KR, VR]: ...
     def map_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
@@ -112,7 +155,7 @@ class CallingStream:
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each record by the answer of ``await mapper(key, value)``, a pair of key and value.
 
         Calls, order and options are those of :meth:`map_values_async`.
@@ -135,8 +178,20 @@ class CallingStream:
             resource=resource,
         )
         known = self._called(MAP, "mapper", mapper, options, name)
-        return self._new(known.with_new_key("map_async").with_new_value("map_async"))
+        return self._retyped(known.with_new_key("map_async").with_new_value("map_async"))
 
+    @overload
+    def filter_async(
+        self,
+        predicate: AsyncPredicate[K, V],
+        *,
+        threads: Literal[False] = False,
+        **options: Unpack[CallArguments],
+    ) -> Self: ...
+    @overload
+    def filter_async(
+        self, predicate: ThreadPredicate[K, V], *, threads: Literal[True], **options: Unpack[CallArguments]
+    ) -> Self: ...
     def filter_async(  # noqa: PLR0913  (options)
         self,
         predicate: AsyncFunction,
@@ -172,6 +227,22 @@ class CallingStream:
         )
         return self._new(self._called(FILTER, "predicate", predicate, options, name))
 
+    @overload
+    def flat_map_values_async(
+        self,
+        mapper: AsyncFlatValueMapper[V, VR],
+        *,
+        threads: Literal[False] = False,
+        **options: Unpack[CallArguments],
+    ) -> KStream[K, VR]: ...
+    @overload
+    def flat_map_values_async(
+        self,
+        mapper: ThreadFlatValueMapper[V, VR],
+        *,
+        threads: Literal[True],
+        **options: Unpack[CallArguments],
+    ) -> KStream[K, VR]: ...
     def flat_map_values_async(  # noqa: PLR0913  (options)
         self,
         mapper: AsyncFunction,
@@ -183,7 +254,7 @@ class CallingStream:
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream:
         """Replace each value by the values that ``await mapper(value)`` returns, each under the same key.
 
         Calls, order and options are those of :meth:`map_values_async`.
@@ -206,8 +277,16 @@ class CallingStream:
             resource=resource,
         )
         known = self._called(FLAT_MAP_VALUES, "mapper", mapper, options, name)
-        return self._new(known.with_new_value("flat_map_values_async"))
+        return self._retyped(known.with_new_value("flat_map_values_async"))
 
+    @overload
+    def foreach_async(
+        self, action: AsyncAction[K, V], *, threads: Literal[False] = False, **options: Unpack[CallArguments]
+    ) -> None: ...
+    @overload
+    def foreach_async(
+        self, action: ThreadAction[K, V], *, threads: Literal[True], **options: Unpack[CallArguments]
+    ) -> None: ...
     def foreach_async(  # noqa: PLR0913  (options)
         self,
         action: AsyncFunction,
@@ -248,7 +327,7 @@ class CallingStream:
 
     def process_async(  # noqa: PLR0913  (options)
         self,
-        processor_def: AsyncProcessorDef,
+        processor_def: AsyncProcessorDef[K, V, KR, VR],
         *stores: Never,
         max_in_flight: int = 64,
         order: CallOrder = "partition",
@@ -257,7 +336,7 @@ class CallingStream:
         threads: bool = False,
         resource: ResourceFactory | None = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> KStream[KR, VR]:
         """Run a processor on each record, calls for several records at once; what it forwards is the
         resulting stream, in the order of the records.
 
@@ -303,7 +382,7 @@ class CallingStream:
         check_async_processor_def(processor_def, call, call_site(), threads=threads)
         operator = CallingProcessorOperator(definition=processor_def, calls=options)
         known = self._added("KSTREAM-PROCESSOR-ASYNC", operator, options, name, call)
-        return self._new(known.with_new_key(call).with_new_value(call))
+        return self._retyped(known.with_new_key(call).with_new_value(call))
 
     def _called(
         self, shape: Shape, argument: str, function: AsyncFunction, options: CallOptions, name: str | None
@@ -355,11 +434,15 @@ class CallingStream:
         stream._known = known
         return stream
 
-    def _behind(self, kind: str, operator: Operator) -> Self:
-        return self._new(self._known.behind(kind, operator))
+    def _retyped(self, known: KnownStream) -> KStream:
+        """Return such a stream with keys or values of other types."""
+        return cast("KStream", self._new(known))
 
-    def _revalued(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_value(call))
+    def _behind(self, kind: str, operator: Operator, name: str | None = None) -> Self:
+        return self._new(self._known.behind(kind, operator, name))
 
-    def _rekeyed(self, kind: str, operator: Operator, call: str) -> Self:
-        return self._new(self._known.behind(kind, operator).with_new_key(call).with_new_value(call))
+    def _revalued(self, kind: str, operator: Operator, call: str, name: str | None) -> KStream:
+        return self._retyped(self._known.behind(kind, operator, name).with_new_value(call))
+
+    def _rekeyed(self, kind: str, operator: Operator, call: str, name: str | None) -> KStream:
+        return self._retyped(self._known.behind(kind, operator, name).with_new_key(call).with_new_value(call))

@@ -11,13 +11,15 @@ from typing import Any
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Operator, SourceNode
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.names import is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.validation import two_sources_error
 
@@ -80,6 +82,8 @@ class StreamGraph:
         )
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
+        #: Joins that take records without key, by their nodes.
+        self.without_key: list[str] = []
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
@@ -120,17 +124,26 @@ class StreamGraph:
         key_serde: Serde,
         value_serde: Serde,
         timestamps: TimestampExtractor | None = None,
+        name: str | None = None,
     ) -> str:
         """Return the name of the node that reads topics; asking twice, in any order, gives the same node.
 
-        :raises TopologyError: one of the topics is read with other serdes, or together with other topics,
-            already.
+        :param topics: names, or only what stands for a pattern.
+        :param name: that the user gave.
+        :raises TopologyError: one of the topics is read with other serdes, together with other topics, or
+            under another name, already.
         """
         shared = next((topic for topic in topics if topic in self._sources), None)
         if shared is None:
-            name = self.name("KSTREAM-SOURCE")
+            name = self.node_name("KSTREAM-SOURCE", name)
+            pattern = pattern_of(topics[0]) or ""
             self.topology.add_source(
-                name, *topics, key_serde=key_serde, value_serde=value_serde, timestamps=timestamps
+                name,
+                *(() if pattern else topics),
+                key_serde=key_serde,
+                value_serde=value_serde,
+                timestamps=timestamps,
+                pattern=pattern,
             )
             source = _source(name, topics, key_serde, value_serde, timestamps)
             self._sources.update(dict.fromkeys(topics, source))
@@ -139,18 +152,67 @@ class StreamGraph:
         asked = _source(known.name, topics, key_serde, value_serde, timestamps)
         if _reading(known) != _reading(asked):
             raise two_sources_error(shared, known, asked)
+        if name is not None and name != known.name:
+            raise TopologyError(
+                f"the topic {shared!r} is read as {name!r} at {call_site()}, and as {known.name!r} at "
+                f"{known.site}",
+                fix="name the source where it is made first, or nowhere",
+            )
         return known.name
 
-    def operator(self, kind: str, operator: Operator, parent: str, stores: Sequence[str] = ()) -> str:
-        """Add a numbered operator node and return its name."""
-        name = self.name(kind)
+    def node_name(self, kind: str, given: str | None) -> str:
+        """Return the name that the user gave a node, else the next numbered one.
+
+        :raises TopologyError: it can name no topic: what is made for the node may be called after it.
+        """
+        if given is None:
+            return self.name(kind)
+        if not isinstance(given, str) or not is_legal_topic(given):
+            raise TopologyError(
+                f"the node at {call_site()} has name={given!r}",
+                fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+            )
+        return given
+
+    def operator(
+        self,
+        kind: str,
+        operator: Operator,
+        parent: str,
+        stores: Sequence[str] = (),
+        *,
+        name: str | None = None,
+    ) -> str:
+        """Add an operator node and return its name.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param name: that the user gave.
+        """
+        name = self.node_name(kind, name)
         self.topology.add_operator(name, operator, parent, stores=tuple(stores))
         return name
 
-    def sink(self, topic: str, parent: str, key_serde: Serde, value_serde: Serde) -> None:
-        """Add a numbered sink node."""
+    def sink(
+        self,
+        topic: str,
+        parent: str,
+        key_serde: Serde,
+        value_serde: Serde,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Add a sink node.
+
+        :param name: that the user gave, None for a numbered one.
+        """
         self.topology.add_sink(
-            self.name("KSTREAM-SINK"), topic, parent, key_serde=key_serde, value_serde=value_serde
+            self.node_name("KSTREAM-SINK", name),
+            topic,
+            parent,
+            key_serde=key_serde,
+            value_serde=value_serde,
+            partitioner=partitioner,
         )
 
     def selected(self, parent: str, selector: Callable[[Any, Any], Any], group: str | None) -> str:

@@ -9,12 +9,13 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys
-from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.type_variables import K, V
 
 #: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
-StoreArgument = str | StoreSpec | None
+StoreArgument = str | StoreSpec[K, V] | None
 
 #: What to pass instead of what is no function.
 FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)"
@@ -71,28 +72,38 @@ class GroupedRecords:
         check_store_kind(spec, StoreSpec, call)
         return spec
 
-    def folded(self, call: str, operator: Operator, spec: StoreSpec) -> KnownTable:
+    def folded(self, call: str, operator: Operator, spec: StoreSpec, name: str | None = None) -> KnownTable:
         """Add a fold's node and store, and return its table.
 
         :param call: ``count``, ``reduce`` or ``aggregate``.
         :param spec: the store.
-        :raises TopologyError: a serde is missing, or the store's name is taken.
+        :param name: of the node, None for a numbered one.
+        :raises TopologyError: a serde is missing, or a name is taken.
         """
         graph = self.stream.graph
         kind = "KSTREAM-REDUCE" if call == "reduce" else "KSTREAM-AGGREGATE"
-        node = graph.operator(kind, operator, self._parent(spec), (spec.name,))
-        graph.add_table_store(spec, node)
-        return KnownTable(graph=graph, node=node, spec=spec)
+        anew = self.reads_anew(windowed=type(spec) is not StoreSpec)
+        node = graph.operator(kind, operator, self.placed(spec.name, anew=anew), (spec.name,), name=name)
+        return kept_table(graph, node, spec, redated=self.stream.redated and not anew)
 
-    def _parent(self, spec: StoreSpec) -> str:
+    def reads_anew(self, *, windowed: bool) -> bool:
+        """Say whether the records go through a topic before they are folded: to the partition of their key,
+        and where windows are to go by times that stream time does not follow.
+        """
+        return self.stream.key_changed or (self.stream.redated and windowed)
+
+    def placed(self, name: str, *, anew: bool) -> str:
         """Return the node that gives a fold its records: each in the partition of its key, and its value no
         other table's.
+
+        :param name: of a repartition topic where the group has none of its own.
+        :param anew: whether they go through it.
         """
         stream = self.stream
-        if not stream.key_changed:
+        if not anew:
             return stream.with_own_values().node
         return stream.graph.repartition(
-            self.name or spec.name,
+            self.name or name,
             stream.node,
             stream.graph.serde("key", None, stream.serdes, self.call),
             stream.graph.serde("value", None, stream.serdes, self.call),

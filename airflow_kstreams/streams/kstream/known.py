@@ -9,10 +9,18 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.graph.nodes import Operator
-from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
+from airflow_kstreams.streams.graph.store_specs import (
+    SessionStoreSpec,
+    Storage,
+    StoreSpec,
+    VersionedStoreSpec,
+    WindowStoreSpec,
+)
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
+from airflow_kstreams.streams.kstream.operators.table_latest import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
@@ -27,6 +35,7 @@ class KnownStream:
     :param serdes: what is known of its bytes.
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
+    :param redated: whether records may have other times than those that stream time goes by.
     """
 
     graph: StreamGraph
@@ -34,14 +43,19 @@ class KnownStream:
     serdes: Serdes
     key_changed: bool = False
     table_values: bool = False
+    redated: bool = False
 
     def at(self, node: str) -> KnownStream:
         """Return the stream of another node's results, otherwise alike."""
         return dataclasses.replace(self, node=node)
 
-    def behind(self, kind: str, operator: Operator) -> KnownStream:
-        """Add a numbered operator node below, and return the stream of its results, otherwise alike."""
-        return self.at(self.graph.operator(kind, operator, self.node))
+    def behind(self, kind: str, operator: Operator, name: str | None = None) -> KnownStream:
+        """Add an operator node below, and return the stream of its results, otherwise alike.
+
+        :param kind: begins the name of a node that the user gave none.
+        :param name: that the user gave.
+        """
+        return self.at(self.graph.operator(kind, operator, self.node, name=name))
 
     def with_new_key(self, call: str) -> KnownStream:
         """Return what is known after a method that changed the key."""
@@ -63,17 +77,30 @@ class KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""
         return self.behind("KSTREAM-COPYVALUES", CopyValues()) if self.table_values else self
 
-    def sent_to(self, topic: str, key: Serde | None, value: Serde | None, call: str) -> tuple[Serde, Serde]:
+    def sent_to(
+        self,
+        topic: str,
+        key: Serde | None,
+        value: Serde | None,
+        call: str,
+        *,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> tuple[Serde, Serde]:
         """Add the sink that writes the stream to a topic, and return the serdes of what it writes.
 
         :param key: the serde that the user gave.
         :param value: the serde that the user gave.
         :param call: the DSL method, for messages.
-        :raises TopologyError: a serde is missing.
+        :param partitioner: that the user gave.
+        :param name: that the user gave the node.
+        :raises TopologyError: a serde is missing, or the partitioner is no function.
         """
+        if partitioner is not None:
+            check_functions(call, partitioner=partitioner)
         key_serde = self.graph.serde("key", key, self.serdes, call)
         value_serde = self.graph.serde("value", value, self.serdes, call)
-        self.graph.sink(topic, self.node, key_serde, value_serde)
+        self.graph.sink(topic, self.node, key_serde, value_serde, partitioner=partitioner, name=name)
         return key_serde, value_serde
 
     def repartitioned(
@@ -98,10 +125,11 @@ class KnownStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedStream:
-    """A stream, and for how long its elements are kept for those of another stream."""
+    """A stream, and for how long, and where, its elements are kept for those of another stream."""
 
     stream: KnownStream
     window: SlidingWindow
+    storage: Storage = "memory"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,27 +137,74 @@ class KnownTable:
     """What is known of a table.
 
     :param graph: what is being built.
-    :param node: the node that keeps the table.
-    :param spec: its store.
+    :param node: the node that keeps or derives the table.
+    :param serdes: what is known of its bytes.
+    :param spec: the store that it is kept in; None if it is derived from others each time.
+    :param kept_in: the stores that its entries are read from: its own, or those of the tables it is derived
+        from.
+    :param windowed: whether its keys have windows; its stream then has other bytes than those by which its
+        records were partitioned.
+    :param repeatable: whether its entries can be made again, where it is kept in no store.
+    :param redated: whether its changes may have other times than those that stream time goes by.
+    :param passing: whether its node hands values on and keeps nothing that they can be made of again.
+    :param versioned: whether it can be read as of a moment.
     """
 
     graph: StreamGraph
     node: str
-    spec: StoreSpec
+    serdes: Serdes
+    spec: StoreSpec | None
+    kept_in: tuple[StoreSpec, ...]
+    windowed: bool = False
+    repeatable: bool = True
+    redated: bool = False
+    passing: bool = False
+    versioned: bool = False
 
-    def changes(self, windowed_keys: Serde | None = None) -> KnownStream:
+    @property
+    def stores(self) -> tuple[str, ...]:
+        """Names of the stores that its entries are read from."""
+        return tuple(spec.name for spec in self.kept_in)
+
+    def latest(self) -> KnownTable:
+        """Return the table of each key's latest value; behind a node of its own if this one has versions."""
+        if not self.versioned:
+            return self
+        node = self.graph.operator("KTABLE-LATEST", TableLatest(parent=self.node), self.node)
+        return dataclasses.replace(self, node=node, spec=None, versioned=False)
+
+    def changes(self, name: str | None = None) -> KnownStream:
         """Add the node whose results are the table's changes, and return their stream.
 
-        :param windowed_keys: the serde of its keys if they have windows; the stream then has other bytes than
-            those by which its records were partitioned.
+        :param name: that the user gave the node.
         """
         return KnownStream(
             graph=self.graph,
-            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node),
-            serdes=Serdes(key=windowed_keys or self.spec.key_serde, value=self.spec.value_serde),
-            key_changed=windowed_keys is not None,
+            node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node, name=name),
+            serdes=self.serdes,
+            key_changed=self.windowed,
             table_values=True,
+            redated=self.redated,
         )
+
+
+def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool = False) -> KnownTable:
+    """Add the store of a table that a node keeps, and return what is known of the table.
+
+    :param redated: whether its changes may have other times than those that stream time goes by.
+    :raises TopologyError: another table keeps its entries there.
+    """
+    graph.add_table_store(spec, node)
+    serdes = Serdes(key=spec.key_serde, value=spec.value_serde)
+    return KnownTable(
+        graph=graph,
+        node=node,
+        serdes=serdes,
+        spec=spec,
+        kept_in=(spec,),
+        redated=redated,
+        versioned=isinstance(spec, VersionedStoreSpec),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +218,7 @@ class KnownWindowedTable:
 
     table: KnownTable
     spec: WindowStoreSpec | SessionStoreSpec
-    window: TimeWindow | SessionWindow
+    window: TimeWindow | SessionWindow | SlidingWindow
     suppressed: bool = False
 
     @property
@@ -153,6 +228,8 @@ class KnownWindowedTable:
             return builtin_serdes.session_windowed(self.spec.key_serde)
         return builtin_serdes.time_windowed(self.spec.key_serde, self.window.size_ms)
 
-    def changes(self) -> KnownStream:
-        """Add the node whose results are the table's changes, and return their stream."""
-        return self.table.changes(self.keys)
+    @property
+    def entries(self) -> KnownTable:
+        """The table with its windowed keys."""
+        serdes = dataclasses.replace(self.table.serdes, key=self.keys)
+        return dataclasses.replace(self.table, serdes=serdes, windowed=True)

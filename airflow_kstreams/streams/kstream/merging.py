@@ -12,15 +12,16 @@ from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 
-def merged(streams: Sequence[KnownStream]) -> KnownStream:
+def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
     """Add the node that merges streams of one builder, and return the stream of its results.
 
+    :param name: that the user gave the node.
     :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
         the user's line.
     """
     graph, nodes = streams[0].graph, [stream.node for stream in streams]
     serdes = _merged_serdes(nodes, [stream.serdes for stream in streams])
-    node = graph.name("KSTREAM-MERGE")
+    node = graph.node_name("KSTREAM-MERGE", name)
     graph.topology.add_operator(node, PassThrough(type="merge"), *nodes)
     return KnownStream(
         graph=graph,
@@ -28,6 +29,7 @@ def merged(streams: Sequence[KnownStream]) -> KnownStream:
         serdes=serdes,
         key_changed=any(stream.key_changed for stream in streams),
         table_values=any(stream.table_values for stream in streams),
+        redated=any(stream.redated for stream in streams),
     )
 
 

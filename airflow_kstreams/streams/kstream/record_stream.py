@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import dataclasses
+from typing import TYPE_CHECKING, Literal, Self, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.calling_stream import CallingStream
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
     Branch,
+    ContextAction,
+    ContextFlatMapper,
+    ContextFlatValueMapper,
+    ContextKeySelector,
+    ContextKeyValueMapper,
+    ContextPredicate,
+    ContextValueMapper,
     Filter,
     FilterNot,
     FlatMap,
@@ -28,26 +35,40 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     PassThrough,
     Peek,
     Predicate,
+    SelectKey,
     ValueMapper,
 )
-from airflow_kstreams.streams.processor.definitions import check_processor_def
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 if TYPE_CHECKING:
+    from airflow_kstreams.streams.kstream.kstream import KStream
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
 
 
 @answers_java_names
-class RecordStream(CallingStream):
+class RecordStream(ProcessingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
     :param known: what is known of it.
     """
 
-    def filter(self, predicate: Predicate) -> Self:
+    @overload
+    def filter(
+        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def filter(
+        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
+    def filter(
+        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
@@ -58,10 +79,23 @@ class RecordStream(CallingStream):
         [2, 3]
         """
         check_functions("filter", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
 
-    def filter_not(self, predicate: Predicate) -> Self:
+    @overload
+    def filter_not(
+        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def filter_not(
+        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
+    def filter_not(
+        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
@@ -72,13 +106,25 @@ class RecordStream(CallingStream):
         [1]
         """
         check_functions("filter_not", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate))
+        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
 
-    def peek(self, action: Action) -> Self:
+    @overload
+    def peek(
+        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> Self: ...
+    @overload
+    def peek(
+        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> Self: ...
+    def peek(
+        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
+    ) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
         :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> seen = []
@@ -91,9 +137,19 @@ class RecordStream(CallingStream):
         ([1, 2], [1, 2])
         """
         check_functions("peek", action=action)
-        return self._behind("KSTREAM-PEEK", Peek(action=action))
+        return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
 
-    def foreach(self, action: Action) -> None:
+    @overload
+    def foreach(
+        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> None: ...
+    @overload
+    def foreach(
+        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
+    ) -> None: ...
+    def foreach(
+        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
+    ) -> None:
         """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
         needs no sink.
 
@@ -101,6 +157,8 @@ class RecordStream(CallingStream):
         again for the records that it repeats.
 
         :param action: what it returns is ignored; it runs where the task runs.
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -113,10 +171,31 @@ class RecordStream(CallingStream):
         [('a', 1), ('a', 2)]
         """
         check_functions("foreach", action=action)
-        self._known.behind("KSTREAM-FOREACH", Foreach(action=action))
+        self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
 
-    def select_key(self, selector: KeySelector) -> Self:
+    @overload
+    def select_key(
+        self,
+        selector: KeySelector[K, V, KR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, V]: ...
+    @overload
+    def select_key(
+        self, selector: ContextKeySelector[K, V, KR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[KR, V]: ...
+    def select_key(
+        self,
+        selector: KeySelector | ContextKeySelector,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> KStream:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
@@ -127,11 +206,38 @@ class RecordStream(CallingStream):
         [('a', 'ant'), ('b', 'bee')]
         """
         check_functions("select_key", selector=selector)
-        node = self._known.graph.selected(self._known.node, selector, None)
-        return self._new(self._known.at(node).with_new_key("select_key"))
+        operator = SelectKey(selector=selector, with_context=with_context)
+        return self._retyped(
+            self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
+        )
 
-    def map(self, mapper: KeyValueMapper) -> Self:
+    @overload
+    def map(
+        self,
+        mapper: KeyValueMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
+    @overload
+    def map(
+        self,
+        mapper: ContextKeyValueMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[True],
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
+    def map(
+        self,
+        mapper: KeyValueMapper | ContextKeyValueMapper,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
@@ -141,10 +247,23 @@ class RecordStream(CallingStream):
         [('ant', 'a')]
         """
         check_functions("map", mapper=mapper)
-        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper), "map")
+        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
 
-    def map_values(self, mapper: ValueMapper) -> Self:
+    @overload
+    def map_values(
+        self, mapper: ValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+    @overload
+    def map_values(
+        self, mapper: ContextValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+    def map_values(
+        self, mapper: ValueMapper | ContextValueMapper, *, with_context: bool = False, name: str | None = None
+    ) -> KStream:
         """Replace each value by ``mapper(value)``.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
@@ -155,10 +274,29 @@ class RecordStream(CallingStream):
         [2, 4]
         """
         check_functions("map_values", mapper=mapper)
-        return self._revalued("KSTREAM-MAPVALUES", MapValues(mapper=mapper), "map_values")
+        return self._revalued(
+            "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
+        )
 
-    def flat_map(self, mapper: FlatMapper) -> Self:
+    @overload
+    def flat_map(
+        self,
+        mapper: FlatMapper[K, V, KR, VR],
+        *,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+    ) -> KStream[KR, VR]: ...
+    @overload
+    def flat_map(
+        self, mapper: ContextFlatMapper[K, V, KR, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[KR, VR]: ...
+    def flat_map(
+        self, mapper: FlatMapper | ContextFlatMapper, *, with_context: bool = False, name: str | None = None
+    ) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lines = builder.stream("lines")
@@ -170,10 +308,29 @@ class RecordStream(CallingStream):
         [('a', 'an'), ('o', 'ox')]
         """
         check_functions("flat_map", mapper=mapper)
-        return self._rekeyed("KSTREAM-FLATMAP", FlatMap(mapper=mapper), "flat_map")
+        return self._rekeyed(
+            "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
+        )
 
-    def flat_map_values(self, mapper: FlatValueMapper) -> Self:
+    @overload
+    def flat_map_values(
+        self, mapper: FlatValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+    ) -> KStream[K, VR]: ...
+    @overload
+    def flat_map_values(
+        self, mapper: ContextFlatValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+    ) -> KStream[K, VR]: ...
+    def flat_map_values(
+        self,
+        mapper: FlatValueMapper | ContextFlatValueMapper,
+        *,
+        with_context: bool = False,
+        name: str | None = None,
+    ) -> KStream:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
+
+        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
@@ -183,7 +340,12 @@ class RecordStream(CallingStream):
         [('a', 'an'), ('a', 'ox')]
         """
         check_functions("flat_map_values", mapper=mapper)
-        return self._revalued("KSTREAM-FLATMAPVALUES", FlatMapValues(mapper=mapper), "flat_map_values")
+        return self._revalued(
+            "KSTREAM-FLATMAPVALUES",
+            FlatMapValues(mapper=mapper, with_context=with_context),
+            "flat_map_values",
+            name,
+        )
 
     def map_batches(
         self,
@@ -192,7 +354,8 @@ class RecordStream(CallingStream):
         batch_size: int = 10_000,
         schema: BatchSchema | None = None,
         changes_key: bool = True,
-    ) -> Self:
+        name: str | None = None,
+    ) -> KStream[KR, VR]:
         """Replace batches of records by ``function(batch)``, vectorised: a ``pyarrow.RecordBatch`` for a
         ``pyarrow.RecordBatch``.
 
@@ -219,6 +382,7 @@ class RecordStream(CallingStream):
         :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
 
         >>> import pyarrow
@@ -239,18 +403,30 @@ class RecordStream(CallingStream):
         operator = map_batches_operator(function, batch_size, schema)
         # A table may change the objects that wait here for their batch.
         kept = self._known.with_own_values()
-        mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator).node).with_new_value(
+        mapped = self._known.at(kept.behind("KSTREAM-MAPBATCHES", operator, name).node).with_new_value(
             "map_batches"
         )
-        return self._new(mapped.with_new_key("map_batches") if changes_key else mapped)
+        return self._retyped(mapped.with_new_key("map_batches") if changes_key else mapped)
 
-    def branch(self, *predicates: Predicate) -> list[Self]:
+    @overload
+    def branch(
+        self, *predicates: Predicate[K, V], with_context: Literal[False] = False, name: str | None = None
+    ) -> list[Self]: ...
+    @overload
+    def branch(
+        self, *predicates: ContextPredicate[K, V], with_context: Literal[True], name: str | None = None
+    ) -> list[Self]: ...
+    def branch(
+        self, *predicates: Predicate | ContextPredicate, with_context: bool = False, name: str | None = None
+    ) -> list[Self]:
         """Split the stream, one branch per predicate.
 
         A record goes to the branch of the first ``predicate(key, value)`` that holds; it is dropped if none
         does.
 
         :param predicates: one per branch, tried in order.
+        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered unless given.
         :return: the branches, in the order of the predicates.
         :raises TopologyError: there is no predicate.
 
@@ -266,65 +442,103 @@ class RecordStream(CallingStream):
         ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
         [[2], [1, 3]]
         """
-        if not predicates:
-            raise TopologyError(
-                f"branch at {call_site()} has no predicate", fix="pass one predicate per branch"
-            )
         for predicate in predicates:
             check_functions("branch", predicates=predicate)
-        graph = self._known.graph
-        node = graph.name("KSTREAM-BRANCH")
-        children = tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in predicates)
-        add_operator = graph.topology.add_operator
-        add_operator(node, Branch(predicates=predicates, children=children), self._known.node)
-        for child in children:
-            add_operator(child, PassThrough(type="branch_child"), node)
-        return [self._new(self._known.at(child)) for child in children]
+        named = () if name is None else tuple(f"{name}-{number}" for number in range(1, len(predicates) + 1))
+        operator = Branch(predicates=predicates, children=named, with_context=with_context)
+        return self._branches("branch", operator, name)
 
-    def process(self, processor_def: ProcessorDef, *stores: str | StoreSpec) -> Self:
-        """Run a processor on each record; what it forwards is the resulting stream.
+    @overload
+    def split(
+        self,
+        /,
+        *,
+        default: str | None = None,
+        with_context: Literal[False] = False,
+        name: str | None = None,
+        **predicates: Predicate[K, V],
+    ) -> dict[str, Self]: ...
+    @overload
+    def split(
+        self,
+        /,
+        *,
+        default: str | None = None,
+        with_context: Literal[True],
+        name: str | None = None,
+        **predicates: ContextPredicate[K, V],
+    ) -> dict[str, Self]: ...
+    def split(
+        self,
+        /,
+        *,
+        default: str | None = None,
+        with_context: bool = False,
+        name: str | None = None,
+        **predicates: Predicate | ContextPredicate,
+    ) -> dict[str, Self]:
+        """Split the stream into branches with names: ``split(small=predicate, large=predicate)``.
 
-        With ``num.threads.per.task`` above 1, a processor whose class says ``threads = True`` runs on those
-        threads, see :class:`Processor`.
+        A record goes to the branch of the first ``predicate(key, value)`` that holds. One for which none
+        holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
 
-        :param processor_def: makes a new ``Processor`` for each task; a class will do.
-        :param stores: the stores it may use, by name, or by spec to add them here.
-        :raises TopologyError: the definition cannot be called, or a store's name is taken.
+        :param default: name of the branch of all other records.
+        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
+        :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered unless given.
+        :param predicates: one per branch, by its name, tried in order.
+        :return: the branches by name, in that order, the default one last.
+        :raises TopologyError: there is no predicate, or ``default`` is no name of its own.
 
-        >>> class Latest(Processor):
-        ...     def init(self, context):
-        ...         self.context, self.store = context, context.state_store("latest")
-        ...
-        ...     def process(self, record):
-        ...         self.context.forward(record.key, (self.store.get(record.key), record.value))
-        ...         self.store.put(record.key, record.value)
-        >>> latest = StoreSpec(name="latest", key_serde=serdes.string(), value_serde=serdes.json())
-        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-        >>> builder.stream("numbers").process(Latest, latest).send_to("changes")
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
+        >>> numbers = builder.stream("numbers").split(
+        ...     negative=lambda key, value: value < 0, even=lambda key, value: value % 2 == 0, default="odd"
+        ... )
+        >>> for name, branch in numbers.items():
+        ...     branch.send_to(name)
         >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
-        ...     for value in (1, 5):
+        ...     for value in (-2, 1, 2, 3):
         ...         driver.pipe_input("numbers", key="a", value=value, timestamp_ms=0)
-        ...     [record.value for record in driver.read_output("changes")]
-        [[None, 1], [1, 5]]
+        ...     {name: [record.value for record in driver.read_output(name)] for name in numbers}
+        {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
-        check_processor_def(processor_def, "process", call_site())
-        graph = self._known.graph
-        names = [store if isinstance(store, str) else store.name for store in stores]
-        for store in stores:
-            if not isinstance(store, str):
-                graph.topology.add_state_store(store)
-        operator = ProcessorOperator(definition=processor_def)
-        node = graph.operator("KSTREAM-PROCESSOR", operator, self._known.node, names)
-        return self._new(self._known.at(node).with_new_key("process").with_new_value("process"))
+        for branch, predicate in predicates.items():
+            check_functions(f"split({branch}=)", predicates=predicate)
+        if callable(name) or type(with_context) is not bool:
+            raise TopologyError(
+                f"split at {call_site()} has name={name!r} and with_context={with_context!r}",
+                fix="give a branch another name than 'name' and 'with_context', which are options",
+            )
+        if default is not None and (not isinstance(default, str) or not default or default in predicates):
+            raise TopologyError(
+                f"split at {call_site()} has default={default!r}, expected a name of its own",
+                fix="default= names the branch of all other records: give a text that no predicate has; a "
+                "branch with a predicate has another name than 'default'",
+            )
+        names = [*predicates] if default is None else [*predicates, default]
+        named = () if name is None else tuple(f"{name}-{branch}" for branch in names)
+        operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
+        branches = self._branches("split", operator, name, rest=default is not None)
+        return dict(zip(names, branches, strict=True))
 
     def send_to(
-        self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitioner: Partitioner[K, V] | None = None,
+        name: str | None = None,
     ) -> None:
         """Write the stream to a topic, which must exist when a run begins.
 
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
         :param value_serde: needed after an operator that changed the value, unless the builder has a default.
-        :raises TopologyError: a serde is missing.
+        :param partitioner: ``partitioner(topic, key, value, partitions)`` gives the partition of each record,
+            from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
+            arguments alone.
+        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :raises TopologyError: a serde is missing, or the partitioner is no function. ``build`` refuses a
+            partitioner where the topology groups, joins or keeps a table of what it reads from the topic.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lengths = builder.stream("words").map_values(len)
@@ -334,4 +548,28 @@ class RecordStream(CallingStream):
         ...     driver.read_output("lengths")
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
-        self._known.sent_to(topic, key_serde, value_serde, f"send_to({topic!r})")
+        self._known.sent_to(
+            topic, key_serde, value_serde, f"send_to({topic!r})", partitioner=partitioner, name=name
+        )
+
+    def _branches(self, call: str, operator: Branch, name: str | None, *, rest: bool = False) -> list[Self]:
+        """Add a node that branches, and return a stream of what each of its children gets.
+
+        :param operator: with the names of the children, if the user gave the node one.
+        :param rest: whether a last child gets the records for which no predicate holds.
+        :raises TopologyError: there is no predicate.
+        """
+        if not operator.predicates:
+            raise TopologyError(
+                f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch"
+            )
+        graph, number = self._known.graph, len(operator.predicates)
+        node = graph.node_name("KSTREAM-BRANCH", name)
+        children = operator.children or tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in range(number + rest))
+        operator = dataclasses.replace(
+            operator, children=children[:number], rest=children[number] if rest else None
+        )
+        graph.topology.add_operator(node, operator, self._known.node)
+        for child in children:
+            graph.topology.add_operator(child, PassThrough(type="branch_child"), node)
+        return [self._new(self._known.at(child)) for child in children]

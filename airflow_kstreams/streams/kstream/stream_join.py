@@ -86,12 +86,12 @@ def join_streams(
     left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
     left_side = JoinSide(
         window=left.window,
-        store=_store(left_name, left_node, key_serde, left_values, left.window),
+        store=_store(left_name, left_node, (key_serde, left_values), left),
         waits=call in ("left_join", "outer_join"),
     )
     right_side = JoinSide(
         window=right.window,
-        store=_store(right_name, right_node, key_serde, right_values, right.window),
+        store=_store(right_name, right_node, (key_serde, right_values), right),
         waits=call == "outer_join",
     )
     join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side)
@@ -100,6 +100,8 @@ def join_streams(
     add_operator(right_node, JoinArrivals(join=join, is_left=False), right_parent)
     close_node = graph.name("KSTREAM-MERGE")
     add_operator(close_node, WindowClose(join=join), left_node, right_node)
+    if call in ("left_join", "outer_join"):
+        graph.without_key.append(close_node)
     for side in (left_side, right_side):
         graph.add_join_store(side.store, (left_node, right_node, close_node))
     known = Serdes(key=key_serde, value=None).with_new_value(call)
@@ -107,23 +109,23 @@ def join_streams(
 
 
 def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: str | None) -> str:
-    """Return the node to join, behind a repartition topic if the key changed."""
-    if not stream.key_changed:
+    """Return the node to join, behind a repartition topic if the key changed, or the times."""
+    if not stream.key_changed and not stream.redated:
         return stream.with_own_values().node
     # As for a join with a table, so that both can share the topic.
     drop = DropNulls(keep_null_keys=True)
     return stream.graph.repartition(name or stream.node, stream.node, key_serde, value_serde, drop=drop)
 
 
-def _store(
-    name: str | None, node: str, key_serde: Serde, value_serde: Serde, window: SlidingWindow
-) -> JoinStoreSpec:
+def _store(name: str | None, node: str, serdes: tuple[Serde, Serde], side: WindowedStream) -> JoinStoreSpec:
+    key_serde, value_serde = serdes
     return JoinStoreSpec(
         name=name or f"{node}-store",
         key_serde=key_serde,
         value_serde=value_serde,
         cached=False,
-        retention_ms=window.size_ms + window.grace_ms,
+        storage=side.storage,
+        retention_ms=side.window.size_ms + side.window.grace_ms,
     )
 
 

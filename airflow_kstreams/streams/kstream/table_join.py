@@ -11,7 +11,7 @@ from __future__ import annotations
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
@@ -30,32 +30,44 @@ def join_table(
         stream must be repartitioned and a value serde is missing.
     """
     check_functions(call, joiner=joiner)
-    graph, spec, parent = stream.graph, table.spec, stream.node
-    if spec.type != "key_value":
+    graph, parent = stream.graph, stream.node
+    if table.windowed or any(spec.type not in ("key_value", "versioned") for spec in table.kept_in):
         raise TopologyError(
-            f"{call} at {call_site()} joins a stream with the windowed table {spec.name!r}, whose keys are "
-            "windowed",
+            f"{call} at {call_site()} joins a stream with the windowed table {table.kept_in[0].name!r}, "
+            "whose keys are windowed",
             fix="send table.to_stream() to a topic of yours and join with builder.table(topic)",
         )
+    if not table.repeatable:
+        check_source_of_tables(table, call)
+    key_serde = graph.serde("key", None, table.serdes, call)
+    redated = stream.redated and not stream.key_changed
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
         name = name or parent
         drop = DropNulls(keep_null_keys=True)
-        parent = graph.repartition(name, parent, spec.key_serde, value_serde, drop=drop)
-    else:
-        _check_keys(stream.serdes.key, spec, call)
-    operator = TableJoin(joiner=joiner, store=spec, left=call == "left_join")
+        parent = graph.repartition(name, parent, key_serde, value_serde, drop=drop)
+    elif stream.serdes.key != key_serde:
+        raise _other_keys(stream.serdes.key, table, call)
+    operator = TableJoin(
+        joiner=joiner,
+        table=table.node,
+        store=table.spec,
+        left=call == "left_join",
+        versioned=table.versioned,
+    )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
-    node = graph.operator(kind, operator, parent, (spec.name,))
-    known = Serdes(key=spec.key_serde, value=None).with_new_value(call)
+    node = graph.operator(kind, operator, parent, table.stores)
+    if operator.left:
+        graph.without_key.append(node)
+    known = Serdes(key=key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
-    return KnownStream(graph=graph, node=node, serdes=known, table_values=True)
+    return KnownStream(graph=graph, node=node, serdes=known, table_values=True, redated=redated)
 
 
-def _check_keys(key_serde: Serde | None, spec: StoreSpec, call: str) -> None:
-    if key_serde != spec.key_serde:
-        raise TopologyError(
-            f"{call} at {call_site()} joins a stream with keys of {key_serde!r} and the table {spec.name!r} "
-            f"with keys of {spec.key_serde!r}: equal keys lie in different partitions",
-            fix="repartition the stream: select_key(lambda k, v: k) before the join",
-        )
+def _other_keys(key_serde: Serde | None, table: KnownTable, call: str) -> TopologyError:
+    return TopologyError(
+        f"{call} at {call_site()} joins a stream with keys of {key_serde!r} and the table "
+        f"{table.kept_in[0].name!r} with keys of {table.serdes.key!r}: equal keys lie in different "
+        "partitions",
+        fix="repartition the stream: select_key(lambda k, v: k) before the join",
+    )

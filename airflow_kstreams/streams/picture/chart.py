@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import (
     Node,
     ProcessorNode,
@@ -80,7 +81,7 @@ class Chart:
 
 
 def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozenset[str]) -> Chart:
-    """Return what a picture of these subtopologies shows.
+    """Return what a picture of these subtopologies shows: a global table as a store of each that uses it.
 
     :param subs: in running order.
     :param topic_name: what to call each topic.
@@ -103,6 +104,12 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
         )
         for number, (sub, store) in enumerate((sub, store) for sub in subs for store in sub.stores)
     }
+    tables = {
+        (sub.id, topic): Shape(
+            id=f"table{number}", kind="store", name=topic, note="global table", subtopology=sub.id
+        )
+        for number, (sub, topic) in enumerate((sub, t) for sub in subs for t in global_tables_of(sub.nodes))
+    }
     shapes: list[Shape] = [*topics.values()]
     arrows: list[Arrow] = []
     drawn: set[str] = set()
@@ -110,13 +117,15 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
         for node in sub.nodes:
             shapes.append(_node(node, node_ids[node.name], sub.id))
             arrows += _flows(node, node_ids, {topic: shape.id for topic, shape in topics.items()})
-            for name in connected_stores(node):
-                ends = [node_ids[node.name], stores[name].id]
-                start, end = reversed(ends) if name in drawn else ends
+            held = [stores[name] for name in connected_stores(node)]
+            held += [tables[sub.id, topic] for topic in global_tables_of([node])]
+            for shape in held:
+                ends = [node_ids[node.name], shape.id]
+                start, end = reversed(ends) if shape.id in drawn else ends
                 arrows.append(Arrow(start=start, end=end, state=True))
-                if name not in drawn:
-                    shapes.append(stores[name])
-                    drawn.add(name)
+                if shape.id not in drawn:
+                    shapes.append(shape)
+                    drawn.add(shape.id)
     return Chart(shapes=tuple(shapes), arrows=tuple(arrows), subtopologies=tuple(sub.id for sub in subs))
 
 

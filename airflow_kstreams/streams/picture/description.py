@@ -2,7 +2,7 @@
 
 The shape is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
 Streams promises no order (it prints sets), names stand in build order here: nodes, parents before children;
-the topics of a source and the stores of a processor as they were given.
+the topics of a source and the stores of a processor as they were given; global tables come last.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.graph.components import Subtopology, parents
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.names import printable
 
@@ -23,7 +24,13 @@ def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
     :param subs: by id.
     :param topic_name: what to call each topic.
     """
-    return "Topologies:\n " + "".join(_subtopology(sub, topic_name) for sub in subs)
+    tables = global_tables_of(node for sub in subs for node in sub.nodes)
+    return "Topologies:\n " + "".join(
+        [
+            *(_subtopology(sub, topic_name) for sub in subs),
+            *(_global_table(number, topic) for number, topic in enumerate(sorted(tables), len(subs))),
+        ]
+    )
 
 
 def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
@@ -39,6 +46,20 @@ def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
         if parents(node):
             lines.append(f"      <-- {_names(parents(node))}")
     return "\n".join(lines) + "\n\n"
+
+
+def _global_table(number: int, topic: str) -> str:
+    """Describe a global table, which Kafka Streams counts among the subtopologies."""
+    source, table = printable(f"{topic}-source"), printable(f"{topic}-table")
+    lines = [
+        f"  Sub-topology: {number} for global store (will not generate tasks)",
+        f"    Source: {source} (topics: [{printable(topic)}])",
+        f"      --> {table}",
+        f"    Processor: {table} (stores: [{printable(topic)}])",
+        "      --> none",
+        f"      <-- {source}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _headline(node: Node, topic_name: TopicName) -> str:

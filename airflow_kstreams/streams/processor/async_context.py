@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -13,9 +13,10 @@ from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFa
 from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
 from airflow_kstreams.streams.processor.stateless import REFUSED, refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
-class AsyncProcessorContext:
+class AsyncProcessorContext(Generic[KR, VR]):
     """One per processor instance; valid from ``init`` to ``close``.
 
     Many calls of ``process`` use it at once: each of them, with the tasks it starts and what it hands to
@@ -60,8 +61,8 @@ class AsyncProcessorContext:
 
     def forward(
         self,
-        key: Any,
-        value: Any,
+        key: KR,
+        value: VR,
         *,
         to: str | None = None,
         timestamp_ms: int | None = None,
@@ -86,11 +87,11 @@ class AsyncProcessorContext:
     def send(
         self,
         topic: str,
-        key: Any,
-        value: Any,
+        key: K | None,
+        value: V | None,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
     ) -> None:
         """Write a record to a topic by name, when the call's record has its turn; see
         :meth:`ProcessorContext.send`.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import Generic
 
 from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
 from airflow_kstreams.streams.processor.processor import ProcessorRecord
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
-class AsyncProcessor(ABC):
+class AsyncProcessor(ABC, Generic[K, V, KR, VR]):
     """Processes the records of one task, calls for several of them at once; a new instance is made for each
     task, and all its calls share it.
 
@@ -33,18 +35,18 @@ class AsyncProcessor(ABC):
     ['an', 'ox', 'two', 'three', 'of', 'them']
     """
 
-    def init(self, context: AsyncProcessorContext) -> None:  # noqa: B027  (overriding is optional)
+    def init(self, context: AsyncProcessorContext[KR, VR]) -> None:
         """Keep the context."""
 
     @abstractmethod
-    def process(self, record: ProcessorRecord) -> Awaitable[None] | None:
+    def process(self, record: ProcessorRecord[K, V]) -> Awaitable[None] | None:
         """Process one record: written with ``async def``, or with ``def`` where the node has
         ``threads=True``.
         """
 
-    def close(self) -> None:  # noqa: B027  (overriding is optional)
+    def close(self) -> None:
         """Release what ``init`` acquired."""
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.
-AsyncProcessorDef = Callable[[], AsyncProcessor]
+AsyncProcessorDef = Callable[[], AsyncProcessor[K, V, KR, VR]]

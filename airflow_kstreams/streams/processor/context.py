@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import is_async
@@ -15,6 +15,7 @@ from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: What drives a punctuation: the record time the task has reached, or the time of day.
 PunctuationClock = Literal["stream_time", "wall_clock"]
@@ -23,7 +24,7 @@ Punctuate = Callable[[int], None]
 
 
 @answers_java_names
-class ProcessorContext:
+class ProcessorContext(Generic[KR, VR]):
     """One per processor instance; valid from ``init`` to ``close``.
 
     Facts about the record are those of the consumed record that led here. When a table emits at a commit
@@ -78,8 +79,8 @@ class ProcessorContext:
 
     def forward(
         self,
-        key: Any,
-        value: Any,
+        key: KR,
+        value: VR,
         *,
         to: str | None = None,
         timestamp_ms: int | None = None,
@@ -103,11 +104,11 @@ class ProcessorContext:
     def send(
         self,
         topic: str,
-        key: Any,
-        value: Any,
+        key: K | None,
+        value: V | None,
         *,
-        key_serde: Serde | None = None,
-        value_serde: Serde | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
     ) -> None:
         """Write a record to a topic by name, as part of the task's next commit (KIP-28).
 

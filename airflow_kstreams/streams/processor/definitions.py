@@ -12,6 +12,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import gives_asynchronously, is_async
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
 
 
 def class_of(definition: object) -> type | None:
@@ -35,6 +36,29 @@ def check_processor_def(definition: object, what: str, site: CallSite) -> None:
     kind = class_of(definition)
     if kind is not None:
         check_processor_class(kind, f"{what} at {site}")
+
+
+def check_transformer_def(definition: object, what: str, site: CallSite) -> None:
+    """Refuse a definition that cannot make a transformer of values per task.
+
+    :raises TopologyError: it is an instance, cannot be called, or makes something else.
+    """
+    where = f"{what} at {site}"
+    _check_definition(definition, ValueTransformer, where)
+    kind = class_of(definition)
+    if kind is None:
+        return
+    if not issubclass(kind, ValueTransformer):
+        raise TopologyError(
+            f"{where} is given {kind.__name__}, which is no ValueTransformer",
+            fix="derive the class from airflow_kstreams.streams.ValueTransformer",
+        )
+    for name in ("init", "transform", "close"):
+        if is_async(getattr(kind, name)):
+            raise TopologyError(
+                f"{where}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                fix=f"write {name} with def",
+            )
 
 
 def check_async_processor_def(definition: object, what: str, site: CallSite, *, threads: bool) -> None:
@@ -112,7 +136,7 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
 
 
 def _check_definition(definition: object, base: type, where: str) -> None:
-    if isinstance(definition, Processor | AsyncProcessor):
+    if isinstance(definition, Processor | AsyncProcessor | ValueTransformer):
         name = type(definition).__name__
         raise TopologyError(
             f"{where} is given an instance of {name}, which all tasks would share",

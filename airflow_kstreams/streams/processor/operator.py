@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -16,6 +16,7 @@ from airflow_kstreams.streams.processor.definitions import (
     fits_threads,
     made,
 )
+from airflow_kstreams.streams.processor.fixed_key import FixedKey
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
 from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 
@@ -26,12 +27,18 @@ class ProcessorOperator:
 
     :param definition: makes a new processor.
     :param expires: names of the window and session stores whose entries expire by this node's stream time.
+    :param keeps_keys: whether what it forwards must have the key of the record that it processes. It then
+        runs on the task's own thread.
     """
 
     definition: ProcessorDef
     expires: tuple[str, ...] = ()
+    keeps_keys: bool = False
 
-    type: ClassVar[str] = "processor"
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "fixed_key_processor" if self.keeps_keys else "processor"
 
     @property
     def asks_for_commits(self) -> bool:
@@ -42,7 +49,7 @@ class ProcessorOperator:
         """Return the operator whose calls run on threads; None if the processor does not declare that it is
         fit for them. A definition that is no class is asked for one to see.
         """
-        if not fits_threads(class_of(self.definition) or type(self.definition())):
+        if self.keeps_keys or not fits_threads(class_of(self.definition) or type(self.definition())):
             return None
         return CallingProcessorOperator(definition=self.definition, calls=calls)
 
@@ -58,6 +65,10 @@ class ProcessorOperator:
         overridden = type(processor).punctuate is not Processor.punctuate
         punctuate = processor.punctuate if overridden else None
         stateless = fits_threads(type(processor))
+        fixed = FixedKey(context) if self.keeps_keys else None
+        if fixed is not None:
+            forward = fixed.kept_by(forward)
+            children = {name: fixed.kept_by(child) for name, child in children.items()}
         processor_context = ProcessorContext(context, forward, children, punctuate, stateless=stateless)
         context.allow_commit_requests()
 
@@ -76,4 +87,4 @@ class ProcessorOperator:
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             process(ProcessorRecord(key, value, record_context.timestamp_ms, headers_of() or []))
 
-        return run
+        return run if fixed is None else fixed.processing(run, context.node)

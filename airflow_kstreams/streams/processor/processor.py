@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, Generic
 
 import msgspec
 
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
-class ProcessorRecord(msgspec.Struct, frozen=True, gc=True):
+class ProcessorRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=True):
     """A record as a processor sees it.
 
     :param key: deserialized, None if the record has none.
@@ -21,13 +22,13 @@ class ProcessorRecord(msgspec.Struct, frozen=True, gc=True):
     :param headers: of the consumed record, in order.
     """
 
-    key: Any
-    value: Any
+    key: K
+    value: V
     timestamp_ms: int
     headers: Headers
 
 
-class Processor(ABC):
+class Processor(ABC, Generic[K, V, KR, VR]):
     """Processes the records of one task; a new instance is made for each.
 
     ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
@@ -38,6 +39,9 @@ class Processor(ABC):
     1, ``process`` then runs for several records at once, on that many threads, and what leaves is the same.
     All threads of a task share its instance; ``threading.local`` holds what each needs for itself. Such a
     processor has no stores, punctuations, commits or stream time, whatever the number of threads.
+
+    For type checkers, ``Processor[str, int, str, float]`` takes keys and values of the first two types and
+    forwards keys and values of the others.
 
     :cvar threads: whether ``process`` may run on several threads.
 
@@ -65,22 +69,22 @@ class Processor(ABC):
 
     threads: ClassVar[bool] = False
 
-    def init(self, context: ProcessorContext) -> None:  # noqa: B027  (overriding is optional)
+    def init(self, context: ProcessorContext[KR, VR]) -> None:
         """Keep the context and look up the stores."""
 
     @abstractmethod
-    def process(self, record: ProcessorRecord) -> None:
+    def process(self, record: ProcessorRecord[K, V]) -> None:
         """Process one record."""
 
-    def punctuate(self, stream_time_ms: int) -> None:  # noqa: B027  (overriding is optional)
+    def punctuate(self, stream_time_ms: int) -> None:
         """Do what ``context.schedule`` asked for.
 
         :param stream_time_ms: the multiple of the interval that stream time has reached, or the time of day.
         """
 
-    def close(self) -> None:  # noqa: B027  (overriding is optional)
+    def close(self) -> None:
         """Release what ``init`` acquired."""
 
 
 #: Makes a new processor for each task: a class, or a function without arguments.
-ProcessorDef = Callable[[], Processor]
+ProcessorDef = Callable[[], Processor[K, V, KR, VR]]

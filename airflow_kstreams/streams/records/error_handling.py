@@ -1,9 +1,10 @@
 """What becomes of a record that cannot be decoded or processed.
 
-Policies (``deserialization.exception.handler``, ``processing.exception.handler``): ``fail`` ends the task and
-names record and node; ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes
-and headers, to the dead-letter topic, with headers that say what happened (``dead_letters.py``). It is sent
-by the task's own producer, so it commits or vanishes with everything else the task did.
+Policies (``deserialization.exception.handler``, ``processing.exception.handler``, and for results that their
+topic does not take ``production.exception.handler``): ``fail`` ends the task and names record and node;
+``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes and headers, to the
+dead-letter topic, with headers that say what happened (``dead_letters.py``). It is sent by the task's own
+producer, so it commits or vanishes with everything else the task did.
 
 Processing errors are caught at the node where they happen, innermost first: what the record's other paths
 through the topology gave stays, as in Kafka Streams. Errors of the engine itself (``KStreamsError``: a fenced
@@ -24,6 +25,7 @@ from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.refused_results import RefusedResultError
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -60,6 +62,7 @@ class ErrorHandling:
         self._later = later
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
+        self._production = settings.production_exception_handler
         self._task_id = task_id
         self._nodes = nodes
         self._context = context
@@ -67,8 +70,10 @@ class ErrorHandling:
         self._counters = counters
 
     def guarded(self, node: str, run: Forward) -> Forward:
-        """Return a node's closure with the processing handler around it."""
-        handle = self.handle
+        """Return a node's closure with the processing handler around it; a sink's with that of its results,
+        too.
+        """
+        handle = self.handle_at(node)
         if handle is None:
             return run
 
@@ -87,6 +92,25 @@ class ErrorHandling:
         """What is done with an error of a node, given the node's name; None if it ends the task."""
         policy = self._processing
         return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
+
+    def handle_at(self, node: str) -> Callable[[Exception, str], None] | None:
+        """Return what is done with an error of a node, as :attr:`handle` does for one that sends nothing."""
+        if self._production == "fail" or not isinstance(self._nodes.get(node), SinkNode):
+            return self.handle
+        return self._handle_of_sink
+
+    def refused_result(self, error: RefusedResultError, node: str) -> None:
+        """Take a result that its topic does not take.
+
+        :param node: that was to send it.
+        """
+        self._handle(error, node, self._production)
+
+    def _handle_of_sink(self, error: Exception, node: str) -> None:
+        policy = self._production if isinstance(error, RefusedResultError) else self._processing
+        if policy == "fail":
+            raise error
+        self._handle(error, node, policy)
 
     def dead_letter(self, error: Exception, node: str) -> None:
         """Send the record being processed to the dead-letter topic, whatever the policy for errors is."""
@@ -119,6 +143,7 @@ class ErrorHandling:
             partition=error.partition,
             offset=error.offset,
             node=node,
+            content=error.content,
         )
 
     def record_error(self, error: Exception) -> RecordError:
@@ -142,11 +167,17 @@ class ErrorHandling:
             what = "windows, joins or timers go by stream time, which does not follow"
             fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
             fix += "records, or raise max.timestamp.ahead.ms (-1 = no bound)"
+        elif isinstance(error, RefusedResultError):
+            what = f"topic {error.refused.topic!r} does not take the result of"
+            fix = error.refused.fix
         elif isinstance(node, SourceNode):
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
             fix = "mend the sink's serdes or its input"
+            if node.partitioner is not None:
+                what = f"cannot encode or place the result for topic {node.topic!r} of"
+                fix = "mend the sink's serdes, its partitioner or its input"
         else:
             what, fix = "processing failed for", "mend the function at that node"
         site = self._site_of(name)

@@ -219,7 +219,7 @@ class PartitionGroup:
         :return: None when no record may be chosen now: more must be fetched, or all are processed.
         """
         live = [queue for queue in self._queues.values() if not queue.drained]
-        if not live or not all(queue.ready for queue in self._waiting.values()):
+        if not live or (self._waiting and not all(queue.ready for queue in self._waiting.values())):
             return None
         if len(live) == 1:
             queue = live[0]
@@ -227,11 +227,14 @@ class PartitionGroup:
                 return None
             count = min(limit, queue.most_ready() if self._timed else len(queue))
         else:
-            if not all(queue.ready for queue in live):
-                return None
-            (_, first), *others = sorted((queue.head_ms(), queue.partition) for queue in live)
-            queue = self._queues[first]
-            count = queue.count_below(others[0], min(limit, queue.most_ready()))
+            heads = []
+            for each in live:
+                if not each.ready:
+                    return None
+                heads.append((each.head_ms(), each.partition))
+            heads.sort()
+            queue = self._queues[heads[0][1]]
+            count = queue.count_below(heads[1], min(limit, queue.most_ready()))
         records, timestamps_ms = queue.head(count)
         stream_times_ms = self._stream_times(queue, live, count) if self._timed else ()
         return RecordRun(queue.partition, records, timestamps_ms, stream_times_ms)

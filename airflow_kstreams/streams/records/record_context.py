@@ -1,4 +1,4 @@
-"""The record being processed, as operators and processors see it."""
+"""The record being processed, as operators, processors and functions of users see it."""
 
 from __future__ import annotations
 
@@ -33,3 +33,51 @@ class TaskRecordContext:
         if self.record is None:
             return "no record (start, punctuation, commit point or end of the task)"
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"
+
+
+class RecordContext:
+    """What a function that was given ``with_context=True`` is told of its record, as its first argument.
+
+    Facts are those of the consumed record that led here. When a table emits at a commit point, or a
+    punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1, ``headers``
+    are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's. It stays as it is: a function
+    may keep it.
+
+    :ivar timestamp_ms: of the record being processed, epoch milliseconds.
+
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> def placed(context, value):
+    ...     return [context.topic, context.partition, context.offset, context.timestamp_ms, value]
+    >>> builder.stream("in").map_values(placed, with_context=True).send_to("out")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("in", key="a", value=7, timestamp_ms=100)
+    ...     driver.read_output("out")[0].value
+    ['in', 0, 0, 100, 7]
+    """
+
+    __slots__ = ("_headers", "_record", "timestamp_ms")
+
+    def __init__(self, record: Record | None, timestamp_ms: int, headers: Headers | None) -> None:
+        self._record = record
+        self.timestamp_ms = timestamp_ms
+        self._headers = headers
+
+    @property
+    def topic(self) -> str | None:
+        """Topic of the consumed record, its real name."""
+        return None if self._record is None else self._record.topic()
+
+    @property
+    def partition(self) -> int:
+        """Partition of the consumed record."""
+        return -1 if self._record is None else self._record.partition()
+
+    @property
+    def offset(self) -> int:
+        """Offset of the consumed record."""
+        return -1 if self._record is None else self._record.offset()
+
+    @property
+    def headers(self) -> Headers:
+        """Headers of the record being processed, in order; a list of the caller's own."""
+        return [*(self._headers or ())]

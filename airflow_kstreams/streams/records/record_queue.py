@@ -163,12 +163,12 @@ class RecordQueue:
     @property
     def drained(self) -> bool:
         """Whether nothing is left to process, now or later."""
-        return self.complete and not len(self)
+        return self.complete and len(self._records) == self._cursor
 
     @property
     def ready(self) -> bool:
         """Whether the buffer is full, or holds all that is left."""
-        return self.complete or len(self) >= self._buffered
+        return self.complete or len(self._records) - self._cursor >= self._buffered
 
     @property
     def skipped(self) -> int:
@@ -257,7 +257,8 @@ class RecordQueue:
 
     def most_ready(self) -> int:
         """Return how many records may be taken in a row while the buffer stays full enough."""
-        return len(self) if self.complete else len(self) - self._buffered + 1
+        left = len(self._records) - self._cursor
+        return left if self.complete else left - self._buffered + 1
 
     def count_below(self, bound: tuple[int, TopicPartition], limit: int) -> int:
         """Return how many records lie in a row whose (timestamp, partition) is at most a bound; at least one

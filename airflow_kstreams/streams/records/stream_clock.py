@@ -8,6 +8,9 @@ business of ``partition_group.py``; they arrive here with each record.
 Timers fire after the record that brought their node's stream time to their moment: the earliest moment first,
 then in topological order of their nodes, until none is due. A callback may forward, and so let others become
 due. That order depends on the records alone.
+
+The end of a run may bring stream time further than records have (``runtime/end_of_run.py``), one moment at
+which a timer is due after the other, all topics together.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "node", "stream_time")
+    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "needed_ms", "node", "stream_time")
 
     def __init__(
         self,
@@ -54,15 +57,16 @@ class NodeTimer:
         forget: Callable[[NodeTimer], None],
     ) -> None:
         self.node = node
-        self.due_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
         self._forget = forget
 
-    def set(self, due_ms: int | None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
         self.due_ms = NEVER if due_ms is None else due_ms
+        self.needed_ms = self.due_ms if needed_ms is None else needed_ms
         # Where several topics meet, the moment may be reached by the other one's time: then look at once.
         look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
@@ -71,7 +75,7 @@ class NodeTimer:
 
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
-        self.due_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self._forget(self)
 
     def reaches(self, clock: TopicClock) -> bool:
@@ -100,6 +104,26 @@ class StreamClock:
         """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
         clock = self.topics[topic]
         clock.time_ms = max(clock.time_ms, time_ms)
+
+    @property
+    def latest_ms(self) -> int:
+        """The largest stream time of a topic, -1 before the first record."""
+        return max((clock.time_ms for clock in self.topics.values()), default=-1)
+
+    @property
+    def next_due_ms(self) -> int:
+        """The first moment at which a timer is due."""
+        return min((timer.due_ms for timer in self._timers), default=NEVER)
+
+    @property
+    def next_needed_ms(self) -> int:
+        """The first moment for which a run is worth it though no record comes."""
+        return min((timer.needed_ms for timer in self._timers), default=NEVER)
+
+    def bring_to(self, time_ms: int) -> None:
+        """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
+        for topic in self.topics:
+            self.advance(topic, time_ms)
 
     def node_time(self, topics: Iterable[str]) -> Callable[[], int]:
         """Return a function that gives the stream time of a node below these topics."""
@@ -135,7 +159,7 @@ class StreamClock:
             self.moment = moment
             record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
-            timer.due_ms = NEVER
+            timer.due_ms = timer.needed_ms = NEVER
             timer.callback(now_ms)
         self.moment = None
         record_context.timestamp_ms = timestamp_ms

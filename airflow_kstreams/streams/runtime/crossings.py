@@ -13,7 +13,7 @@ from airflow_kstreams.streams.calls.call import Call, CallContext, Station
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
-from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
 from airflow_kstreams.streams.runtime.life import Entry, Life
 from airflow_kstreams.streams.runtime.value_sizes import size_of
@@ -85,6 +85,7 @@ class Crossings:
         context = self._context
         arguments = station.spec.arguments
         wants_context = station.wants_context
+        with_context = station.spec.with_context
         node = station.node
         implicit = station.options.implicit
 
@@ -108,6 +109,9 @@ class Crossings:
                 )
             call = Call(station, life, key, value, about)
             call.arguments = arguments(key, value)
+            if with_context:
+                facts = RecordContext(context.record, context.timestamp_ms, context.headers())
+                call.arguments = (facts, *call.arguments)
             if here:
                 _call_here(call)
                 self.keep_place(call, delivered)

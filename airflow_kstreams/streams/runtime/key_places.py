@@ -30,6 +30,10 @@ class KeyPlaces:
         """Say whether the client does not know where the keys of a topic lie."""
         return topic in self._initial
 
+    def count(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self._partition_count(topic)
+
     def of(self, topic: str) -> Callable[[bytes], int]:
         """Return what gives the partition to which the bytes of a key belong."""
         place = self._places.get(topic)

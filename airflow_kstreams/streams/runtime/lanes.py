@@ -205,6 +205,20 @@ class Lanes:
         self._enter(life)
         self.settle()
 
+    def pass_time(self, moment_ms: int) -> None:
+        """Bring stream time to a moment, on each topic and in each stage, and wait until all that follows is
+        done.
+        """
+        context = self._context
+        for topic in self._topology.clocks[0].topics:
+            self.settle()
+            context.record, context.replaced_headers = None, None
+            context.timestamp_ms = moment_ms
+            life = Life(None, topic, moment_ms)
+            life.timestamp_ms = moment_ms
+            self._enter(life)
+        self.settle()
+
     def flush(self) -> None:
         """Emit what is cached, unless that was done with the record released last."""
         if self._topology.cached and self.idle:

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer, WallClock
+from airflow_kstreams.streams.graph.services import StreamTimer, TableView, WallClock
+from airflow_kstreams.streams.graph.table_changes import TableChanges
 from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -32,6 +34,9 @@ class NodeOwner(Protocol):
     commit_requested: bool
     commit_asked_by: str
     counters: Counters
+    tables: dict[str, TableView]
+    global_entries: Mapping[str, GlobalEntries]
+    table_changes: TableChanges
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -40,7 +45,7 @@ class NodeOwner(Protocol):
     def wall_clock_of(self, node: str) -> TaskWallClock: ...
     def send_target(self, topic: str, node: str) -> SendTarget: ...
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+        self, node: str, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None: ...
     def calls(
         self,
@@ -61,6 +66,9 @@ class BoundNodeContext:
         self._owner = owner
         self._stores = node.stores
         self._topics = owner.topics_above[node.name]
+        self.tables = owner.tables
+        self.taking_changes = owner.table_changes.takers
+        self.old_needed = node.name in owner.table_changes.old_needed
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a connected store.
@@ -70,6 +78,10 @@ class BoundNodeContext:
         if name not in self._stores:
             raise KeyError(f"processor {self.node!r} is not connected to store {name!r}")
         return self._owner.stores[name]
+
+    def global_entries(self, topic: str) -> GlobalEntries:
+        """Return what a global table holds."""
+        return self._owner.global_entries[topic]
 
     def on_open(self, callback: Callable[[], None]) -> None:
         """Register a callback for the start, once the stores are restored."""
@@ -134,7 +146,7 @@ class BoundNodeContext:
         self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
         """Produce a record to a topic, its real name, with the timestamp and headers of the moment."""
-        self._owner.send(topic, key, value, placed_by)
+        self._owner.send(self.node, topic, key, value, placed_by)
 
     def calls(
         self,

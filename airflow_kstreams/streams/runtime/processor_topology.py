@@ -29,9 +29,10 @@ from airflow_kstreams.streams.graph.nodes import (
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
-from airflow_kstreams.streams.graph.services import ignore_updates
+from airflow_kstreams.streams.graph.services import TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
+from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.record_counts import Counters
@@ -41,6 +42,7 @@ from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.records.refused_results import RefusedResultError, leaving_out
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
@@ -87,7 +89,14 @@ class ProcessorTopology:
         self._application_id = settings.application_id
         self.task_id = task_id
         self.produce = produce
+        #: Sends results: raises where one is to be left out that its topic does not take.
+        self._send_result = (
+            produce
+            if settings.production_exception_handler == "fail"
+            else leaving_out(produce, environment.refused)
+        )
         self._places = KeyPlaces(environment)
+        self.global_entries = environment.global_entries
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
         self._steady_ms = environment.steady_ms or environment.now_ms
@@ -99,6 +108,9 @@ class ProcessorTopology:
             self._subtopology = subtopology
         #: Into which stages asynchronous nodes cut it; one if there are none.
         self.stages = stages_of(subtopology.nodes)
+        #: Its tables by their nodes, and which nodes take their changes.
+        self.tables: dict[str, TableView] = {}
+        self.table_changes = table_changes(subtopology.nodes)
         self.crossings = Crossings(
             self.record_context,
             self.stages.last,
@@ -325,12 +337,12 @@ class ProcessorTopology:
         return parking.forward()
 
     def send(
-        self, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
+        self, node: str, topic: str, key: bytes | None, value: bytes | None, placed_by: bytes | None = None
     ) -> None:
-        """Produce a record to a topic by name, when the record being processed is released."""
+        """Produce a record of a node to a topic by name, when the record being processed is released."""
         partition = self._places.partition(topic, key, placed_by)
-        if not (self.stages.last and self._later(self._send, topic, key, value, partition)):
-            self._send(topic, key, value, partition)
+        if not (self.stages.last and self._later(self._send, node, topic, key, value, partition)):
+            self._send(node, topic, key, value, partition)
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None:
         """Register a commit point callback of a node; the task then has cached results."""
@@ -349,10 +361,14 @@ class ProcessorTopology:
         """Return how a processor writes a topic by name."""
         return send_target(self._topology, self._subtopology, self._application_id, topic, node)
 
-    def _send(self, topic: str, key: bytes | None, value: bytes | None, partition: int) -> None:
+    def _send(self, node: str, topic: str, key: bytes | None, value: bytes | None, partition: int) -> None:
         context = self.record_context
-        self.produce(topic, value, key, partition, context.timestamp_ms, context.headers())
-        self.counters.sent(topic)[0] += 1
+        try:
+            self._send_result(topic, value, key, partition, context.timestamp_ms, context.headers())
+        except RefusedResultError as error:
+            self.errors.refused_result(error, node)
+        else:
+            self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
         """Leave something to the record's release, and say whether that is still to come."""
@@ -390,12 +406,16 @@ class ProcessorTopology:
         forward = fan_out(tuple(below.values()))
         if isinstance(node, SinkNode):
             topic = self._topology.real_topic(node.topic, self._application_id)
-            write = sink_code(bound_to(topic, node), topic, produce=self.produce, places=self._places)
+            write = sink_code(bound_to(topic, node), topic, produce=self._send_result, places=self._places)
             return self._guarded(node, closure_of(self.inlining, NodeCode(node.name, {}, write), forward))
         # A node may bind to what is below it: where that is one child, its own lines are known already.
         self.inlining.codes.setdefault(forward, NodeCode(node.name, below, forward_only))
         if isinstance(node, ProcessorNode):
-            operator = bound_operator(node.operator, self._specs)
+            operator = bound_operator(
+                node.operator,
+                self._specs,
+                lambda topic: self._topology.real_topic(topic, self._application_id),
+            )
             bound = operator.bind(forward, BoundNodeContext(self, node), below)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
@@ -411,7 +431,7 @@ class ProcessorTopology:
 
     def _guarded(self, node: Node, run: Forward) -> Forward:
         guarded = self.errors.guarded(node.name, run)
-        self.inlining.guarded(run, guarded, self.errors.handle)
+        self.inlining.guarded(run, guarded, self.errors.handle_at(node.name))
         return guarded
 
     def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:

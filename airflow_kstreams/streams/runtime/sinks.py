@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.graph.nodes import SinkNode
+from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
 from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
@@ -21,6 +21,7 @@ def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces
     """
     partition_bytes = node.key_serde.partition_bytes
     by_object = None if partition_bytes is None else _of_part(partition_bytes, places.of(topic))
+    by_user = None if node.partitioner is None else _by_user(node.partitioner, topic, places)
     by_bytes = None if by_object or not places.has_grown(topic) else places.of(topic)
 
     def write(code: LoopCode, key: str, value: str) -> None:
@@ -34,6 +35,8 @@ def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces
                 f"{ANY_PARTITION} if {made} is None else {code.name(by_bytes, 'partition_of')}({made})"
             )
             key_bytes = made
+        if by_user is not None:
+            partition = f"{code.name(by_user, 'partition_for')}({key}, {value}, {partition})"
         arguments = (
             code.name(topic, "topic"),
             code.serialized(value, node.value_serde),
@@ -50,3 +53,21 @@ def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces
 
 def _of_part(partition_bytes: Callable[[Any], bytes], place: Callable[[bytes], int]) -> Callable[[Any], int]:
     return lambda key: place(partition_bytes(key))
+
+
+def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callable[[Any, Any, int], int]:
+    """Return what gives the partition of a key and a value: the user's, else the one that it is given."""
+
+    def partition_for(key: Any, value: Any, otherwise: int) -> int:
+        count = places.count(topic)
+        partition = partitioner(topic, key, value, count)
+        if partition is None:
+            return otherwise
+        if type(partition) is not int or not 0 <= partition < count:
+            raise ValueError(
+                f"the partitioner of {topic} returned {partition!r}, expected one of its {count} partitions, "
+                f"0 to {count - 1}, or None"
+            )
+        return partition
+
+    return partition_for

@@ -18,7 +18,7 @@ here of consumed records is then said of released ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.lanes import Lanes
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
@@ -187,6 +188,36 @@ class StreamTask:
             )
 
     @property
+    def commit_requested(self) -> bool:
+        """Whether user code has asked for a commit since the last one."""
+        return self._bound.commit_requested or (self._lanes is not None and self._lanes.commit_requested)
+
+    @property
+    def parked(self) -> Mapping[str, int]:
+        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
+        return {} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held}
+
+    def advance_time(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
+        """Bring stream time to a moment, once every record is processed; see
+        :class:`~airflow_kstreams.streams.runtime.end_of_run.EndOfRun`.
+
+        :param also: nodes whose parked records do not keep it from that.
+        :return: yields where the task may be committed.
+        :raises RecordError: what timers brought about failed.
+        """
+        self.settle()
+        return self._end_of_run.advance(to_ms, lambda: not self.parked.keys() <= {*also})
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """Stream time at which the task has something to do next, though no record comes; None if at none."""
+        return self._end_of_run.needed_ms
+
+    @property
+    def _end_of_run(self) -> EndOfRun:
+        return EndOfRun(self._bound.clocks, self._lanes, self._guarded, self._emit)
+
+    @property
     def complete(self) -> bool:
         """Whether every record up to the stop offsets was processed, and nothing parked is to be called again
         before the task leaves.
@@ -218,7 +249,7 @@ class StreamTask:
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
-            parked={} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held},
+            parked=self.parked,
             parked_due_ms=None if self._lanes is None else self._lanes.parked_due_ms,
         )
 
@@ -375,12 +406,10 @@ class StreamTask:
 
         :raises RecordError: a downstream function or serde failed.
         """
-        if self._lanes is not None:
-            self._guarded(self._lanes.flush)
-            self._lanes.commit_requested = False
-            return
-        self._guarded(self._bound.flush)
+        self._emit()
         self._bound.commit_requested = False
+        if self._lanes is not None:
+            self._lanes.commit_requested = False
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
         """Yield each changelog topic and what goes there: once per key changed since the last call."""
@@ -409,6 +438,10 @@ class StreamTask:
     @property
     def _released(self) -> int:
         return sum(self._read.values())
+
+    def _emit(self) -> None:
+        """Emit what is cached."""
+        self._guarded(self._bound.flush if self._lanes is None else self._lanes.flush)
 
     def _release(self, lanes: Lanes, limit: int) -> int:
         count: int = self._guarded(lambda: lanes.process(limit))

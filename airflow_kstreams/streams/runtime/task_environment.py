@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
@@ -37,10 +39,13 @@ class TaskEnvironment:
     :param latest_allowed: how far ahead the records of a topic may be dated, real name; see
         ``max.timestamp.ahead.ms``.
     :param dead_letter_bytes: the largest record that the dead-letter topic takes.
+    :param refused: results that the broker refused in earlier attempts, by their content; see
+        ``production.exception.handler``.
     :param pause: waits for some seconds, when there is nothing else to do.
     :param grown: topics that have gained partitions, real names; their keys are looked at.
     :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param global_entries: what global tables hold, by topic.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -49,9 +54,11 @@ class TaskEnvironment:
     partition_count: Callable[[str], int] = _one_partition
     latest_allowed: Callable[[str], LatestAllowed] = _unbounded
     dead_letter_bytes: int = BROKER_MAX_BYTES
+    refused: Mapping[str, RecordError] = field(default_factory=dict)
     pause: Callable[[float], None] = time.sleep
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Generic, Literal
+
+from airflow_kstreams.streams.type_variables import K, T
 
 #: Which half of a record a serde is for.
 Side = Literal["key", "value"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serde:
+class Serde(Generic[T]):
     """A pair of functions between Python objects and Kafka bytes.
 
     Neither function ever sees None: a null key or value stays None without asking the serde. Both are plain
@@ -34,11 +36,15 @@ class Serde:
     """
 
     id: str
-    serialize: Callable[[Any], bytes] = field(compare=False)
-    deserialize: Callable[[bytes], Any] = field(compare=False)
-    for_topic: Callable[[str, Side], Serde] | None = field(default=None, compare=False)
-    partition_bytes: Callable[[Any], bytes] | None = field(default=None, compare=False)
+    serialize: Callable[[T], bytes] = field(compare=False)
+    deserialize: Callable[[bytes], T] = field(compare=False)
+    for_topic: Callable[[str, Side], Serde[T]] | None = field(default=None, compare=False)
+    partition_bytes: Callable[[T], bytes] | None = field(default=None, compare=False)
     written_as: str = field(default="", compare=False)
+
+    def __class_getitem__(cls, types: Any) -> Any:
+        # Python 3.11 cannot make a frozen dataclass with slots through an alias: Serde[str](id=...).
+        return cls
 
     @property
     def stored_as(self) -> str:
@@ -48,7 +54,7 @@ class Serde:
     def __repr__(self) -> str:
         return f"serdes.{self.id}"
 
-    def bound(self, topic: str, side: Side) -> Serde:
+    def bound(self, topic: str, side: Side) -> Serde[T]:
         """Return the serde to use for the keys or values of a topic.
 
         :param topic: real name in Kafka; that of the changelog for a store's entries.
@@ -61,7 +67,9 @@ class Serde:
         return self if self.for_topic is None else self.for_topic(topic, side)
 
 
-def wrapped_for_topic(inner: Serde, wrap: Callable[[Serde], Serde]) -> Callable[[str, Side], Serde] | None:
+def wrapped_for_topic(
+    inner: Serde[K], wrap: Callable[[Serde[K]], Serde[T]]
+) -> Callable[[str, Side], Serde[T]] | None:
     """Return the ``for_topic`` of a serde that wraps another one.
 
     :param inner: what is wrapped.

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import builtins
 import struct
-from typing import Any, get_args, get_origin
+from typing import Any, overload
 
 import msgspec
 
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.type_names import type_name
+from airflow_kstreams.streams.serde.typed import of
 from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
+from airflow_kstreams.streams.type_variables import T
 
 __all__ = [
     "Serde",
@@ -24,6 +27,7 @@ __all__ = [
     "int64",
     "json",
     "msgpack",
+    "of",
     "session_windowed",
     "string",
     "time_windowed",
@@ -36,7 +40,7 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 
 
-def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
+def bytes() -> Serde[builtins.bytes]:  # noqa: A001  (users write serdes.bytes())
     """Return the serde that hands bytes through, e.g. ``b"ab"`` <-> ``b"ab"``.
 
     >>> serdes.bytes().serialize(b"ab")
@@ -45,7 +49,7 @@ def bytes() -> Serde:  # noqa: A001  (users write serdes.bytes())
     return Serde(id="bytes", serialize=_checked_bytes, deserialize=builtins.bytes)
 
 
-def string() -> Serde:
+def string() -> Serde[str]:
     """Return the serde of text in UTF-8, e.g. ``"ab"`` <-> ``b"ab"``.
 
     >>> serdes.string().serialize("ab"), serdes.string().deserialize(b"ab")
@@ -54,7 +58,7 @@ def string() -> Serde:
     return Serde(id="string", serialize=str.encode, deserialize=builtins.bytes.decode)
 
 
-def int32() -> Serde:
+def int32() -> Serde[int]:
     """Return the serde of whole numbers in 4 bytes, big-endian: ``258`` <-> hex ``00 00 01 02``.
 
     Numbers beyond 32 bits and bytes of another length are errors.
@@ -65,7 +69,7 @@ def int32() -> Serde:
     return Serde(id="int32", serialize=_INT32.pack, deserialize=_unpack_int32)
 
 
-def int64() -> Serde:
+def int64() -> Serde[int]:
     """Return the serde of whole numbers in 8 bytes, big-endian: ``258`` <-> hex ``00 00 00 00 00 00 01 02``.
 
     Numbers beyond 64 bits and bytes of another length are errors.
@@ -78,7 +82,7 @@ def int64() -> Serde:
     return Serde(id="int64", serialize=_INT64.pack, deserialize=_unpack_int64)
 
 
-def double() -> Serde:
+def double() -> Serde[float]:
     """Return the serde of floating-point numbers in 8 bytes (IEEE 754), big-endian: ``1.5`` <-> hex
     ``3f f8 00 00 00 00 00 00``.
 
@@ -91,7 +95,13 @@ def double() -> Serde:
     return Serde(id="double", serialize=_pack_double, deserialize=_unpack_double)
 
 
-def json(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
+@overload
+def json(type: None = None) -> Serde[Any]: ...
+@overload
+def json(type: type[T]) -> Serde[T]: ...
+@overload
+def json(type: Any) -> Serde[Any]: ...
+def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of JSON, e.g. ``{"a": 1}`` <-> ``b'{"a":1}'``.
 
     JSON has neither NaN nor infinity: both are written as ``null``.
@@ -114,11 +124,17 @@ def json(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
     if type is None:
         return Serde(id="json", serialize=encode, deserialize=msgspec.json.Decoder().decode)
     return Serde(
-        id=f"json({_type_name(type)})", serialize=encode, deserialize=msgspec.json.Decoder(type).decode
+        id=f"json({type_name(type)})", serialize=encode, deserialize=msgspec.json.Decoder(type).decode
     )
 
 
-def msgpack(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
+@overload
+def msgpack(type: None = None) -> Serde[Any]: ...
+@overload
+def msgpack(type: type[T]) -> Serde[T]: ...
+@overload
+def msgpack(type: Any) -> Serde[Any]: ...
+def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
     :param type: what to decode into and check against, as in :func:`json`.
@@ -130,7 +146,7 @@ def msgpack(type: Any = None) -> Serde:  # noqa: A002  (as in msgspec)
     if type is None:
         return Serde(id="msgpack", serialize=encode, deserialize=msgspec.msgpack.Decoder().decode)
     return Serde(
-        id=f"msgpack({_type_name(type)})",
+        id=f"msgpack({type_name(type)})",
         serialize=encode,
         deserialize=msgspec.msgpack.Decoder(type).decode,
     )
@@ -185,16 +201,3 @@ def gives_back(read: Serde, written: Serde) -> bool:
         serialize == written.serialize and deserialize == read.deserialize
         for serialize, deserialize in _GIVE_BACK
     )
-
-
-def _type_name(annotation: Any) -> str:
-    """Name a type without its module: an application file is ``__main__`` in one process and not in
-    another.
-    """
-    origin = get_origin(annotation)
-    if origin is not None:
-        arguments = ",".join(_type_name(argument) for argument in get_args(annotation))
-        return f"{_type_name(origin)}[{arguments}]"
-    if isinstance(annotation, (str, int)):
-        return repr(annotation)
-    return str(getattr(annotation, "__qualname__", annotation))

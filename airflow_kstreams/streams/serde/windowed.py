@@ -7,17 +7,17 @@ end and the start, epoch milliseconds in 8 bytes each, signed, big-endian.
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.type_variables import K
 from airflow_kstreams.streams.windows import Windowed
 
 _START = struct.Struct(">q")
 _END_AND_START = struct.Struct(">qq")
 
 
-def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
+def time_windowed(key_serde: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
     """Return the serde of keys in tumbling or hopping windows, Java's TimeWindowedSerializer.
 
     ``Windowed("a", 258, 358)`` <-> hex ``61 00 00 00 00 00 00 01 02``. The window's size is not written.
@@ -32,11 +32,11 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
     check_serdes("serdes.time_windowed", key_serde=key_serde)
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 
-    def write(windowed: Windowed) -> bytes:
+    def write(windowed: Windowed[K]) -> bytes:
         key, start_ms, _ = windowed
         return serialize(key) + _START.pack(start_ms)
 
-    def read(data: bytes) -> Windowed:
+    def read(data: bytes) -> Windowed[K]:
         start_ms: int
         (start_ms,) = _START.unpack(data[-8:])
         return Windowed(deserialize(data[:-8]), start_ms, start_ms + size_ms)
@@ -51,7 +51,7 @@ def time_windowed(key_serde: Serde, size_ms: int) -> Serde:
     )
 
 
-def session_windowed(key_serde: Serde) -> Serde:
+def session_windowed(key_serde: Serde[K]) -> Serde[Windowed[K]]:
     """Return the serde of keys in sessions, Java's SessionWindowedSerializer.
 
     ``Windowed("a", 1, 258)`` <-> hex ``61 00 00 00 00 00 00 01 02 00 00 00 00 00 00 00 01``.
@@ -61,11 +61,11 @@ def session_windowed(key_serde: Serde) -> Serde:
     check_serdes("serdes.session_windowed", key_serde=key_serde)
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 
-    def write(windowed: Windowed) -> bytes:
+    def write(windowed: Windowed[K]) -> bytes:
         key, start_ms, end_ms = windowed
         return serialize(key) + _END_AND_START.pack(end_ms, start_ms)
 
-    def read(data: bytes) -> Any:
+    def read(data: bytes) -> Windowed[K]:
         end_ms, start_ms = _END_AND_START.unpack(data[-16:])
         return Windowed(deserialize(data[:-16]), start_ms, end_ms)
 

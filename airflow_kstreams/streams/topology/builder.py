@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Self
 
 from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.calls import (
     CallOptions,
     CallOrder,
@@ -18,6 +20,7 @@ from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
     Operator,
+    Partitioner,
     ProcessorNode,
     SinkNode,
     SourceNode,
@@ -45,6 +48,7 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
 
@@ -89,19 +93,25 @@ class TopologyBuilder:
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
+        pattern: str = "",
     ) -> Self:
         """Add a node that reads topics.
 
         :param name: unique in the topology.
-        :param topics: one or more.
+        :param topics: one or more; none if there is a pattern.
+        :param pattern: a regular expression that the whole names of the topics match, as they are when a run
+            begins; see :meth:`KStreamBuilder.stream`.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
         :param timestamps: where the records' timestamps come from; their own unless given.
-        :raises TopologyError: the name is taken, or a topic's name is illegal or given twice.
+        :raises TopologyError: the name is taken, a topic's name is illegal or given twice, or the pattern is
+            no regular expression, or stands beside names.
         """
         site = call_site()
         check_serdes(f"source {name!r}", key_serde=key_serde, value_serde=value_serde)
-        if not topics:
+        if pattern:
+            _check_pattern(pattern, topics, f"source {name!r} at {site}")
+        elif not topics:
             raise TopologyError(f"source {name!r} at {site} names no topic", fix="name at least one")
         for topic in topics:
             _check_topic(topic, f"source {name!r}", site)
@@ -110,10 +120,11 @@ class TopologyBuilder:
         return self._add(
             SourceNode(
                 name=name,
-                topics=topics,
+                topics=(pattern_topic(pattern),) if pattern else topics,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
                 timestamps=timestamps,
+                pattern=pattern,
                 site=site,
             )
         )
@@ -209,6 +220,23 @@ class TopologyBuilder:
             )
         )
 
+    def move_children(self, parent: str, node: str) -> Self:
+        """Have a node that was just added forward to all that its parent forwards to.
+
+        :param parent: of the node alone from now on.
+        """
+        below = self._nodes.pop(node)
+        nodes = self._nodes
+        self._nodes = {}
+        for name, known in nodes.items():
+            if isinstance(known, ProcessorNode | SinkNode):
+                parents = tuple(node if each == parent else each for each in known.parents)
+                known = dataclasses.replace(known, parents=parents)
+            self._nodes[name] = known
+            if name == parent:
+                self._nodes[node] = below
+        return self
+
     def add_sink(
         self,
         name: str,
@@ -216,6 +244,7 @@ class TopologyBuilder:
         *parents: str,
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
+        partitioner: Partitioner | None = None,
     ) -> Self:
         """Add a node that writes a topic.
 
@@ -224,10 +253,14 @@ class TopologyBuilder:
         :param parents: names of the nodes that forward to it.
         :param key_serde: of keys; bytes unless given.
         :param value_serde: of values; bytes unless given.
-        :raises TopologyError: the name is taken, a parent is unknown, or the topic's name is illegal.
+        :param partitioner: as for :meth:`KStream.send_to`.
+        :raises TopologyError: the name is taken, a parent is unknown, the topic's name is illegal, or the
+            partitioner is no function.
         """
         site = call_site()
         check_serdes(f"sink {name!r}", key_serde=key_serde, value_serde=value_serde)
+        if partitioner is not None:
+            check_functions(f"sink {name!r}", partitioner=partitioner)
         _check_topic(topic, f"sink {name!r}", site)
         self._check_parents(f"sink {name!r}", parents, site)
         return self._add(
@@ -237,6 +270,7 @@ class TopologyBuilder:
                 topic=topic,
                 key_serde=key_serde or serdes.bytes(),
                 value_serde=value_serde or serdes.bytes(),
+                partitioner=partitioner,
                 site=site,
             )
         )
@@ -247,8 +281,7 @@ class TopologyBuilder:
         :param spec: adding an equal spec again changes nothing, so that several processors may bring it
             along.
         :param processors: names of processors, added before, that may use it.
-        :raises TopologyError: another store has the name, the name is illegal, a processor is unknown, or
-            there is no such store: window and session stores are kept in memory only.
+        :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
 
         >>> class Count(Processor):
         ...     def init(self, context):
@@ -266,11 +299,6 @@ class TopologyBuilder:
         {'ant': 2, 'bee': 1}
         """
         site = call_site()
-        if isinstance(spec, WindowStoreSpec | SessionStoreSpec) and spec.storage != "memory":
-            raise TopologyError(
-                f"the {spec.type} store {spec.name!r} at {site} has storage={spec.storage!r}",
-                fix="leave out storage=: window and session stores are kept in memory",
-            )
         known = self._stores.get(spec.name)
         if known is not None and known != spec:
             raise TopologyError(
@@ -389,6 +417,26 @@ def _retry_spec(name: str, retry: RetryPolicy, *, keys_changed: bool) -> StoreSp
             fix=f"give RetryPolicy({missing}=...): what the node gets is kept in it",
         )
     return retry_spec(name, retry.key_serde, retry.value_serde, keys_changed=keys_changed)
+
+
+def _check_pattern(pattern: object, topics: tuple[str, ...], what: str) -> None:
+    if topics:
+        raise TopologyError(
+            f"{what} is given topics, {', '.join(map(repr, topics))}, and a pattern",
+            fix="name topics, or give a pattern that matches all of them",
+        )
+    if not isinstance(pattern, str):
+        raise TopologyError(
+            f"{what} has the pattern {pattern!r}, expected a regular expression as text",
+            fix="write it as text, e.g. r'flights-\\d{4}'",
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise TopologyError(
+            f"{what} has the pattern {pattern!r}, which is no regular expression: {error}",
+            fix="write one as Python's module re takes them, e.g. r'flights-\\d{4}'",
+        ) from None
 
 
 def _check_topic(name: str, what: str, site: CallSite) -> None:

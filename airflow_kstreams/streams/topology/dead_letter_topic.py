@@ -20,7 +20,8 @@ def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) 
     :raises ConfigError: it is such a topic.
     """
     topic = settings.dead_letter_topic
-    if has_dead_letters(plan, settings) and (topic in plan.sources or topic in plan.changelogs):
+    taken = {*plan.sources, *plan.globals, *plan.changelogs}
+    if has_dead_letters(plan, settings) and topic in taken:
         raise ConfigError(
             f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
             fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "

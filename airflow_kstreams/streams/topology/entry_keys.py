@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 from airflow_kstreams.streams.entry_keys import EntryKeys
@@ -11,16 +12,19 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
 
 _TIME = struct.calcsize(">q")
 #: Kind of store -> how many bytes its entries have behind the key's.
-_BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 * _TIME}
+_BEHIND_KEY = {"key_value": 0, "window": _TIME, "session": 2 * _TIME, "join": 2 * _TIME, "versioned": _TIME}
 #: Windowed formats -> how many bytes the window takes, behind those that decide the key's partition.
 _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 #: Formats in which every key has one form only.
-_EXACT = ("bytes", "string", "int32", "int64", "double")
+_EXACT = frozenset({"bytes", "string", "int32", "int64", "double"})
 #: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
-_STEADY = ("json", "msgpack")
+_STEADY = frozenset({"json", "msgpack", "of"})
+#: Where the name of a format ends, and its parameters begin.
+_PARAMETERS = re.compile(r"[(),]")
 
 
 def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:
@@ -35,7 +39,8 @@ def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> 
         return _of_serde(store.input_keys, 0, sub, internal, parked=True)
     users = [node for node in sub.nodes if isinstance(node, ProcessorNode) and store.name in node.stores]
     for node in users:
-        if isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
+        own = store.name in getattr(node.operator, "stores_of_user", ())
+        if own or isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
             return EntryKeys(unfit=f"processor {node.name!r} writes it, under keys of its own choice")
     return _of_serde(store.key_serde, _BEHIND_KEY[store.type], sub, internal)
 
@@ -44,11 +49,14 @@ def _of_serde(
     serde: Serde, behind: int, sub: Subtopology, internal: frozenset[str], *, parked: bool = False
 ) -> EntryKeys:
     name = serde.id
+    if name.startswith(PREFIXED):
+        return EntryKeys(prefixed=True)
     for prefix, size in _WINDOWS.items():
         if name.startswith(prefix):
             name, behind = name.removeprefix(prefix), behind + size
     written_by_us = internal.issuperset(sub.source_topics)
-    if name.startswith(_EXACT) or (written_by_us and name.startswith(_STEADY)):
+    kind = _PARAMETERS.split(name, maxsplit=1)[0]
+    if kind in _EXACT or (written_by_us and kind in _STEADY):
         return EntryKeys(suffix=behind, parked=parked)
     return EntryKeys(
         unfit=f"its keys are in the format {serde.id}, which may write a key that was read in other bytes, "

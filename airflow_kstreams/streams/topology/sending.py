@@ -24,7 +24,7 @@ def send_target(
     :param topic: as in the topology.
     :param node: that sends, for messages.
     :raises TopologyError: the name is no topic's, the topic is read by the topology and no sink here writes
-        it, or it belongs to the engine.
+        it, its sink has a partitioner, or it belongs to the engine.
     """
     if not is_legal_topic(topic):
         raise TopologyError(
@@ -46,6 +46,11 @@ def send_target(
     real_topic = topology.real_topic(topic, application_id)
     if not sinks:
         return SendTarget(topic=real_topic, key_serde=serdes.bytes(), value_serde=serdes.bytes())
+    if any(sink.partitioner is not None for sink in sinks):
+        raise TopologyError(
+            f"processor {node!r} sends to {topic!r} by name, whose sink here has a partitioner",
+            fix="forward to the sink, which calls it",
+        )
     sink = bound_to(real_topic, sinks[0])
     return SendTarget(topic=real_topic, key_serde=sink.key_serde, value_serde=sink.value_serde)
 

@@ -5,8 +5,8 @@ another.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import Subtopology
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
@@ -31,12 +32,15 @@ from airflow_kstreams.streams.picture.chart import Chart, chart
 from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
-from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
+from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
+from airflow_kstreams.streams.topology.end_of_run import description_of, stream_time_plans
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
 
 __all__ = ["Subtopology", "Topology"]
+from airflow_kstreams.streams.windows import SlidingWindow
 
 #: What makes a window of a fold another one; its grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
@@ -82,6 +86,37 @@ class Topology:
         """
         return components.in_running_order(self.subtopologies())
 
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What stands for the patterns of sources among the names of topics."""
+        sources = (node for node in self.nodes if isinstance(node, SourceNode))
+        return tuple(pattern_topic(node.pattern) for node in sources if node.pattern)
+
+    def matched(self, names: Collection[str]) -> Topology:
+        r"""Return the topology with the topics that match its patterns, in their places. Its hash stays.
+
+        :param names: of the topics that there are.
+        :raises TopologyError: no topic matches a pattern, or two match one topic.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> builder.stream(pattern=r"flights-\d+").send_to("flights")
+        >>> topology = builder.build()
+        >>> topology.plan("app").inputs
+        ('/flights-\\d+/',)
+        >>> topology.matched(["flights-2013", "flights-2014", "flights-old"]).plan("app").inputs
+        ('flights-2013', 'flights-2014')
+        """
+        if not self.patterns:
+            return self
+        matches = match_all(self.patterns, names)
+
+        def with_matches(node: Node) -> Node:
+            if not isinstance(node, SourceNode) or not node.pattern:
+                return node
+            return replace(node, topics=matches[pattern_topic(node.pattern)])
+
+        return replace(self, nodes=tuple(map(with_matches, self.nodes)))
+
     def real_topic(self, topic: str, application_id: str) -> str:
         """Return the name a topic has in Kafka: internal ones are prefixed with the application id.
 
@@ -112,6 +147,10 @@ class Topology:
             "stores": [_store_facts(store) for store in self.stores],
             "internal_topics": [[topic.name, topic.partitions] for topic in self.internal_topics],
         }
+        if tables := global_tables_of(self.nodes):
+            canonical["global_tables"] = [
+                [topic, table.key_serde.id, table.value_serde.id] for topic, table in sorted(tables.items())
+            ]
         if self._own_grouper:
             canonical["partition_grouper"] = self._own_grouper
         return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
@@ -131,20 +170,28 @@ class Topology:
         (('words',), ('app-by-letter-repartition',), {'app-counts-changelog': 1})
         """
         check_application_id(application_id)
+        subs = self.ordered_subtopologies()
+        times = stream_time_plans(subs, lambda topic: self.real_topic(topic, application_id))
         plan = TopologyPlan(
             application_id=application_id,
             topology_hash=self.topology_hash(),
-            subtopologies=tuple(
-                self._subtopology_plan(sub, application_id) for sub in self.ordered_subtopologies()
-            ),
+            subtopologies=tuple(self._subtopology_plan(sub, application_id, times[sub.id]) for sub in subs),
             repartition_topics={
                 self.real_topic(topic.name, application_id): topic.partitions
                 for topic in self.internal_topics
             },
             partition_grouper=self._own_grouper,
             gives_up=any(map(_gives_up, self.nodes)),
+            patterns={
+                pattern_topic(node.pattern): tuple(
+                    topic for topic in node.topics if pattern_of(topic) is None
+                )
+                for node in self.nodes
+                if isinstance(node, SourceNode) and node.pattern
+            },
         )
         _check_engine_topics(plan, self._user_topics())
+        _check_patterns(plan)
         return plan
 
     def partition_groups(self, application_id: str, counts: Mapping[str, int]) -> dict[int, Groups]:
@@ -162,7 +209,7 @@ class Topology:
             return names.get(topic, topic)
 
         found: dict[int, Groups] = {}
-        for sub in self.plan(application_id).subtopologies:
+        for sub in self.matched(counts).plan(application_id).subtopologies:
             request = GroupingRequest(
                 subtopology=sub.id,
                 counts={logical(topic): counts[topic] for topic in sub.sources},
@@ -194,6 +241,27 @@ class Topology:
               <-- in
         """
         return describe(self.subtopologies(), self._topic_name(application_id))
+
+    def describe_stream_time(self, *, application_id: str | None = None) -> str:
+        """Return how far the end of a run brings stream time of each subtopology (``stream.time.advance``).
+
+        :param application_id: as in :meth:`describe`.
+        :raises ConfigError: as :meth:`describe`.
+        :raises TopologyError: as :meth:`describe`.
+
+        >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+        >>> window = TumblingWindow(size_ms=60_000, grace_ms=5_000)
+        >>> counts = builder.stream("in").group_by_key().windowed_by(window).count(store="counts")
+        >>> counts.suppress().to_stream(lambda window, count: window.key).through(
+        ...     "counted", value_serde=serdes.int64()
+        ... ).send_to("out")
+        >>> print(builder.build().describe_stream_time().rstrip())
+        Stream time at the end of a run (stream.time.advance):
+          Sub-topology: 0: the run's moment
+          Sub-topology: 1: the run's moment less 65000 ms, which what lies above may hold back
+        """
+        subs = self.ordered_subtopologies()
+        return description_of(stream_time_plans(subs, self._topic_name(application_id)))
 
     def to_mermaid(self, *, application_id: str | None = None) -> str:
         """Return the topology as a Mermaid flowchart: a subgraph per subtopology, topics as pills, stores as
@@ -242,9 +310,12 @@ class Topology:
     def _user_topics(self) -> set[str]:
         subs = self.subtopologies()
         named = {topic for sub in subs for topic in (*sub.source_topics, *sub.sink_topics)}
+        named |= global_tables_of(self.nodes).keys()
         return named - {topic.name for topic in self.internal_topics}
 
-    def _subtopology_plan(self, sub: Subtopology, application_id: str) -> SubtopologyPlan:
+    def _subtopology_plan(
+        self, sub: Subtopology, application_id: str, stream_time: StreamTimePlan
+    ) -> SubtopologyPlan:
         def real(topics: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(sorted(self.real_topic(topic, application_id) for topic in topics))
 
@@ -278,26 +349,31 @@ class Topology:
                 for store in sub.stores
                 if store.logged
             },
+            globals=tuple(sorted(global_tables_of(sub.nodes))),
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
             entry_keys={
                 self.changelog_topic(store.name, application_id): entry_keys(store, sub, internal)
                 for store in sub.stores
                 if store.logged
             },
+            stream_time=stream_time,
         )
 
 
 def _node_facts(node: Node) -> list[Any]:
     match node:
         case SourceNode():
-            facts = ["source", node.name, list(node.topics), node.key_serde.id, node.value_serde.id]
+            topics = [pattern_topic(node.pattern)] if node.pattern else list(node.topics)
+            facts = ["source", node.name, topics, node.key_serde.id, node.value_serde.id]
             if node.timestamps is not None:
                 facts.append(f"{node.timestamps.id}/{node.timestamps.invalid}")
             return facts
         case ProcessorNode():
             return ["processor", node.name, node.operator.type, list(node.parents), list(node.stores)]
         case SinkNode():
-            return ["sink", node.name, node.topic, list(node.parents), node.key_serde.id, node.value_serde.id]
+            serdes = [node.key_serde.id, node.value_serde.id]
+            placed = [] if node.partitioner is None else ["partitioner"]
+            return ["sink", node.name, node.topic, list(node.parents), *serdes, *placed]
 
 
 def _gives_up(node: Node) -> bool:
@@ -312,7 +388,8 @@ def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
         window = getattr(operator, "window", None)
         if window is not None and getattr(operator, "store", None) is store:
             sizes = (f"{name}={getattr(window, name)}" for name in _WINDOW_SIZES if hasattr(window, name))
-            return f"{store.type} {' '.join(sizes)}"
+            kind = "sliding " if isinstance(window, SlidingWindow) else ""
+            return f"{store.type} {kind}{' '.join(sizes)}"
     return store.type
 
 
@@ -324,8 +401,17 @@ def _store_facts(store: StoreSpec) -> list[Any]:
         store.value_serde.id,
         store.logged,
         store.cached,
-        getattr(store, "retention_ms", None),
+        getattr(store, "retention_ms", getattr(store, "history_ms", None)),
     ]
+
+
+def _check_patterns(plan: TopologyPlan) -> None:
+    """Refuse a pattern that matches a topic that the engine makes, or that is written by another name."""
+    own = ProtocolTopics(plan.application_id)
+    engines = (*own.protocol, own.dead_letters, *plan.repartition_topics, *plan.changelogs)
+    others = dict.fromkeys(plan.outputs, "which the topology writes")
+    others |= dict.fromkeys(engines, "which is the engine's")
+    refuse_overlaps(plan.patterns, others, plan.application_id)
 
 
 def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
+from airflow_kstreams.streams.graph.calls import options_of
+from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.topic_patterns import refuse_overlaps
 from airflow_kstreams.streams.topology.topology import Topology
 
 
@@ -28,6 +31,9 @@ def validate(
     _check_stores(topology, store_sites)
     _check_one_source_per_topic(topology)
     _check_internal_topics(topology, internal_owners)
+    _check_patterns(topology)
+    _check_partitioners(topology)
+    _check_global_tables(topology)
     for subtopology in topology.subtopologies():
         stages_of(subtopology.nodes)
     components.in_running_order(topology.subtopologies())
@@ -99,6 +105,71 @@ def _check_one_source_per_topic(topology: Topology) -> None:
             if topic in readers:
                 raise two_sources_error(topic, readers[topic], node)
             readers[topic] = node
+
+
+def _check_patterns(topology: Topology) -> None:
+    """Refuse a pattern that matches a topic that the topology writes, or reads by name."""
+    others = {
+        topic: f"which is a global table ({table.site})"
+        for topic, table in global_tables_of(topology.nodes).items()
+    }
+    for node in topology.nodes:
+        if isinstance(node, SinkNode):
+            others.setdefault(node.topic, f"which {node.name!r} ({node.site}) writes")
+        elif isinstance(node, SourceNode) and not node.pattern:
+            others |= dict.fromkeys(node.topics, f"which {node.name!r} ({node.site}) reads")
+    for topic in topology.internal_topics:  # whose name in Kafka is another one
+        others.pop(topic.name, None)
+    refuse_overlaps(topology.patterns, others)
+
+
+def _check_partitioners(topology: Topology) -> None:
+    """Refuse a partitioner that could part records from the state of their key: state lies in the task that
+    reads a record, and the next record of its key may go to another one.
+    """
+    for sink in topology.nodes:
+        if not isinstance(sink, SinkNode) or sink.partitioner is None:
+            continue
+        for node in _read_from(topology, sink.topic):
+            if isinstance(node, ProcessorNode) and node.stores and options_of(node) is None:
+                raise TopologyError(
+                    f"sink {sink.name!r} ({sink.site}) places the records of {sink.topic!r} by a "
+                    f"partitioner, and {node.name!r} ({node.site}) keeps state of what is read there: "
+                    "records of one key may lie in several partitions",
+                    fix="leave out partitioner=, or repartition what is read from the topic by its keys, "
+                    "e.g. .repartition(n), ahead of what keeps state",
+                )
+
+
+def _check_global_tables(topology: Topology) -> None:
+    """Refuse a global table whose topic the topology also reads as a stream, or writes: a run sees it as it
+    was when the run began, and nothing of what it reads or writes itself.
+    """
+    tables = global_tables_of(topology.nodes)
+    for node in topology.nodes:
+        if isinstance(node, ProcessorNode):
+            continue
+        for topic in node.topics if isinstance(node, SourceNode) else (node.topic,):
+            if topic in tables:
+                does = "reads" if isinstance(node, SourceNode) else "writes"
+                raise TopologyError(
+                    f"{node.name!r} ({node.site}) {does} the topic {topic!r}, which is a global table "
+                    f"({tables[topic].site}): every run sees that as it was when it began",
+                    fix="use builder.table(topic), or another topic for the global table",
+                )
+
+
+def _read_from(topology: Topology, topic: str) -> list[Node]:
+    """Return the nodes that see what is read from a topic, in topological order."""
+    reached: set[str] = set()
+    found: list[Node] = []
+    for subtopology in topology.subtopologies():
+        for node in subtopology.nodes:
+            reads = isinstance(node, SourceNode) and topic in node.topics
+            if reads or not reached.isdisjoint(components.parents(node)):
+                reached.add(node.name)
+                found.append(node)
+    return found
 
 
 def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> TopologyError:

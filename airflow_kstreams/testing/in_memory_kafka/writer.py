@@ -14,6 +14,7 @@ from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
     KStreamsError,
+    RecordError,
     TaskFencedError,
     TransactionAbortedError,
     record_refused,
@@ -21,6 +22,7 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
+from airflow_kstreams.streams.records.refused_results import content_id
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog
 from airflow_kstreams.testing.in_memory_kafka.sizes import (
@@ -163,9 +165,16 @@ class InMemoryIdempotentWriter:
                 return
             log = self._broker.log(at, "sending")
             if number in refused:
-                self._failure = record_refused(at.topic, at.partition, refused[number])
+                self._failure = self._refusal(at, content, refused[number])
             else:
                 self._append(log, content)
+
+    def _refusal(self, at: TopicPartition, content: Content, why: str) -> RecordError:
+        """Return the error of a record that the broker refuses, or that is the first of such a batch."""
+        limit = self._broker.max_message_bytes(self._broker.topics[at.topic])
+        alone = "SIZE" in why and request_bytes(content) > limit
+        name = content_id(at.topic, content[0], content[1]) if alone else ""
+        return record_refused(at.topic, at.partition, why, content=name)
 
     def _refused(self) -> Mapping[int, str]:
         """Return the records that wait and are the first of a batch that the broker refuses, with the reason.
@@ -402,7 +411,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             self._registered = True
             del self._waiting[0]
             if number in refused:
-                self._failure = record_refused(at.topic, at.partition, refused[number])
+                self._failure = self._refusal(at, content, refused[number])
             else:
                 log.append(self._broker.dated(log, content), transaction)
             number += 1

@@ -6,18 +6,23 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.function.BiFunction;
 import org.apache.kafka.clients.producer.Partitioner;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.Cluster;
@@ -26,6 +31,7 @@ import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.serialization.StringSerializer;
@@ -38,36 +44,54 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
+import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Branched;
+import org.apache.kafka.streams.kstream.BranchedKStream;
+import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.Joined;
 import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.kstream.Merger;
+import org.apache.kafka.streams.kstream.Named;
+import org.apache.kafka.streams.kstream.Predicate;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Reducer;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindowedSerializer;
 import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindowedSerializer;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.kstream.ValueMapper;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
+import org.apache.kafka.streams.kstream.ValueTransformerWithKeySupplier;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
+import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
@@ -76,12 +100,13 @@ import org.apache.kafka.streams.test.TestRecord;
  * <p>Each line of standard input is a request, each line of standard output its answer, both JSON:
  * a case {"topology", "parameters", "records": [[topic, key, value, timestamp], ...]} is answered by a list of
  * [index of the record, topic, key, value, timestamp, headers] with keys and values as hex, in the order in which
- * the topics got them; {"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
+ * the topics got them;{"bytes": [[kind, ...], ...]} by a list of hex; {"partitions": [[hex, count], ...]} by a
  * list of [murmur2 hash, partition]; {"partitioner": class, "classes": its folder, "topics": [{"settings", "counts",
- * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. Record n has
- * the header "n" with the text n.
+ * "keys": [hex, ...]}, ...]} by a list of partitions for each, of all keys at each count; {"description": topology, "parameters"} by a list of one text. What fails is
+ * answered by {"error"}. Record n has the header "n" with the text n.
  *
- * <p>Caching is off and stores are in memory, so every change is forwarded at once.
+ * <p>Stores are in memory. Caching is off, so every change is forwarded at once, unless a program asks for it; the
+ * driver then commits after each record.
  */
 public final class KafkaStreamsPeer {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -97,34 +122,44 @@ public final class KafkaStreamsPeer {
         System.setOut(System.err);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            JsonNode request = JSON.readTree(line);
             JsonNode answer;
-            if (request.has("bytes")) {
-                answer = bytes(request.get("bytes"));
-            } else if (request.has("partitions")) {
-                answer = partitions(request.get("partitions"));
-            } else if (request.has("partitioner")) {
-                answer = partitionsBy(request);
-            } else if (request.has("description")) {
-                answer = description(request);
-            } else {
-                answer = run(request);
+            try {
+                answer = answer(JSON.readTree(line));
+            } catch (RuntimeException failure) {
+                StringWriter trace = new StringWriter();
+                failure.printStackTrace(new PrintWriter(trace));
+                answer = JSON.createObjectNode().put("error", trace.toString());
             }
             out.println(JSON.writeValueAsString(answer));
             out.flush();
         }
     }
 
+    private static JsonNode answer(JsonNode request) throws Exception {
+        if (request.has("bytes")) {
+            return bytes(request.get("bytes"));
+        }
+        if (request.has("partitions")) {
+            return partitions(request.get("partitions"));
+        }
+        if (request.has("partitioner")) {
+            return partitionsBy(request);
+        }
+        return request.has("description") ? description(request) : run(request);
+    }
+
     // == a case
 
     private static JsonNode run(JsonNode request) {
         StreamsBuilder builder = new StreamsBuilder();
-        List<String> outputs =
-                new Topologies(builder, request.get("parameters")).add(request.get("topology").asText());
+        Programs programs = new Programs(builder, request.path("cached").asBoolean());
+        List<String> outputs = request.has("steps")
+                ? programs.add(request.get("steps"))
+                : new Topologies(builder, request.get("parameters")).add(request.get("topology").asText());
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, "peer");
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, "unused:0");
-        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
+        settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, request.path("cached").asBoolean() ? 10_000_000 : 0);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(
@@ -138,7 +173,7 @@ public final class KafkaStreamsPeer {
         settings.put(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG, DEAD_LETTERS);
         ArrayNode answer = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings)) {
-            Map<String, TestInputTopic<String, String>> inputs = new LinkedHashMap<>();
+            Map<String, TestInputTopic<byte[], byte[]>> inputs = new LinkedHashMap<>();
             Map<String, TestOutputTopic<byte[], byte[]>> topics = new LinkedHashMap<>();
             for (String topic : outputs) {
                 topics.put(
@@ -152,14 +187,15 @@ public final class KafkaStreamsPeer {
                 inputs.computeIfAbsent(
                                 record.get(0).asText(),
                                 topic -> driver.createInputTopic(
-                                        topic, new StringSerializer(), new StringSerializer()))
+                                        topic, new ByteArraySerializer(), new ByteArraySerializer()))
                         .pipeInput(new TestRecord<>(
-                                text(record.get(1)), text(record.get(2)), headers, record.get(3).asLong()));
+                                data(record.get(1)), data(record.get(2)), headers, record.get(3).asLong()));
                 for (Map.Entry<String, TestOutputTopic<byte[], byte[]>> topic : topics.entrySet()) {
                     for (TestRecord<byte[], byte[]> result : topic.getValue().readRecordsToList()) {
                         answer.add(described(index, topic.getKey(), result));
                     }
                 }
+                programs.tellSeen(index, answer);
                 index++;
             }
         }
@@ -182,8 +218,14 @@ public final class KafkaStreamsPeer {
         return row;
     }
 
-    private static String text(JsonNode node) {
-        return node.isNull() ? null : node.asText();
+    /** A text in UTF-8, a number as int64. */
+    private static byte[] data(JsonNode node) {
+        if (node.isNull()) {
+            return null;
+        }
+        return node.isIntegralNumber()
+                ? Serdes.Long().serializer().serialize("", node.longValue())
+                : TEXT.serializer().serialize("", node.asText());
     }
 
     private static String hex(byte[] data) {
@@ -257,6 +299,31 @@ public final class KafkaStreamsPeer {
         return new Cluster("peer", List.of(), found, Set.of(), Set.of());
     }
 
+    /** Gives records twice, with another header, or with a later time: by their values, under their keys. */
+    private static final class Changing extends ContextualFixedKeyProcessor<String, String, String> {
+        private final boolean twice;
+        private final boolean headers;
+
+        Changing(boolean twice, boolean headers) {
+            this.twice = twice;
+            this.headers = headers;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<String, String> record) {
+            int number = Topologies.number(record.value());
+            if (twice) {
+                context().forward(record);
+                context().forward(record.withValue("v" + (number + 1)));
+            } else if (headers) {
+                byte[] text = Integer.toString(number).getBytes(StandardCharsets.UTF_8);
+                context().forward(record.withHeaders(new RecordHeaders(record.headers()).add("number", text)));
+            } else {
+                context().forward(record.withTimestamp(record.timestamp() + 3 * (number % 4)));
+            }
+        }
+    }
+
     /** Forwards the times at which it is punctuated, and between them what it gets. */
     private static final class Clock extends ContextualProcessor<String, String, String, String> {
         private final Duration interval;
@@ -305,6 +372,10 @@ public final class KafkaStreamsPeer {
                 case "repartition" -> send(
                         in().repartition(Repartitioned.<String, String>as("spread").withNumberOfPartitions(2)));
                 case "branch" -> branch();
+                case "split" -> split();
+                case "set_headers" -> send(in().processValues(() -> new Changing(false, true)));
+                case "set_timestamp" -> send(redated());
+                case "process_values" -> send(in().processValues(() -> new Changing(true, false)));
                 case "two_children" -> {
                     KStream<String, String> in = in();
                     in.filter((k, v) -> odd(v)).mapValues(v -> v + "!").to("out");
@@ -322,6 +393,17 @@ public final class KafkaStreamsPeer {
                 case "group_by_count" -> sendCounts(in().groupBy((k, v) -> group(v)).count(counts()));
                 case "group_by_aggregate" ->
                         sendTable(in().groupBy((k, v) -> group(v)).aggregate(() -> "", this::added, texts()));
+                case "redated_count" -> sendCounts(redated().groupByKey().count(counts()));
+                case "cogroup" -> sendTable(cogrouped().aggregate(() -> "", texts()));
+                case "cogroup_tumbling" -> sendWindows(cogrouped()
+                        .windowedBy(TimeWindows.ofSizeAndGrace(time("size"), time("grace")))
+                        .aggregate(() -> "", texts()));
+                case "redated_tumbling_count" -> sendWindowCounts(tumbling(redated().groupByKey()).count(counts()));
+                case "sliding_count" -> sendWindowCounts(sliding().count(counts()));
+                case "sliding_reduce" -> sendWindows(sliding().reduce(this::reduced, texts()));
+                case "sliding_aggregate" -> sendWindows(sliding().aggregate(() -> "", this::added, texts()));
+                case "sliding_suppress" ->
+                        sendWindows(sliding().aggregate(() -> "", this::added, texts()).suppress(atClose()));
                 case "tumbling_count" -> sendWindowCounts(tumbling(grouped()).count(counts()));
                 case "tumbling_reduce" -> sendWindows(tumbling(grouped()).reduce(this::reduced, texts()));
                 case "tumbling_aggregate" ->
@@ -340,16 +422,88 @@ public final class KafkaStreamsPeer {
                 case "session_aggregate" -> sendSessions(sessionTexts());
                 case "session_suppress" -> sendSessions(sessionTexts().suppress(atClose()));
                 case "table" -> sendTable(builder.table("in", texts("table")));
+                case "to_table" -> sendTable(in().toTable(texts("store")));
+                case "rekeyed_to_table" -> sendTable(in().selectKey((k, v) -> group(v)).toTable(texts("store")));
+                case "table_filter" -> sendTable(table("in").filter((k, v) -> odd(v)));
+                case "table_filter_not" -> sendTable(table("in").filterNot((k, v) -> odd(v)));
+                case "table_filter_kept" -> sendTable(table("in").filter((k, v) -> odd(v), texts("kept")));
+                case "table_map_values" -> sendTable(table("in").mapValues(v -> v + v));
+                case "table_map_values_filter" ->
+                        sendTable(table("in").mapValues(v -> "w" + number(v) / 2).filter((k, v) -> odd(v)));
+                case "table_to_stream_by_value" ->
+                        send(table("in").toStream((k, v) -> v == null ? "none" : v));
+                case "table_group_count" -> sendCounts(byGroup(table("in")).count(counts()));
+                case "table_group_reduce" ->
+                        sendTable(byGroup(table("in")).reduce(this::put, this::taken, texts("total")));
+                case "table_group_aggregate" -> sendTable(byGroup(table("in"))
+                        .aggregate(
+                                () -> "", (k, v, a) -> put(a, v), (k, v, a) -> deletes(v) ? null : taken(a, v),
+                                texts("total")));
+                case "tables_join" -> sendTable(table("in").join(table("other"), this::pair));
+                case "tables_left_join" -> sendTable(table("in").leftJoin(table("other"), this::pair));
+                case "tables_outer_join" -> sendTable(table("in").outerJoin(table("other"), this::pair));
+                case "tables_outer_join_kept" ->
+                        sendTable(table("in").outerJoin(table("other"), this::pair, texts("kept")));
+                case "tables_join_filter" -> sendTable(table("in")
+                        .leftJoin(table("other").filter((k, v) -> odd(v)), this::pair)
+                        .filter((k, v) -> v.length() % 2 == 0));
+                case "tables_join_group" -> sendTable(table("in")
+                        .filter((k, v) -> odd(v))
+                        .outerJoin(table("other").mapValues(v -> v + "!"), this::pair)
+                        .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
+                case "tables_of_one_table" -> {
+                    KTable<String, String> table = table("in");
+                    sendTable(table.filter((k, v) -> odd(v)).join(table.mapValues(v -> v + "!"), this::pair));
+                }
+                case "foreign_key_join" -> sendTable(byForeignKey());
+                case "foreign_key_left_join" ->
+                        sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair));
+                case "foreign_key_join_kept" ->
+                        sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair, texts("kept")));
+                case "foreign_key_join_group" -> sendTable(byForeignKey()
+                        .groupBy((k, v) -> KeyValue.pair("g" + v.length() % 3, v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
+                case "count_group" -> sendCounts(in().groupByKey()
+                        .count(counts())
+                        .groupBy((k, v) -> KeyValue.pair(v % 2 == 1 ? "odd" : "even", v), Grouped.with(TEXT, Serdes.Long()))
+                        .count(counts()));
                 case "count_join" -> {
                     KStream<String, String> in = in();
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));
                 }
                 case "table_join" -> send(in().join(builder.table("other"), this::pair));
                 case "table_left_join" -> send(in().leftJoin(builder.table("other"), this::pair));
+                case "global_join" -> send(in().join(
+                        builder.globalTable("other", Consumed.with(TEXT, TEXT)), (k, v) -> foreign(v), this::pair));
+                case "global_left_join" -> send(in().leftJoin(
+                        builder.globalTable("other", Consumed.with(TEXT, TEXT)), (k, v) -> foreign(v), this::pair));
                 case "rekeyed_table_join" ->
                         send(in().selectKey((k, v) -> group(v)).join(builder.table("other"), this::pair));
                 case "rekeyed_table_left_join" ->
                         send(in().selectKey((k, v) -> group(v)).leftJoin(builder.table("other"), this::pair));
+                case "versioned_table" -> sendTable(versioned("in"));
+                case "versioned_to_table" -> sendTable(in().toTable(versions("store")));
+                case "versioned_filter" -> sendTable(versioned("in").filter((k, v) -> odd(v)).mapValues(v -> v + v));
+                case "versioned_filter_kept" ->
+                        sendTable(versioned("in").filter((k, v) -> odd(v), texts("kept")));
+                case "versioned_filter_versions" ->
+                        sendTable(versioned("in").filter((k, v) -> odd(v), versions("kept")));
+                case "versioned_join" -> send(in().join(versioned("other"), this::pair));
+                case "versioned_left_join" -> send(in().leftJoin(versioned("other"), this::pair));
+                case "versioned_filter_join" -> send(in().leftJoin(
+                        versioned("other").filter((k, v) -> odd(v)).mapValues(v -> v + v), this::pair));
+                case "versioned_kept_join" -> send(in().leftJoin(
+                        versioned("other").filter((k, v) -> odd(v), versions("kept")), this::pair));
+                case "versioned_group_reduce" ->
+                        sendTable(byGroup(versioned("in")).reduce(this::put, this::taken, texts("total")));
+                case "versioned_filter_group" -> sendTable(byGroup(versioned("in").filter((k, v) -> odd(v)))
+                        .reduce(this::put, this::taken, texts("total")));
+                case "versioned_tables_join" -> sendTable(versioned("in").join(versioned("other"), this::pair));
+                case "versioned_tables_outer_join" ->
+                        sendTable(versioned("in").outerJoin(table("other"), this::pair));
+                case "versioned_foreign_key_join" ->
+                        sendTable(versioned("in").leftJoin(versioned("other"), v -> foreign(v), this::pair));
                 case "join" -> send(in().join(other(), this::pair, window(), joined()));
                 case "left_join" -> send(in().leftJoin(other(), this::pair, window(), joined()));
                 case "outer_join" -> send(in().outerJoin(other(), this::pair, window(), joined()));
@@ -375,6 +529,13 @@ public final class KafkaStreamsPeer {
                     .noDefaultBranch();
         }
 
+        private void split() {
+            outputs.addAll(List.of("out-1", "out-2"));
+            in().split()
+                    .branch((k, v) -> odd(v), Branched.withConsumer(branch -> branch.to("out-1")))
+                    .defaultBranch(Branched.withConsumer(branch -> branch.to("out-2")));
+        }
+
         // == sources and groups
 
         private KStream<String, String> in() {
@@ -383,6 +544,28 @@ public final class KafkaStreamsPeer {
 
         private KStream<String, String> other() {
             return builder.stream("other", Consumed.with(TEXT, TEXT));
+        }
+
+        private KTable<String, String> table(String topic) {
+            return builder.table(topic, texts(topic + "-table"));
+        }
+
+        private KTable<String, String> versioned(String topic) {
+            return builder.table(topic, versions(topic + "-table"));
+        }
+
+        private Materialized<String, String, KeyValueStore<Bytes, byte[]>> versions(String store) {
+            return Materialized.<String, String>as(Stores.persistentVersionedKeyValueStore(store, time("history")))
+                    .withKeySerde(TEXT)
+                    .withValueSerde(TEXT);
+        }
+
+        private KTable<String, String> byForeignKey() {
+            return table("in").join(table("other"), v -> foreign(v), this::pair);
+        }
+
+        private KGroupedTable<String, String> byGroup(KTable<String, String> table) {
+            return table.groupBy((k, v) -> KeyValue.pair(group(v), v), Grouped.with(TEXT, TEXT));
         }
 
         private KGroupedStream<String, String> grouped() {
@@ -396,6 +579,21 @@ public final class KafkaStreamsPeer {
         private TimeWindowedKStream<String, String> hopping(KGroupedStream<String, String> grouped) {
             return grouped.windowedBy(
                     TimeWindows.ofSizeAndGrace(time("size"), time("grace")).advanceBy(time("advance")));
+        }
+
+        private TimeWindowedKStream<String, String> sliding() {
+            return grouped().windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(time("size"), time("grace")));
+        }
+
+        private KStream<String, String> redated() {
+            return in().processValues(() -> new Changing(false, false));
+        }
+
+        private CogroupedKStream<String, String> cogrouped() {
+            return grouped().<String>cogroup(this::added)
+                    .cogroup(
+                            other().groupByKey(Grouped.with(TEXT, TEXT)),
+                            (key, value, aggregate) -> added(key, value + "'", aggregate));
         }
 
         private SessionWindowedKStream<String, String> sessions() {
@@ -486,7 +684,7 @@ public final class KafkaStreamsPeer {
         // == what users would write; the numbers of values decide, so both engines do the same
 
         private static int number(String value) {
-            return value == null ? 0 : Integer.parseInt(value.substring(1));
+            return value == null ? 0 : Integer.parseInt(value.replace("'", "").substring(1));
         }
 
         private static String failing(String value) {
@@ -502,6 +700,10 @@ public final class KafkaStreamsPeer {
 
         private static String group(String value) {
             return value == null || number(value) % 7 == 0 ? null : "g" + number(value) % 3;
+        }
+
+        private static String foreign(String value) {
+            return new String[] {"a", "b", "g0", null}[number(value) % 4];
         }
 
         private static List<KeyValue<String, String>> copies(String key, String value) {
@@ -525,6 +727,14 @@ public final class KafkaStreamsPeer {
             return deletes(value) ? null : aggregate + "," + value;
         }
 
+        private String put(String total, String value) {
+            return total + "+" + value;
+        }
+
+        private String taken(String total, String value) {
+            return total + "-" + value;
+        }
+
         /** The initial value changes nothing, as Kafka Streams asks of a merger. */
         private String merged(String key, String earlier, String later) {
             return earlier.isEmpty() ? later : "(" + earlier + "|" + later + ")";
@@ -532,6 +742,712 @@ public final class KafkaStreamsPeer {
 
         private String pair(String left, String right) {
             return left + "+" + right;
+        }
+    }
+
+    /** Builds programs, step by step: the counterpart of tests/support/programs/operators.py, entry by entry. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static final class Programs {
+        private final StreamsBuilder builder;
+        private final boolean cached;
+        private final List<List<Object>> made = new ArrayList<>();
+        private final List<String> outputs = new ArrayList<>();
+        private final List<String[]> seen = new ArrayList<>();
+
+        Programs(StreamsBuilder builder, boolean cached) {
+            this.builder = builder;
+            this.cached = cached;
+        }
+
+        List<String> add(JsonNode steps) {
+            for (JsonNode step : steps) {
+                List<Object> taken = new ArrayList<>();
+                for (JsonNode ref : step.path("of")) {
+                    taken.add(made.get(ref.get(0).asInt()).get(ref.get(1).asInt()));
+                }
+                Object result = made(step.get("operator").asText(), step.path("arguments"), taken);
+                made.add(result instanceof List ? (List<Object>) result : Collections.singletonList(result));
+            }
+            return outputs;
+        }
+
+        /** Adds what peek and foreach saw since the last time. */
+        void tellSeen(int index, ArrayNode answer) {
+            for (String[] row : seen) {
+                answer.addArray()
+                        .add(index)
+                        .add("seen-" + row[0])
+                        .add(hex(row[1].getBytes(StandardCharsets.UTF_8)))
+                        .add(hex(row[2].getBytes(StandardCharsets.UTF_8)))
+                        .add(0)
+                        .addArray();
+            }
+            seen.clear();
+        }
+
+        private Object made(String operator, JsonNode arguments, List<Object> taken) {
+            Object first = taken.isEmpty() ? null : taken.get(0);
+            KStream<Object, Object> stream = first instanceof KStream ? (KStream<Object, Object>) first : null;
+            String name = Integer.toString(made.size());
+            switch (operator) {
+                case "stream":
+                    return builder.stream(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "table":
+                    return builder.table(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            stored(arguments.get("value")));
+                case "filter":
+                    return stream.filter((k, v) -> Functions.holds(arguments, k, v));
+                case "filter_not":
+                    return stream.filterNot((k, v) -> Functions.holds(arguments, k, v));
+                case "map":
+                    return stream.map((k, v) -> KeyValue.pair(
+                            Functions.key(arguments.get("key"), k, v),
+                            Functions.value(arguments.get("value"), 0, v)));
+                case "map_values":
+                    return stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v));
+                case "flat_map":
+                    return stream.flatMap((k, v) -> {
+                        List<KeyValue<Object, Object>> copies = new ArrayList<>();
+                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), v); copy++) {
+                            copies.add(KeyValue.pair(
+                                    Functions.key(arguments.get("key"), k, v),
+                                    Functions.value(arguments.get("value"), copy, v)));
+                        }
+                        return copies;
+                    });
+                case "flat_map_values":
+                    return stream.flatMapValues(v -> {
+                        List<Object> copies = new ArrayList<>();
+                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), v); copy++) {
+                            copies.add(Functions.value(arguments.get("value"), copy, v));
+                        }
+                        return copies;
+                    });
+                case "select_key":
+                    return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v));
+                case "peek":
+                    return stream.peek((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                case "foreach":
+                    stream.foreach((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                    return "end";
+                case "branch":
+                    return branches(stream, arguments.get("predicates"), "branch-" + name + "-");
+                case "split":
+                    return split(stream, arguments, "split-" + name + "-");
+                case "with_context":
+                    return stream.processValues(() -> new Calling(
+                            (count, record) -> Functions.valueWith(arguments.get("value"), record), null));
+                case "set_headers":
+                    return stream.processValues(() -> new Heading());
+                case "set_timestamp":
+                    return stream.processValues(() -> new Dating(arguments));
+                case "process_values":
+                    return processed(stream, arguments);
+                case "merge":
+                    return stream.merge((KStream<Object, Object>) taken.get(1));
+                case "repartition":
+                    return stream.repartition(
+                            Repartitioned.with(serde(arguments.get("key")), serde(arguments.get("value")))
+                                    .withName("r" + name)
+                                    .withNumberOfPartitions(arguments.path("partitions").asInt(1)));
+                case "through":
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return builder.stream(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "group_by_key":
+                    return stream.groupByKey(
+                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "group_by":
+                    return stream.groupBy(
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "tumbling_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace")));
+                case "hopping_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace"))
+                                    .advanceBy(time(arguments, "advance")));
+                case "sliding_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            SlidingWindows.ofTimeDifferenceAndGrace(time(arguments, "size"), time(arguments, "grace")));
+                case "session_window":
+                    return ((KGroupedStream) first).windowedBy(
+                            SessionWindows.ofInactivityGapAndGrace(time(arguments, "gap"), time(arguments, "grace")));
+                case "count":
+                    return counted(first);
+                case "reduce":
+                    return reduced(first, arguments);
+                case "aggregate":
+                    return aggregated(first, arguments);
+                case "cogroup":
+                    return cogrouped(arguments, taken);
+                case "to_table":
+                    return stream.toTable(stored(arguments.get("value")));
+                case "to_stream_by":
+                    return ((KTable<Object, Object>) first)
+                            .toStream((k, v) -> Functions.key(arguments.get("key"), k, v));
+                case "table_filter":
+                case "table_filter_not":
+                case "table_map_values":
+                case "table_transform_values":
+                    return derived(operator, (KTable<Object, Object>) first, arguments);
+                case "table_group_by":
+                    return ((KTable<Object, Object>) first).groupBy(
+                            (k, v) -> KeyValue.pair(
+                                    Functions.key(arguments.get("by"), k, v),
+                                    Functions.value(arguments.get("value"), 0, v)),
+                            Grouped.with(TEXT_KEYS, serde(arguments.get("gives"))));
+                case "table_count":
+                    return ((KGroupedTable) first).count(stored(arguments.get("gives")));
+                case "table_reduce":
+                    return ((KGroupedTable<Object, Object>) first).reduce(
+                            (soFar, value) -> Functions.folded(arguments, soFar, value),
+                            (soFar, value) -> Functions.taken(arguments, soFar, value),
+                            stored(arguments.get("gives")));
+                case "table_aggregate":
+                    return ((KGroupedTable<Object, Object>) first).aggregate(
+                            () -> Functions.initial(arguments),
+                            (k, value, soFar) -> Functions.folded(arguments, soFar, value),
+                            (k, value, soFar) -> Functions.taken(arguments, soFar, value),
+                            stored(arguments.get("gives")));
+                case "tables_join":
+                case "tables_left_join":
+                case "tables_outer_join":
+                    return tablesJoined(
+                            operator, (KTable<Object, Object>) first, (KTable<Object, Object>) taken.get(1), arguments);
+                case "foreign_key_join":
+                case "foreign_key_left_join":
+                    return joinedByForeignKey(
+                            operator, (KTable<Object, Object>) first, (KTable<Object, Object>) taken.get(1), arguments);
+                case "suppress":
+                    return ((KTable) first).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
+                case "to_stream":
+                    return ((KTable) first).toStream();
+                case "table_join":
+                    return stream.join(
+                            (KTable<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "table_left_join":
+                    return stream.leftJoin(
+                            (KTable<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "stream_join":
+                    return stream.join(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "stream_left_join":
+                    return stream.leftJoin(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "stream_outer_join":
+                    return stream.outerJoin(
+                            (KStream<Object, Object>) taken.get(1),
+                            (left, right) -> Functions.joined(arguments, left, right),
+                            joinWindows(arguments),
+                            joinedWith(arguments));
+                case "send_to_by":
+                    outputs.add(arguments.get("topic").asText());
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value")))
+                                    .withStreamPartitioner((topic, k, v, partitions) -> Functions.partition(v, partitions)));
+                    return "end";
+                case "send_to":
+                    outputs.add(arguments.get("topic").asText());
+                    stream.to(
+                            arguments.get("topic").asText(),
+                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return "end";
+                default:
+                    throw new IllegalArgumentException("no operator " + operator);
+            }
+        }
+
+        private List<Object> branches(KStream<Object, Object> stream, JsonNode predicates, String prefix) {
+            BranchedKStream<Object, Object> split = stream.split(Named.as(prefix));
+            for (int number = 0; number < predicates.size(); number++) {
+                JsonNode predicate = predicates.get(number);
+                split = split.branch(
+                        (k, v) -> Functions.holds(predicate, k, v), Branched.as(Integer.toString(number)));
+            }
+            Map<String, KStream<Object, Object>> branches = split.noDefaultBranch();
+            List<Object> found = new ArrayList<>();
+            for (int number = 0; number < predicates.size(); number++) {
+                found.add(branches.get(prefix + number));
+            }
+            return found;
+        }
+
+        private List<Object> split(KStream<Object, Object> stream, JsonNode arguments, String prefix) {
+            JsonNode predicates = arguments.get("predicates");
+            BranchedKStream<Object, Object> split = stream.split(Named.as(prefix));
+            for (int number = 0; number < predicates.size(); number++) {
+                JsonNode predicate = predicates.get(number);
+                split = split.branch((k, v) -> Functions.holds(predicate, k, v), Branched.as("b" + number));
+            }
+            boolean rest = arguments.get("default").asBoolean();
+            Map<String, KStream<Object, Object>> branches =
+                    rest ? split.defaultBranch(Branched.as("rest")) : split.noDefaultBranch();
+            List<Object> found = new ArrayList<>();
+            for (int number = 0; number < predicates.size(); number++) {
+                found.add(branches.get(prefix + "b" + number));
+            }
+            if (rest) {
+                found.add(branches.get(prefix + "rest"));
+            }
+            return found;
+        }
+
+        /** Adds the store of how many records a key had, if a step asks for it; returns its name, or none. */
+        private String[] counts(JsonNode arguments) {
+            if (!arguments.get("counts").asBoolean()) {
+                return new String[0];
+            }
+            String name = "c" + made.size();
+            builder.addStateStore(Stores.keyValueStoreBuilder(Stores.inMemoryKeyValueStore(name), TEXT, Serdes.Long()));
+            return new String[] {name};
+        }
+
+        private Object processed(KStream<Object, Object> stream, JsonNode arguments) {
+            String[] stores = counts(arguments);
+            String store = stores.length == 0 ? null : stores[0];
+            return stream.processValues(
+                    () -> new Calling(
+                            (count, record) -> {
+                                List<Object> copies = new ArrayList<>();
+                                for (int copy = 0; copy < Functions.copies(arguments.get("copies"), record.value()); copy++) {
+                                    copies.add(Functions.numbered(
+                                            Functions.value(arguments.get("value"), copy, record.value()), count));
+                                }
+                                return copies;
+                            },
+                            store),
+                    stores);
+        }
+
+        private Object cogrouped(JsonNode arguments, List<Object> groups) {
+            JsonNode folds = arguments.get("folds");
+            CogroupedKStream<Object, Object> cogrouped =
+                    ((KGroupedStream<Object, Object>) groups.get(0)).cogroup(aggregator(folds.get(0)));
+            for (int number = 1; number < groups.size(); number++) {
+                cogrouped = cogrouped.cogroup(
+                        (KGroupedStream<Object, Object>) groups.get(number), aggregator(folds.get(number)));
+            }
+            Materialized stored = stored(arguments.get("gives"));
+            Initializer<Object> initializer = () -> Functions.initial(arguments);
+            JsonNode window = arguments.get("window");
+            if (window.isNull()) {
+                return cogrouped.aggregate(initializer, stored);
+            }
+            Duration grace = time(window, "grace");
+            switch (window.get("kind").asText()) {
+                case "tumbling":
+                    return cogrouped
+                            .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace))
+                            .aggregate(initializer, stored);
+                case "hopping":
+                    return cogrouped
+                            .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace)
+                                    .advanceBy(time(window, "advance")))
+                            .aggregate(initializer, stored);
+                case "sliding":
+                    return cogrouped
+                            .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(time(window, "size"), grace))
+                            .aggregate(initializer, stored);
+                default:
+                    return cogrouped
+                            .windowedBy(SessionWindows.ofInactivityGapAndGrace(time(window, "gap"), grace))
+                            .aggregate(initializer, (k, earlier, later) -> Functions.merged(arguments, earlier, later), stored);
+            }
+        }
+
+        private static Aggregator<Object, Object, Object> aggregator(JsonNode fold) {
+            return (key, value, soFar) -> Functions.folded(fold, soFar, value);
+        }
+
+        private Object derived(String operator, KTable<Object, Object> table, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            Predicate<Object, Object> predicate = (k, v) -> Functions.holds(arguments, k, v);
+            switch (operator) {
+                case "table_filter":
+                    return kept ? table.filter(predicate, stored) : table.filter(predicate);
+                case "table_filter_not":
+                    return kept ? table.filterNot(predicate, stored) : table.filterNot(predicate);
+                case "table_map_values":
+                    ValueMapper<Object, Object> mapper = v -> Functions.value(arguments.get("value"), 0, v);
+                    return kept ? table.mapValues(mapper, stored) : table.mapValues(mapper);
+                default:
+                    String[] stores = counts(arguments);
+                    String store = stores.length == 0 ? null : stores[0];
+                    ValueTransformerWithKeySupplier<Object, Object, Object> supplier =
+                            () -> new Transformer(arguments, store);
+                    return kept
+                            ? table.transformValues(supplier, stored, stores)
+                            : table.transformValues(supplier, stores);
+            }
+        }
+
+        private Object tablesJoined(
+                String operator, KTable<Object, Object> left, KTable<Object, Object> right, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
+            switch (operator) {
+                case "tables_join":
+                    return kept ? left.join(right, joiner, stored) : left.join(right, joiner);
+                case "tables_left_join":
+                    return kept ? left.leftJoin(right, joiner, stored) : left.leftJoin(right, joiner);
+                default:
+                    return kept ? left.outerJoin(right, joiner, stored) : left.outerJoin(right, joiner);
+            }
+        }
+
+        private Object joinedByForeignKey(
+                String operator, KTable<Object, Object> left, KTable<Object, Object> right, JsonNode arguments) {
+            boolean kept = arguments.get("kept").asBoolean();
+            Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
+                    kept ? stored(arguments.get("gives")) : null;
+            ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
+            BiFunction<Object, Object, Object> foreignKey = (k, v) -> Functions.key(arguments.get("by"), k, v);
+            if (operator.equals("foreign_key_join")) {
+                return kept ? left.join(right, foreignKey, joiner, stored) : left.join(right, foreignKey, joiner);
+            }
+            return kept ? left.leftJoin(right, foreignKey, joiner, stored) : left.leftJoin(right, foreignKey, joiner);
+        }
+
+        private Object counted(Object grouped) {
+            Materialized stored = stored(JSON.getNodeFactory().textNode("number"));
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).count(stored);
+            }
+            return grouped instanceof TimeWindowedKStream
+                    ? ((TimeWindowedKStream) grouped).count(stored)
+                    : ((SessionWindowedKStream) grouped).count(stored);
+        }
+
+        private Object reduced(Object grouped, JsonNode arguments) {
+            Materialized stored = stored(arguments.get("gives"));
+            Reducer<Object> reducer = (soFar, value) -> Functions.folded(arguments, soFar, value);
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).reduce(reducer, stored);
+            }
+            return grouped instanceof TimeWindowedKStream
+                    ? ((TimeWindowedKStream) grouped).reduce(reducer, stored)
+                    : ((SessionWindowedKStream) grouped).reduce(reducer, stored);
+        }
+
+        private Object aggregated(Object grouped, JsonNode arguments) {
+            Materialized stored = stored(arguments.get("gives"));
+            Initializer<Object> initializer = () -> Functions.initial(arguments);
+            Aggregator<Object, Object, Object> aggregator =
+                    (key, value, soFar) -> Functions.folded(arguments, soFar, value);
+            if (grouped instanceof KGroupedStream) {
+                return ((KGroupedStream) grouped).aggregate(initializer, aggregator, stored);
+            }
+            if (grouped instanceof TimeWindowedKStream) {
+                return ((TimeWindowedKStream) grouped).aggregate(initializer, aggregator, stored);
+            }
+            Merger<Object, Object> merger = (key, earlier, later) -> Functions.merged(arguments, earlier, later);
+            return ((SessionWindowedKStream) grouped).aggregate(initializer, aggregator, merger, stored);
+        }
+
+        private JoinWindows joinWindows(JsonNode arguments) {
+            return JoinWindows.ofTimeDifferenceAndGrace(Duration.ZERO, time(arguments, "grace"))
+                    .before(time(arguments, "right"))
+                    .after(time(arguments, "left"));
+        }
+
+        private StreamJoined<Object, Object, Object> joinedWith(JsonNode arguments) {
+            return StreamJoined.with(TEXT_KEYS, serde(arguments.get("value")), serde(arguments.get("other")));
+        }
+
+        private Materialized stored(JsonNode value) {
+            Materialized stored = Materialized.as("s" + made.size()).withKeySerde((Serde) TEXT).withValueSerde((Serde) serde(value));
+            return cached ? stored.withCachingEnabled() : stored.withCachingDisabled();
+        }
+
+        private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;
+
+        private static Serde<Object> serde(JsonNode name) {
+            String[] parts = name.asText().split(":");
+            return (Serde) switch (parts[0]) {
+                case "text" -> TEXT;
+                case "number" -> Serdes.Long();
+                case "windows" -> WindowedSerdes.timeWindowedSerdeFrom(String.class, Long.parseLong(parts[1]));
+                case "sessions" -> WindowedSerdes.sessionWindowedSerdeFrom(String.class);
+                default -> throw new IllegalArgumentException("no serde " + name);
+            };
+        }
+
+        private static Duration time(JsonNode arguments, String name) {
+            return Duration.ofMillis(arguments.get(name).asLong());
+        }
+    }
+
+    /** Forwards what a function makes of the count of a record's key, and of the record. */
+    private static final class Calling extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        private final BiFunction<Long, FixedKeyRecord<Object, Object>, Object> function;
+        private final String store;
+
+        /**
+         * @param function returns a value, or a list of them.
+         * @param store holds how many records a key had; none without.
+         */
+        Calling(BiFunction<Long, FixedKeyRecord<Object, Object>, Object> function, String store) {
+            this.function = function;
+            this.store = store;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            long count = 0;
+            if (store != null) {
+                count = Functions.counted(context().getStateStore(store), Functions.shown(record.key()));
+            }
+            Object made = function.apply(count, record);
+            for (Object value : made instanceof List ? (List<?>) made : Collections.singletonList(made)) {
+                context().forward(record.withValue(value));
+            }
+        }
+    }
+
+    /** Adds a header that says what a record weighs. */
+    private static final class Heading extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            byte[] text = Long.toString(Functions.weight(record.value()) % 10).getBytes(StandardCharsets.UTF_8);
+            context().forward(record.withHeaders(new RecordHeaders(record.headers()).add("w", text)));
+        }
+    }
+
+    /** Dates records later; closers keep their time. */
+    private static final class Dating extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        private final JsonNode arguments;
+
+        Dating(JsonNode arguments) {
+            this.arguments = arguments;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            long later = arguments.get("unit").asLong()
+                    * (Functions.weight(record.value()) % arguments.get("modulus").asLong());
+            long time = record.timestamp() + (Functions.closes(record.value()) ? 0 : later);
+            context().forward(record.withTimestamp(time));
+        }
+    }
+
+    /** Makes a table's values, of how many changes a key had too, if asked for. */
+    private static final class Transformer implements ValueTransformerWithKey<Object, Object, Object> {
+        private final JsonNode arguments;
+        private final String store;
+        private KeyValueStore<String, Long> counts;
+
+        Transformer(JsonNode arguments, String store) {
+            this.arguments = arguments;
+            this.store = store;
+        }
+
+        @Override
+        public void init(org.apache.kafka.streams.processor.ProcessorContext context) {
+            counts = store == null ? null : context.getStateStore(store);
+        }
+
+        @Override
+        public Object transform(Object key, Object value) {
+            long count = counts == null ? 0 : Functions.counted(counts, Functions.shown(key));
+            return Functions.transformed(arguments, key, value, count);
+        }
+
+        @Override
+        public void close() {}
+    }
+
+    /** What the steps of programs call: the counterpart of tests/support/programs/functions.py. */
+    private static final class Functions {
+        private static final String CLOSER = "~";
+        private static final long CLOSING = 1_000_000_000L;
+        private static final long MODULUS = 1_000_003L;
+        private static final int LONGEST = 40;
+
+        static String shown(Object part) {
+            if (part instanceof Windowed) {
+                Windowed<?> windowed = (Windowed<?>) part;
+                return shown(windowed.key()) + "@" + windowed.window().start() + "/" + windowed.window().end();
+            }
+            return part == null ? "null" : part.toString();
+        }
+
+        static boolean holds(JsonNode arguments, Object key, Object value) {
+            if (arguments.get("by").asText().equals("present")) {
+                return value != null;
+            }
+            if (closes(value)) {
+                return arguments.get("closer").asBoolean();
+            }
+            return weight(arguments, key, value) % arguments.get("modulus").asLong() == arguments.get("rest").asLong();
+        }
+
+        static Object key(JsonNode arguments, Object key, Object value) {
+            if (closes(value)) {
+                return CLOSER;
+            }
+            long found = weight(arguments, key, value);
+            long nulls = arguments.get("null").asLong();
+            return nulls > 0 && found % nulls == 0 ? null : "g" + found % arguments.get("count").asLong();
+        }
+
+        static Object value(JsonNode arguments, int more, Object value) {
+            if (closes(value)) {
+                return closer(arguments);
+            }
+            long nulls = arguments.get("null").asLong();
+            if (nulls > 0 && weight(value) % nulls == 0) {
+                return null;
+            }
+            long add = arguments.get("add").asLong() + more;
+            return givesText(arguments) ? shortened(shown(value) + "." + add) : (Object) ((weight(value) * 7 + add) % MODULUS);
+        }
+
+        static int copies(JsonNode arguments, Object value) {
+            return closes(value)
+                    ? 1
+                    : (int) (arguments.get("least").asLong() + weight(value) % arguments.get("modulus").asLong());
+        }
+
+        /** Counts one more of a key. */
+        static long counted(KeyValueStore<String, Long> counts, String key) {
+            Long before = counts.get(key);
+            long count = before == null ? 1 : before + 1;
+            counts.put(key, count);
+            return count;
+        }
+
+        static Object numbered(Object made, long count) {
+            if (made == null || closes(made) || count == 0) {
+                return made;
+            }
+            return made instanceof Long ? (Object) (((Long) made + count) % MODULUS) : shortened(made + "#" + count);
+        }
+
+        /** A value with the time and the header "n" of its record. */
+        static Object valueWith(JsonNode arguments, FixedKeyRecord<Object, Object> record) {
+            byte[] number = record.headers().lastHeader("n").value();
+            long count = record.timestamp() + Long.parseLong(new String(number, StandardCharsets.UTF_8));
+            return numbered(value(arguments, 0, record.value()), count);
+        }
+
+        static Object transformed(JsonNode arguments, Object key, Object value, long count) {
+            if (closes(key)) {
+                return closer(arguments.get("value"));
+            }
+            if (value == null) {
+                Object gone = givesText(arguments.get("value")) ? "gone" : (Object) 7L;
+                return arguments.get("gone").asBoolean() ? gone : null;
+            }
+            return numbered(value(arguments.get("value"), 0, value), count + weight(key));
+        }
+
+        static Optional<Set<Integer>> partition(Object value, int partitions) {
+            return weight(value) % 2 != 0
+                    ? Optional.empty()
+                    : Optional.of(Set.of((int) (weight(value) % partitions)));
+        }
+
+        static Object initial(JsonNode arguments) {
+            return givesText(arguments) ? "" : (Object) 0L;
+        }
+
+        static Object folded(JsonNode arguments, Object soFar, Object value) {
+            return folded(arguments, arguments.get("deletes").asLong(), soFar, value);
+        }
+
+        /** Takes a value out of what folded made. */
+        static Object taken(JsonNode arguments, Object soFar, Object value) {
+            long deletes = arguments.get("deletes").asLong();
+            if (closes(value) || (deletes > 0 && weight(value) % deletes == 0)) {
+                return folded(arguments, deletes, soFar, value);
+            }
+            return givesText(arguments)
+                    ? shortened(shown(soFar) + "-" + shown(value))
+                    : (Object) ((weight(soFar) * 37 + weight(value)) % MODULUS);
+        }
+
+        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
+        static Object merged(JsonNode arguments, Object earlier, Object later) {
+            if ("".equals(earlier) || Long.valueOf(0).equals(earlier) || closes(later)) {
+                return later;
+            }
+            return folded(arguments, 0, earlier, later);
+        }
+
+        static Object joined(JsonNode arguments, Object left, Object right) {
+            if (closes(left) || closes(right)) {
+                return closer(arguments);
+            }
+            return givesText(arguments)
+                    ? shortened(shown(left) + "+" + shown(right))
+                    : (Object) ((weight(left) * 31 + weight(right)) % MODULUS);
+        }
+
+        private static Object folded(JsonNode arguments, long deletes, Object soFar, Object value) {
+            if (closes(value)) {
+                return closer(arguments);
+            }
+            if (deletes > 0 && weight(value) % deletes == 0) {
+                return null;
+            }
+            return givesText(arguments)
+                    ? shortened(shown(soFar) + "," + shown(value))
+                    : (Object) ((weight(soFar) * 31 + weight(value)) % MODULUS);
+        }
+
+        static boolean closes(Object part) {
+            if (part instanceof Windowed) {
+                return closes(((Windowed<?>) part).key());
+            }
+            return part instanceof Long ? (Long) part >= CLOSING : part != null && ((String) part).startsWith(CLOSER);
+        }
+
+        private static Object closer(JsonNode arguments) {
+            return givesText(arguments) ? CLOSER : (Object) CLOSING;
+        }
+
+        private static boolean givesText(JsonNode arguments) {
+            return arguments.get("gives").asText().equals("text");
+        }
+
+        private static String shortened(String text) {
+            return text.substring(Math.max(0, text.length() - LONGEST));
+        }
+
+        static long weight(Object part) {
+            if (part == null) {
+                return 0;
+            }
+            return part instanceof Long ? (Long) part : shown(part).chars().sum();
+        }
+
+        private static long weight(JsonNode arguments, Object key, Object value) {
+            String by = arguments.get("by").asText();
+            return (by.equals("value") ? 0 : weight(key)) + (by.equals("key") ? 0 : weight(value));
         }
     }
 }

@@ -5,37 +5,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kstreams.streams import serdes
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import Topologies
+from tests.support.programs.comparing import Result
 
 #: (topic, key, value, timestamp_ms).
 Input = tuple[str, str | None, str | None, int]
 
-_OUTPUTS = {"branch": ("out-1", "out-2"), "dead_letter": ("dead-letters", "out")}
+_OUTPUTS = {"branch": ("out-1", "out-2"), "split": ("out-1", "out-2"), "dead_letter": ("dead-letters", "out")}
 #: As in the peer.
 _SETTINGS = {
     "processing.exception.handler": "dead-letter",
     "errors.dead.letter.queue.topic.name": "dead-letters",
 }
-
-
-class Result(NamedTuple):
-    """A record that a topology wrote.
-
-    :param after: index of the input record that it came after.
-    :param key: as it lies in Kafka; so is the value.
-    """
-
-    after: int
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    timestamp_ms: int
-    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +37,7 @@ class Case:
 
     def in_java(self, kafka_streams: KafkaStreamsPeer) -> list[Result]:
         """Return what Kafka Streams makes of it."""
-        rows = kafka_streams.run(self.topology, self.parameters, self.records)
-        return [
-            Result(after, topic, _bytes(key), _bytes(value), time_ms, tuple(map(tuple, headers)))
-            for after, topic, key, value, time_ms, headers in rows
-        ]
+        return results_of(kafka_streams.run(self.topology, self.parameters, self.records))
 
     def in_python(self) -> list[Result]:
         """Return what this engine makes of it."""
@@ -77,6 +59,14 @@ class Case:
         return results
 
 
+def results_of(rows: Sequence[Sequence[Any]]) -> list[Result]:
+    """Return what the peer answered."""
+    return [
+        Result(after, topic, _bytes(key), _bytes(value), time_ms, tuple(map(tuple, headers)))
+        for after, topic, key, value, time_ms, headers in rows
+    ]
+
+
 def _bytes(data: str | None) -> bytes | None:
     return None if data is None else bytes.fromhex(data)
 
@@ -84,22 +74,6 @@ def _bytes(data: str | None) -> bytes | None:
 def without_headers(results: Sequence[Result]) -> list[Result]:
     """Return the same results, of which headers do not matter."""
     return [result._replace(headers=()) for result in results]
-
-
-def without_vain_deletions(results: Sequence[Result]) -> list[Result]:
-    """Return the results without those that delete a key which readers do not have."""
-    present: set[tuple[str, bytes | None]] = set()
-    kept = []
-    for result in results:
-        reader_key = (result.topic, result.key)
-        if result.value is not None:
-            present.add(reader_key)
-        elif reader_key in present:
-            present.discard(reader_key)
-        else:
-            continue
-        kept.append(result)
-    return kept
 
 
 def without_passing_deletions(results: Sequence[Result]) -> list[Result]:

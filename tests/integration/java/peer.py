@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -14,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dev.servers import embedded
+from tests.support.programs.program import Program
 
 _FOLDER = Path(__file__).parent
 
@@ -35,7 +39,7 @@ class JavaProcess:
     """
 
     def __init__(self, source: str, *, classes: Path | None = None) -> None:
-        path = f"{embedded.kafka_streams_libraries()}/*"
+        path = os.pathsep.join((f"{embedded.kafka_streams_libraries()}/*", *_rocksdb()))
         self._source = source
         self._process = subprocess.Popen(
             [
@@ -59,7 +63,7 @@ class JavaProcess:
     def ask(self, request: Mapping[str, Any]) -> Any:
         """Send a request and wait for its answer.
 
-        :raises PeerError: the process ended instead.
+        :raises PeerError: the process ended instead, or the answer is an error.
         """
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -72,7 +76,17 @@ class JavaProcess:
                 f"{self._source} ended with {self._process.wait()}; stderr says why it gave no answer to "
                 f"{str(request)[:1000]}"
             )
-        return json.loads(answer)
+        told = json.loads(answer)
+        if isinstance(told, dict) and "error" in told:
+            raise PeerError(f"{self._source} could not answer {str(request)[:1000]}: {told['error']}")
+        return told
+
+
+def _rocksdb() -> list[str]:
+    """Return the jar that Kafka Streams' versioned stores need; Spark brings one."""
+    package = importlib.util.find_spec("pyspark")
+    folders = [] if package is None else package.submodule_search_locations or []
+    return [str(jar) for folder in folders for jar in Path(folder).glob("jars/rocksdbjni-*.jar")]
 
 
 class KafkaStreamsPeer(JavaProcess):
@@ -91,6 +105,11 @@ class KafkaStreamsPeer(JavaProcess):
         answer: list[list[Any]] = self.ask(
             {"topology": topology, "parameters": parameters, "records": records}
         )
+        return answer
+
+    def run_program(self, program: Program) -> list[list[Any]]:
+        """Return the same of a program, caches included."""
+        answer: list[list[Any]] = self.ask(msgspec.to_builtins(program))
         return answer
 
     def description(self, topology: str, parameters: Mapping[str, Any]) -> str:

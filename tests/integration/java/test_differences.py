@@ -8,15 +8,17 @@ page.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.java.cases import Case, Input, Result, without_headers, written
+from tests.integration.java.cases import Case, Input, without_headers, written
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES
+from tests.support.programs.comparing import Result
 
 _PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
 
@@ -30,12 +32,12 @@ class Difference:
     """A case with the results of both engines."""
 
     case: Case
-    java: list[Row]
-    python: list[Row]
+    java: Sequence[Row]
+    python: Sequence[Row]
 
 
 def _difference(
-    topology: str, records: list[Input], java: list[Row], python: list[Row], **parameters: Any
+    topology: str, records: list[Input], java: Sequence[Row], python: Sequence[Row], **parameters: Any
 ) -> Difference:
     return Difference(
         case=Case(topology=topology, records=records, parameters=parameters), java=java, python=python
@@ -54,6 +56,37 @@ DIFFERENCES = {
         [("in", "a", None, 5), ("in", "a", "v1", 6), ("in", "a", None, 7)],
         java=[(0, "a", None, 5), (1, "a", "v1", 6), (2, "a", None, 7)],
         python=[(1, "a", "v1", 6), (2, "a", None, 7)],
+    ),
+    "versioned-deletion": _difference(
+        "versioned_left_join",
+        [("other", "a", "v1", 10), ("other", "a", None, 10), ("other", "a", "v2", 5), ("in", "a", "v3", 12)],
+        java=[(3, "a", "v3+v2", 12)],
+        python=[(3, "a", "v3+null", 12)],
+        history=30,
+    ),
+    "tables-of-one-table": _difference(
+        "tables_of_one_table",
+        [("in", "a", "v1", 5), ("in", "a", "v3", 6)],
+        java=[
+            (0, "a", "v1+v1!", 5),
+            (0, "a", "v1+v1!", 5),
+            (1, "a", "v3+v3!", 6),
+            (1, "a", "v3+v3!", 6),
+        ],
+        python=[(0, "a", "v1+v1!", 5), (1, "a", "v3+v1!", 6), (1, "a", "v3+v3!", 6)],
+    ),
+    "first-old-value": _difference(
+        "count_group",
+        [("in", "a", "v1", 5), ("in", "a", "v2", 6), ("in", "b", "v3", 7)],
+        java=[
+            (0, "even", None, 5),
+            (0, "odd", 1, 5),
+            (1, "odd", 0, 6),
+            (1, "even", 1, 6),
+            (2, "even", 0, 7),
+            (2, "odd", 1, 7),
+        ],
+        python=[(0, "odd", 1, 5), (1, "odd", 0, 6), (1, "even", 1, 6), (2, "odd", 1, 7)],
     ),
     "window-null-value": _difference(
         "tumbling_count",
@@ -108,6 +141,34 @@ DIFFERENCES = {
         ],
         python=[(3, ("a", 0, 5), ",v0,v2", 5), (3, ("b", 5, 5), ",v1", 5)],
         gap=5,
+        grace=0,
+    ),
+    "sliding-late": _difference(
+        "sliding_aggregate",
+        [("in", "a", "v0", 4), ("in", "b", "v1", 6), ("in", "a", "v2", 5)],
+        java=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6)],
+        python=[(0, ("a", 3), ",v0", 4), (1, ("b", 5), ",v1", 6), (2, ("a", 5), ",v2", 5)],
+        size=1,
+        grace=0,
+    ),
+    "sliding-last-moment": _difference(
+        "sliding_suppress",
+        [("in", "a", "v0", 20), ("in", "b", "v1", 22), ("in", "a", "v2", 20), ("in", "c", "v3", 99)],
+        java=[
+            (1, ("a", 15), ",v0", 20),
+            (2, ("a", 15), ",v0,v2", 20),
+            (3, ("b", 17), ",v1", 22),
+        ],
+        python=[(3, ("a", 15), ",v0,v2", 20), (3, ("b", 17), ",v1", 22)],
+        size=5,
+        grace=2,
+    ),
+    "cogroup-stream-time": _difference(
+        "cogroup_tumbling",
+        [("in", "a", "v0", 1), ("other", "a", "v1", 20), ("in", "a", "v2", 2)],
+        java=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20), (2, ("a", 0), ",v2", 2)],
+        python=[(0, ("a", 0), ",v0", 1), (1, ("a", 20), ",v1'", 20)],
+        size=5,
         grace=0,
     ),
     "session-order": _difference(
@@ -230,7 +291,7 @@ def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     same, _, different = page.partition("\n## What differs")
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
-    assert sorted(listed) == sorted({*NAMES} - {"punctuated"})
+    assert sorted(listed) == sorted({*NAMES} - {"punctuated", "tables_of_one_table", "count_group"})
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
         [*DIFFERENCES, "headers"]
     )

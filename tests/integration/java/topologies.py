@@ -8,7 +8,9 @@ from typing import Any
 
 from airflow_kstreams.streams import (
     HoppingWindow,
+    KGroupedTable,
     KStreamBuilder,
+    KTable,
     Processor,
     ProcessorContext,
     SessionWindow,
@@ -16,6 +18,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
 )
 
@@ -76,6 +79,23 @@ class Topologies:
         first.send_to("out-1")
         second.send_to("out-2")
 
+    def split(self) -> None:
+        branches = self._in().split(odd=lambda k, v: odd(v), default="even")
+        branches["odd"].send_to("out-1")
+        branches["even"].send_to("out-2")
+
+    def set_headers(self) -> None:
+        added = self._in().set_headers(
+            lambda c, k, v: [*c.headers, ("number", str(number(v)).encode())], with_context=True
+        )
+        added.send_to("out")
+
+    def set_timestamp(self) -> None:
+        self._redated().send_to("out")
+
+    def process_values(self) -> None:
+        self._in().process_values(Twice).send_to("out", value_serde=TEXT)
+
     def two_children(self) -> None:
         source = self._in()
         source.filter(lambda k, v: odd(v)).map_values(lambda v: f"{v}!").send_to("out")
@@ -106,8 +126,105 @@ class Topologies:
         grouped = self._in().group_by(lambda k, v: group(v))
         grouped.aggregate(str, self._added, store=texts()).to_stream().send_to("out")
 
+    def redated_count(self) -> None:
+        self._redated().group_by_key().count(store=counts()).to_stream().send_to("out")
+
+    def cogroup(self) -> None:
+        self._cogrouped().aggregate(str, store=texts()).to_stream().send_to("out")
+
     def table(self) -> None:
         self.builder.table("in", store=texts()).to_stream().send_to("out")
+
+    def to_table(self) -> None:
+        self._in().to_table(store=texts()).to_stream().send_to("out")
+
+    def rekeyed_to_table(self) -> None:
+        rekeyed = self._in().select_key(lambda k, v: group(v))
+        rekeyed.to_table(store=texts()).to_stream().send_to("out")
+
+    def table_filter(self) -> None:
+        self._table("in").filter(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_filter_not(self) -> None:
+        self._table("in").filter_not(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_filter_kept(self) -> None:
+        kept = self._table("in").filter(lambda k, v: odd(v), store=texts("kept"))
+        kept.to_stream().send_to("out")
+
+    def table_map_values(self) -> None:
+        self._table("in").map_values(lambda v: v + v).to_stream().send_to("out")
+
+    def table_map_values_filter(self) -> None:
+        mapped = self._table("in").map_values(lambda v: f"w{number(v) // 2}")
+        mapped.filter(lambda k, v: odd(v)).to_stream().send_to("out")
+
+    def table_to_stream_by_value(self) -> None:
+        self._table("in").to_stream(lambda k, v: "none" if v is None else v).send_to("out")
+
+    def table_group_count(self) -> None:
+        self._by_group().count(store=counts()).to_stream().send_to("out")
+
+    def table_group_reduce(self) -> None:
+        self._by_group().reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def table_group_aggregate(self) -> None:
+        self._by_group().aggregate(
+            str,
+            lambda k, v, total: put(total, v),
+            lambda k, v, total: None if self._deletes(v) else taken(total, v),
+            store=texts("total"),
+        ).to_stream().send_to("out")
+
+    def tables_join(self) -> None:
+        self._table("in").join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_left_join(self) -> None:
+        self._table("in").left_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_outer_join(self) -> None:
+        self._table("in").outer_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def tables_outer_join_kept(self) -> None:
+        joined = self._table("in").outer_join(self._table("other"), pair, store=texts("kept"))
+        joined.to_stream().send_to("out")
+
+    def tables_join_filter(self) -> None:
+        other = self._table("other").filter(lambda k, v: odd(v))
+        joined = self._table("in").left_join(other, pair)
+        joined.filter(lambda k, v: len(v) % 2 == 0).to_stream().send_to("out")
+
+    def tables_join_group(self) -> None:
+        other = self._table("other").map_values(lambda v: v + "!")
+        joined = self._table("in").filter(lambda k, v: odd(v)).outer_join(other, pair)
+        grouped = joined.group_by(lambda k, v: (f"g{len(v) % 3}", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def tables_of_one_table(self) -> None:
+        table = self._table("in")
+        filtered, mapped = table.filter(lambda k, v: odd(v)), table.map_values(lambda v: v + "!")
+        filtered.join(mapped, pair).to_stream().send_to("out")
+
+    def foreign_key_join(self) -> None:
+        self._by_foreign_key("join").to_stream().send_to("out")
+
+    def foreign_key_left_join(self) -> None:
+        self._by_foreign_key("left_join").to_stream().send_to("out")
+
+    def foreign_key_join_kept(self) -> None:
+        self._by_foreign_key("left_join", store=texts("kept")).to_stream().send_to("out")
+
+    def foreign_key_join_group(self) -> None:
+        joined = self._by_foreign_key("join", store=texts("joined"))
+        grouped = joined.group_by(lambda k, v: (f"g{len(v) % 3}", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def count_group(self) -> None:
+        counted = self._in().group_by_key().count(store=counts())
+        grouped = counted.group_by(
+            lambda k, count: ("odd" if count % 2 else "even", count), value_serde=serdes.int64()
+        )
+        grouped.count(store=counts("total")).to_stream().send_to("out")
 
     def count_join(self) -> None:
         source = self._in()
@@ -120,6 +237,14 @@ class Topologies:
     def table_left_join(self) -> None:
         self._in().left_join(self.builder.table("other"), pair).send_to("out")
 
+    def global_join(self) -> None:
+        table = self.builder.global_table("other")
+        self._in().join(table, pair, key=lambda k, v: foreign(v)).send_to("out")
+
+    def global_left_join(self) -> None:
+        table = self.builder.global_table("other")
+        self._in().left_join(table, pair, key=lambda k, v: foreign(v)).send_to("out")
+
     def rekeyed_table_join(self) -> None:
         rekeyed = self._in().select_key(lambda k, v: group(v))
         rekeyed.join(self.builder.table("other"), pair).send_to("out")
@@ -127,6 +252,61 @@ class Topologies:
     def rekeyed_table_left_join(self) -> None:
         rekeyed = self._in().select_key(lambda k, v: group(v))
         rekeyed.left_join(self.builder.table("other"), pair).send_to("out")
+
+    # == tables with versions
+
+    def versioned_table(self) -> None:
+        self._versioned("in").to_stream().send_to("out")
+
+    def versioned_to_table(self) -> None:
+        self._in().to_table(store=self._versions("store")).to_stream().send_to("out")
+
+    def versioned_filter(self) -> None:
+        filtered = self._versioned("in").filter(lambda k, v: odd(v))
+        filtered.map_values(lambda v: v + v).to_stream().send_to("out")
+
+    def versioned_filter_kept(self) -> None:
+        kept = self._versioned("in").filter(lambda k, v: odd(v), store=texts("kept"))
+        kept.to_stream().send_to("out")
+
+    def versioned_filter_versions(self) -> None:
+        kept = self._versioned("in").filter(lambda k, v: odd(v), store=self._versions("kept"))
+        kept.to_stream().send_to("out")
+
+    def versioned_join(self) -> None:
+        self._in().join(self._versioned("other"), pair).send_to("out")
+
+    def versioned_left_join(self) -> None:
+        self._in().left_join(self._versioned("other"), pair).send_to("out")
+
+    def versioned_filter_join(self) -> None:
+        filtered = self._versioned("other").filter(lambda k, v: odd(v)).map_values(lambda v: v + v)
+        self._in().left_join(filtered, pair).send_to("out")
+
+    def versioned_kept_join(self) -> None:
+        kept = self._versioned("other").filter(lambda k, v: odd(v), store=self._versions("kept"))
+        self._in().left_join(kept, pair).send_to("out")
+
+    def versioned_group_reduce(self) -> None:
+        grouped = self._versioned("in").group_by(lambda k, v: (group(v), v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def versioned_filter_group(self) -> None:
+        filtered = self._versioned("in").filter(lambda k, v: odd(v))
+        grouped = filtered.group_by(lambda k, v: (group(v), v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def versioned_tables_join(self) -> None:
+        self._versioned("in").join(self._versioned("other"), pair).to_stream().send_to("out")
+
+    def versioned_tables_outer_join(self) -> None:
+        self._versioned("in").outer_join(self._table("other"), pair).to_stream().send_to("out")
+
+    def versioned_foreign_key_join(self) -> None:
+        joined = self._versioned("in").left_join(
+            self._versioned("other"), pair, foreign_key=lambda k, v: foreign(v)
+        )
+        joined.to_stream().send_to("out")
 
     # == windows
 
@@ -148,6 +328,26 @@ class Topologies:
 
     def hopping_aggregate(self) -> None:
         self._hopping().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def redated_tumbling_count(self) -> None:
+        grouped = self._redated().group_by_key().windowed_by(self._tumbling_window())
+        grouped.count(store=counts()).to_stream().send_to("out")
+
+    def cogroup_tumbling(self) -> None:
+        windows = self._cogrouped().windowed_by(self._tumbling_window())
+        windows.aggregate(str, store=texts()).to_stream().send_to("out")
+
+    def sliding_count(self) -> None:
+        self._sliding().count(store=counts()).to_stream().send_to("out")
+
+    def sliding_reduce(self) -> None:
+        self._sliding().reduce(self._reduced, store=texts()).to_stream().send_to("out")
+
+    def sliding_aggregate(self) -> None:
+        self._sliding().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
+
+    def sliding_suppress(self) -> None:
+        self._sliding().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 
     def session_count(self) -> None:
         self._sessions().count(store=counts()).to_stream().send_to("out")
@@ -201,6 +401,25 @@ class Topologies:
     def _other(self) -> Any:
         return self.builder.stream("other")
 
+    def _by_foreign_key(self, call: str, **options: Any) -> KTable:
+        join = getattr(self._table("in"), call)
+        joined: KTable = join(self._table("other"), pair, foreign_key=lambda k, v: foreign(v), **options)
+        return joined
+
+    def _table(self, topic: str) -> KTable:
+        return self.builder.table(topic, store=texts(f"{topic}-table"))
+
+    def _versioned(self, topic: str) -> KTable:
+        return self.builder.table(topic, store=self._versions(f"{topic}-table"))
+
+    def _versions(self, name: str) -> VersionedStoreSpec:
+        return VersionedStoreSpec(
+            name=name, key_serde=TEXT, value_serde=TEXT, history_ms=self.parameters["history"]
+        )
+
+    def _by_group(self) -> KGroupedTable:
+        return self._table("in").group_by(lambda k, v: (group(v), v))
+
     def _tumbling_window(self) -> TumblingWindow:
         return TumblingWindow(size_ms=self.parameters["size"], grace_ms=self.parameters["grace"])
 
@@ -214,6 +433,21 @@ class Topologies:
             grace_ms=self.parameters["grace"],
         )
         return self._in().group_by_key().windowed_by(window)
+
+    def _sliding(self) -> Any:
+        window = SlidingWindow(size_ms=self.parameters["size"], grace_ms=self.parameters["grace"])
+        return self._in().group_by_key().windowed_by(window)
+
+    def _redated(self) -> Any:
+        return self._in().set_timestamp(
+            lambda c, k, v: c.timestamp_ms + 3 * (number(v) % 4), with_context=True
+        )
+
+    def _cogrouped(self) -> Any:
+        cogroup = self._in().group_by_key().cogroup(self._added)
+        return cogroup.cogroup(
+            self._other().group_by_key(), lambda k, v, aggregate: self._added(k, f"{v}'", aggregate)
+        )
 
     def _sessions(self) -> Any:
         window = SessionWindow(gap_ms=self.parameters["gap"], grace_ms=self.parameters["grace"])
@@ -241,6 +475,17 @@ class Topologies:
         return None if self._deletes(value) else f"{aggregate},{value}"
 
 
+class Twice(Processor):
+    """Forwards each record, and its successor under the same key."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record.key, record.value)
+        self._context.forward(record.key, f"v{number(record.value) + 1}")
+
+
 class Clock(Processor):
     """Forwards the times at which it is punctuated, and between them what it gets."""
 
@@ -258,22 +503,34 @@ class Clock(Processor):
         self._context.forward("time", str(stream_time_ms))
 
 
-def counts() -> StoreSpec:
-    return StoreSpec(name="store", key_serde=TEXT, value_serde=serdes.int64(), cached=False)
+def counts(name: str = "store") -> StoreSpec:
+    return StoreSpec(name=name, key_serde=TEXT, value_serde=serdes.int64(), cached=False)
 
 
-def texts() -> StoreSpec:
-    return StoreSpec(name="store", key_serde=TEXT, value_serde=TEXT, cached=False)
+def texts(name: str = "store") -> StoreSpec:
+    return StoreSpec(name=name, key_serde=TEXT, value_serde=TEXT, cached=False)
+
+
+def put(total: str, value: str) -> str:
+    return f"{total}+{value}"
+
+
+def taken(total: str, value: str) -> str:
+    return f"{total}-{value}"
 
 
 def number(value: str | None) -> int:
-    return 0 if value is None else int(value[1:])
+    return 0 if value is None else int(value.removesuffix("'")[1:])
 
 
 def failing(value: str | None) -> str | None:
     if number(value) % 3 == 0:
         raise ValueError("no thirds")
     return value
+
+
+def foreign(value: str) -> str | None:
+    return ("a", "b", "g0", None)[number(value) % 4]
 
 
 def odd(value: str | None) -> bool:

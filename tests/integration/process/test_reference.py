@@ -210,7 +210,9 @@ def test_headings_differ_when_a_page_has_several(page: str) -> None:
 def test_every_public_name_has_a_heading_when_pages_are_written(path: str) -> None:
     name = _PUBLIC[path].name
 
-    assert sum(slug(name) in _anchors(text) for text in _PAGES.values()) == 1
+    # The page for who comes from Java has a heading for each of Java's classes, too.
+    pages = [text for page, text in _PAGES.items() if page != "from-java.md"]
+    assert sum(slug(name) in _anchors(text) for text in pages) == 1
 
 
 def test_pages_say_nothing_of_the_machine_when_written() -> None:
@@ -269,9 +271,12 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("record_stream.RecordStream.filter", "`Callable[[Any, Any], bool]`"),
+        (
+            "record_stream.RecordStream.filter",
+            "`Callable[[K, V], bool]` or `Callable[[RecordContext, K, V], bool]`",
+        ),
         ("record_stream.RecordStream.send_to", "`str`"),
-        ("kstream.KGroupedStream.count", "`str` or [`StoreSpec`](stores.md#storespec) or `None`"),
+        ("kstream.KGroupedStream.count", "`str` or [`StoreSpec[K, int]`](stores.md#storespec) or `None`"),
     ],
 )
 def test_types_are_spelt_out_and_linked_when_they_are_aliases(path: str, expected: str) -> None:

@@ -26,7 +26,7 @@ def test_missing_suites_are_named_when_a_whole_run_lacks_them(lanes: list[str]) 
 
     said = done.stdout + done.stderr
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, said
-    assert "no test was collected in tests/property/, tests/contract/" in said
+    assert "no test was collected in tests/property/, tests/typing/, tests/contract/" in said
     assert "tests/unit/," not in said
 
 

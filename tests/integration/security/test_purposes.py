@@ -15,6 +15,7 @@ from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorEx
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
+from airflow_kstreams.batch.inspect.state import StoredState
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.permissions import (
     continuous_permissions,
@@ -23,6 +24,7 @@ from airflow_kstreams.batch.protocol.permissions import (
     expand_processors_permissions,
     replay_permissions,
     run_permissions,
+    state_permissions,
     watch_permissions,
 )
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
@@ -154,6 +156,27 @@ def test_watching_needs_exactly_its_list(
         allow([each])
         given.append(each)
     watch_all(cluster, application_id)
+
+
+def test_reading_stores_needs_exactly_its_list(
+    finished_and_waiting: Application, cluster: KafkaCluster, application_id: str, allow: Allow
+) -> None:
+    topology = finished_and_waiting.topology
+
+    def read() -> dict[str, int]:
+        with StoredState(cluster, topology, application_id, "counts") as state:
+            found = {entry.key: entry.value for entry in state.all()}
+            assert state.as_of().run_id == "run-2"
+        return found
+
+    listed = state_permissions(topology.plan(application_id))
+    for each in listed:
+        with pytest.raises(AccessDeniedError) as refused:
+            read()
+        missing = refused.value.permission
+        assert any(one.covers(missing.operation, missing.resource, missing.name) for one in listed), missing
+        allow([each])
+    assert read() == {"ant": 1, "bee": 1}
 
 
 def test_growing_a_topic_needs_exactly_its_list(

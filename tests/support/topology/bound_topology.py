@@ -22,7 +22,8 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
 )
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer
+from airflow_kstreams.streams.graph.services import StreamTimer, TableView
+from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -50,6 +51,18 @@ class NodeServices:
     node: str
     connected: tuple[str, ...]
     task_id: str = "0_0"
+
+    @property
+    def tables(self) -> dict[str, TableView]:
+        return self.owner.tables
+
+    @property
+    def taking_changes(self) -> frozenset[str]:
+        return table_changes(self.owner.topology.nodes).takers
+
+    @property
+    def old_needed(self) -> bool:
+        return self.node in table_changes(self.owner.topology.nodes).old_needed
 
     @property
     def record_context(self) -> TaskRecordContext:
@@ -117,6 +130,7 @@ class BoundTopology:
     topology: Topology
     context: TaskRecordContext = field(default_factory=TaskRecordContext)
     stores: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, TableView] = field(default_factory=dict)
     outputs: dict[str, list[Output]] = field(default_factory=dict)
     opens: dict[str, list[Callable[[], None]]] = field(default_factory=dict)
     flushes: dict[str, list[Callable[[], None]]] = field(default_factory=dict)

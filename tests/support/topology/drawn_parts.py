@@ -19,11 +19,13 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RecordContext,
     SessionWindow,
     SlidingWindow,
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
     timestamps,
 )
@@ -33,8 +35,22 @@ from airflow_kstreams.streams.timestamps import InvalidTimestamp
 INPUTS = ("a", "b", "t")
 KEYS = ("x", "y", "z")
 
-Window = TumblingWindow | HoppingWindow | SessionWindow
-Kind = Literal["plain", "fold", "windows", "table join", "windowed join", "processor", "failing", "batches"]
+Window = TumblingWindow | HoppingWindow | SlidingWindow | SessionWindow
+Kind = Literal[
+    "plain",
+    "changed",
+    "fold",
+    "cogroup",
+    "windows",
+    "table join",
+    "windowed join",
+    "processor",
+    "failing",
+    "batches",
+    "tables",
+    "foreign keys",
+    "versions",
+]
 Origin = Literal["a", "merged", "through", "rekeyed"]
 Call = Literal["join", "left_join", "outer_join", "join_prior"]
 
@@ -70,6 +86,7 @@ def parts() -> st.SearchStrategy[Part]:
         cached=st.booleans(),
         window=st.builds(TumblingWindow, size_ms=sizes, **ends)
         | st.builds(HoppingWindow, size_ms=sizes, advance_ms=st.integers(1, 3), **ends)
+        | sliding
         | st.builds(SessionWindow, gap_ms=st.integers(1, 6), **ends),
         suppressed=st.booleans(),
         windows=st.tuples(sliding, sliding),
@@ -114,7 +131,9 @@ def topology_of(
     )
     extractor = None if dated is None else timestamps.extract(_valued_time, invalid=dated)
     a = builder.stream("a", timestamps=extractor)
-    b, table = builder.stream("b"), builder.table("t", store="t")
+    cached = any(part.cached for part in drawn)
+    kept = StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    b, table = builder.stream("b"), builder.table("t", store=kept)
     merged = a.merge(b)
     for number, part in enumerate(drawn):
         _Building(number, part, {"a": a, "b": b, "merged": merged}, table).add()
@@ -132,7 +151,15 @@ class _Building:
         part, number = self.part, self.number
         match part.kind:
             case "plain":
-                stream = self._stream().map_values(lambda value: [value])
+                stream: KStream = self._stream().map_values(lambda value: [value])
+            case "changed":
+                split = self._stream().split(odd=_odd, default="even", with_context=True)
+                stream = split["odd"].set_headers(lambda key, value: [("number", b"%d" % _number(value))])
+                stream = stream.merge(split["even"].set_timestamp(_later, with_context=True))
+            case "cogroup":
+                one, two = (self.streams[name].group_by_key() for name in "ab")
+                cogroup = one.cogroup(_listed).cogroup(two, _listed)
+                stream = cogroup.aggregate(list, store=self._spec("g", part.cached)).to_stream()
             case "fold":
                 grouped = self._stream().group_by_key()
                 stream = grouped.aggregate(list, _listed, store=self._spec("s", part.cached)).to_stream()
@@ -155,6 +182,9 @@ class _Building:
             case "failing":
                 source = self.streams["a" if part.origin == "a" else "merged"]
                 stream = source.map_values(_inverse)
+            case "tables" | "foreign keys" | "versions":
+                made = {"tables": self._tables, "foreign keys": self._by_foreign_key}
+                stream = made.get(part.kind, self._versions)()
             case "batches":
                 stream = self._stream().map_batches(lambda batch: batch.slice(0, 2), batch_size=3)
         stream.send_to(f"out-{number}")
@@ -166,6 +196,43 @@ class _Building:
             case "through":
                 return self.streams["merged"].through(f"middle-{self.number}")
         return self.streams["merged"].select_key(_other_key).through(f"rekeyed-{self.number}")
+
+    def _tables(self) -> KStream:
+        """Make a table of a stream, one of the table that all parts share, and group their join."""
+        part = self.part
+        # As above: the other side's partitions are those of the records that were not rekeyed.
+        source = self.streams["a" if part.origin == "a" else "merged"]
+        of_stream = source.to_table(store=self._spec("q", part.cached))
+        of_topic = self.table.filter(lambda key, value: _number(value) % 3 > 0)
+        joined = of_stream.outer_join(of_topic, _pair, store=self._spec("j", part.cached))
+        grouped = joined.group_by(_by_left, name=f"grouped-{self.number}")
+        table = grouped.aggregate(list, _listed, _unlisted, store=self._spec("g", part.cached))
+        return (table if part.suppressed else table.map_values(len)).to_stream()
+
+    def _by_foreign_key(self) -> KStream:
+        """Join a table of a stream with a copy of the table that all parts share, each behind a topic: no
+        table may be written by what the other one writes.
+        """
+        part, number = self.part, self.number
+        rekeyed = self.streams["a" if part.origin == "a" else "merged"].select_key(_other_key)
+        left = rekeyed.to_table(store=self._spec("l", part.cached))
+        right = self.table.to_stream(lambda key, value: key).to_table(store=self._spec("r", part.cached))
+        call = left.left_join if part.suppressed else left.join
+        joined = call(right, _pair, foreign_key=_named, name=f"named-{number}")
+        return joined.to_stream()
+
+    def _versions(self) -> KStream:
+        """Join a stream with versions of another one, in a history so short that some are too late."""
+        part = self.part
+        spec = VersionedStoreSpec(
+            name=f"v{self.number}", key_serde=serdes.string(), value_serde=serdes.json(), history_ms=12
+        )
+        # The streams that are joined lie in one task: neither was rekeyed.
+        table = self.streams["a" if part.origin == "a" else "merged"].to_table(store=spec)
+        if part.suppressed:
+            table = table.filter(lambda key, value: _number(value) % 3 > 0)
+        stream = self.streams["b"]
+        return (stream.join if part.cached else stream.left_join)(table, _pair)
 
     def _folded_windows(self) -> KStream:
         part = self.part
@@ -188,6 +255,14 @@ def _valued_time(record: Any) -> int | None:
     return None if record.value is None else record.timestamp_ms + 3 * _number(record.value)
 
 
+def _odd(context: RecordContext, key: str, value: Any) -> bool:
+    return (context.timestamp_ms + _number(value)) % 2 == 1
+
+
+def _later(context: RecordContext, key: str, value: Any) -> int:
+    return context.timestamp_ms + _number(value)
+
+
 def _inverse(value: Any) -> float:
     return 1 / (4 - _number(value))
 
@@ -198,6 +273,19 @@ def _number(value: Any) -> int:
 
 def _listed(key: str, value: Any, seen: list[Any]) -> list[Any]:
     return [*seen, value]
+
+
+def _by_left(key: str, pair: list[Any]) -> tuple[str, Any]:
+    return KEYS[_number(pair[0]) % len(KEYS)], pair
+
+
+def _named(key: str, value: Any) -> str | None:
+    return None if _number(value) % 3 == 0 else KEYS[_number(value) // 2]
+
+
+def _unlisted(key: str, value: Any, seen: list[Any]) -> list[Any] | None:
+    place = seen.index(value)
+    return (seen[:place] + seen[place + 1 :]) or None
 
 
 def _both(key: str, left: list[Any], right: list[Any]) -> list[Any]:

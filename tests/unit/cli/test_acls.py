@@ -96,6 +96,11 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Describe", "topic", "letters-counts-changelog"),
         ("Describe", "group", "letters-catchup"),
     }
+    assert rows(acls(application, "--for", "state")) == {
+        ("Read", "topic", "letters-metadata"),
+        ("Read", "topic", "letters-runs"),
+        ("Read", "topic", "letters-counts-changelog"),
+    }
     assert rows(acls(application, "--for", "replay")) == {
         ("Read", "topic", "letters-dead-letter"),
         ("Create", "topic", "letters-dead-letter-replays"),

@@ -16,6 +16,7 @@ from tests.unit.cli.test_app import FLIGHTS, invoke
         (["--format", "text"], topology().describe()),
         (["--format", "mermaid"], topology().to_mermaid()),
         (["--format", "svg"], topology().to_svg()),
+        (["--format", "stream-time"], topology().describe_stream_time()),
         (["--application-id", "app"], topology().describe(application_id="app")),
         (["--application-id", "app", "--format", "mermaid"], topology().to_mermaid(application_id="app")),
     ],

@@ -415,7 +415,8 @@ def test_flights_have_airports_of_their_own_in_every_copy(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_run_has_its_own_topics_in_the_topology(name: str) -> None:
-    inputs = {"flights": "f-7", "weather": "w-7"} if name == "join" else {"events": "e-7"}
+    reads = next(measured.reads for measured in WORKLOADS.values() if measured.topology == name)
+    inputs = {topic: f"{topic}-7" for topic in reads}
     source = application_of({"topology": name, "inputs": inputs, "output": "o-7"})
     described = source.topology().describe()
     assert all(topic in described for topic in (*inputs.values(), "o-7"))

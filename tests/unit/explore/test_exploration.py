@@ -94,6 +94,33 @@ def test_counts_tell_what_came_went_and_was_lost_when_summed_up() -> None:
     assert "writes out" in str(seen.summary())
 
 
+def test_tables_changes_are_shown_by_their_new_values_and_once_when_tables_lie_below() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    table = builder.table("orders")
+    table.filter(lambda key, value: value > 1).to_stream().send_to("out")
+    table.map_values(lambda value: -value).to_stream().send_to("negative")
+    seen = explore(builder.build(), sample=sample(record("k", 1, 1), record("k", 2, 2), record("k", 3, 3)))
+    kept, filtered = (
+        next(node for node in seen.nodes if node.startswith(kind)) for kind in ("KTABLE-SOURCE", "KTABLE-F")
+    )
+    assert [one.value for one in seen[kept]] == [1, 2, 3]
+    assert [one.value for one in seen[filtered]] == [2, 3]
+    assert (seen.counts(kept).records_out, seen.counts(filtered).records_in) == (3, 3)
+    assert [one.value for one in seen.outputs("negative")] == [-1, -2, -3]
+
+
+def test_records_of_a_global_table_come_first_whatever_their_time_is() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    names = builder.global_table("names")
+    orders = builder.stream("orders")
+    orders.left_join(names, lambda order, name: [order, name], key=lambda key, order: key).send_to("out")
+    records = [record("k", 1, 1), record("l", 2, 2), record("k", "ann", 9, topic="names")]
+    unreadable = record("l", b"{", 10, topic="names")
+    seen = explore(builder.build(), sample=sample(*records, unreadable))
+    assert [one.value for one in seen.outputs("out")] == [[1, "ann"], [2, None]]
+    assert [failed.node for failed in seen.errors] == ["global table names"]
+
+
 def test_records_run_by_timestamp_then_topic_then_partition_when_there_are_several_partitions() -> None:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     builder.stream("a", "b").send_to("out")

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kstreams.explore import Sample, SampleRecord, explore
 from airflow_kstreams.explore.sampling import take_sample
-from airflow_kstreams.streams import ConfigError
+from airflow_kstreams.streams import ConfigError, KStreamBuilder, serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from spark_apps.flight_delays import topology
 
@@ -118,3 +118,17 @@ def test_kafka_is_only_read_when_a_sample_is_taken() -> None:
         "reader.pause",
         "reader.close",
     }
+
+
+def test_global_tables_are_sampled_whole() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    names = builder.global_table("names")
+    joined = builder.stream("codes").join(names, lambda code, name: name, key=lambda key, code: code)
+    joined.send_to("out")
+    kafka = InMemoryKafka()
+    for topic in ("names", "codes"):
+        kafka.create_topic(topic, partitions=2)
+        for number in range(20):
+            kafka.append(topic, b"v", str(number).encode(), partition=number % 2)
+    sample = take_sample(kafka, builder.build().plan("explore"), 5, lambda *_: None)
+    assert sample.topics() == {"codes": 5, "names": 20}

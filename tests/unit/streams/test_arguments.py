@@ -34,12 +34,13 @@ from airflow_kstreams.testing import TopologyTestDriver
 WINDOWS = (
     TumblingWindow(size_ms=10),
     HoppingWindow(size_ms=10, advance_ms=5),
+    SlidingWindow(size_ms=10),
     SessionWindow(gap_ms=10),
 )
 #: Types of parameters that hold a user's function.
 FUNCTIONS = re.compile(
-    r"\b(Predicate|Peek|Selector|Mapper|\w*Mapper|\w*Joiner|Reducer|Initializer|Aggregator|Merger|Extract|"
-    r"BatchFunction|ProcessorDef|Callable)\b"
+    r"\b(Predicate|Peek|Action|\w*Selector|\w*Mapper|\w*Joiner|Reducer|Initializer|Aggregator|Merger|Extract|"
+    r"(Batch|Headers|Timestamp)Function|ProcessorDef|Partitioner|Callable)\b"
 )
 
 
@@ -64,6 +65,7 @@ def owners() -> dict[str, Callable[[], Any]]:
         "KStream": lambda: builder().stream("in"),
         "WindowedKStream": lambda: builder().stream("in").with_window(SlidingWindow(size_ms=1)),
         "KGroupedStream": lambda: builder().stream("in").group_by_key(),
+        "CogroupedKStream": lambda: builder().stream("in").group_by_key().cogroup(lambda *_: None),
         "KTable": lambda: builder().table("in"),
         "timestamps": lambda: timestamps,
         "serdes": lambda: serdes,
@@ -85,6 +87,7 @@ FITTING: dict[str, Callable[[Any], Any]] = {
     "value_serde": lambda _: serdes.string(),
     "processor_def": lambda _: Nothing,
     "other": lambda owner: _partner(owner),
+    "grouped": lambda owner: _group_beside(owner),
 }
 VARIADIC: dict[str, tuple[Any, ...]] = {"topics": ("more",), "parents": ("a",), "stores": ()}
 
@@ -98,11 +101,25 @@ def _partner(owner: Any) -> Any:
     return made.table("partner")
 
 
+def _global_table_beside(owner: Any) -> Any:
+    """What is joined by ``key=``."""
+    made = builder()
+    made._graph = owner._known.graph
+    return made.global_table("partner")
+
+
+def _group_beside(owner: Any) -> Any:
+    made = builder()
+    made._graph = owner._cogroup.groups[0].stream.graph
+    return made.stream("partner").group_by_key()
+
+
 #: Calls and parameters that an owner always refuses, whatever they are given.
 _REFUSED = {
     "KStream": {"join_prior", "outer_join"},
     "by TumblingWindow": {"merger"},
     "by HoppingWindow": {"merger"},
+    "by SlidingWindow": {"merger"},
 }
 
 
@@ -138,7 +155,9 @@ def call_with(owner: str, name: str, parameter: str, given: Any) -> None:
     arguments: list[Any] = []
     named: dict[str, Any] = {}
     for each in inspect.signature(call).parameters.values():
-        if each.kind is each.VAR_POSITIONAL:
+        if each.kind is each.VAR_KEYWORD:
+            named["one"] = given if each.name == parameter else _a_function(made)
+        elif each.kind is each.VAR_POSITIONAL:
             arguments += [given] if each.name == parameter else VARIADIC[each.name]
         elif each.name == parameter:
             if each.kind is each.KEYWORD_ONLY:
@@ -147,6 +166,8 @@ def call_with(owner: str, name: str, parameter: str, given: Any) -> None:
                 arguments.append(given)
         elif each.default is inspect.Parameter.empty or (owner, each.name) == _NEEDED:
             make: Callable[[Any], Any] = FITTING.get(each.name, _a_function)
+            if (parameter, each.name) == ("key", "other"):
+                make = _global_table_beside
             fitting = make(made)
             if each.kind is each.KEYWORD_ONLY:
                 named[each.name] = fitting

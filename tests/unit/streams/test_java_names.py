@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    CogroupedKStream,
     ConfigError,
     KGroupedStream,
+    KGroupedTable,
     KStream,
     KStreamBuilder,
     KTable,
     ProcessorContext,
     SessionStore,
     TopologyBuilder,
+    WindowedCogroupedKStream,
     WindowedKGroupedStream,
     WindowStore,
     serdes,
@@ -38,8 +41,12 @@ JAVA: dict[Any, str] = {
     KStream: "filter filterNot flatMap flatMapValues foreach groupBy groupByKey join leftJoin map mapValues "
     "merge outerJoin peek print process processValues repartition selectKey split to toTable branch "
     "defaultBranch noDefaultBranch through transform transformValues",
-    KTable: "queryableStoreName suppress toStream",
+    KTable: "filter filterNot groupBy join leftJoin mapValues outerJoin queryableStoreName suppress toStream "
+    "transformValues",
+    KGroupedTable: "aggregate count reduce",
     KGroupedStream: "aggregate cogroup count reduce windowedBy",
+    CogroupedKStream: "aggregate cogroup windowedBy",
+    WindowedCogroupedKStream: "aggregate",
     WindowedKGroupedStream: "aggregate count emitStrategy reduce",
     ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "
     "schedule taskId offset partition topic",
@@ -70,7 +77,6 @@ def test_answer_names_what_there_is(answer: str) -> None:
 @pytest.mark.parametrize(
     ("make", "java", "ours"),
     [
-        (lambda: builder(), "globalTable", "table(topic)"),
         (lambda: builder().stream("in"), "mapValues", "map_values"),
         (lambda: builder().stream("in"), "to", "send_to(topic)"),
         (lambda: builder().stream("in"), "groupByKey", "group_by_key"),

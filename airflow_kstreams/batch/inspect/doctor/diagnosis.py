@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 
 from airflow_kstreams.batch.clock import SystemClock
@@ -12,6 +13,7 @@ from airflow_kstreams.batch.inspect.doctor.seen import Seen, Subject
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
+from airflow_kstreams.batch.run.matched_topics import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 
@@ -20,6 +22,7 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 CHECKS = (
     "broker_checks",
     "topic_checks",
+    "global_table_checks",
     "key_checks",
     "waiting_checks",
     "expansion_checks",
@@ -40,9 +43,13 @@ def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = No
 def _findings(
     cluster: ClusterPort, admin: AdminPort, reader: ReaderPort, subject: Subject, clock: Clock
 ) -> Iterator[Finding]:
-    plan = subject.plan
-    found = dict(admin.describe_topics({*plan.sources, *plan.outputs, *internal_settings(plan)}))
+    plan = matched_plan(subject.plan, admin, subject.settings)
+    subject = replace(subject, plan=plan)
+    theirs = {*plan.sources, *plan.outputs, *plan.globals}
+    found = dict(admin.describe_topics({*theirs, *internal_settings(plan)}))
     yield ok("broker", "answers")
+    for pattern, matches in plan.patterns.items():
+        yield ok("patterns", f"{pattern} matches {', '.join(matches)}")
     try:
         found |= admin.describe_topics(BROKERS_OWN)
     except KafkaClientError as refused:

@@ -59,7 +59,8 @@ class Topics:
     def all(self) -> list[str]:
         """Every topic that exists."""
         plan = self.seen.plan
-        wanted = (*plan.inputs, *self.intermediates, *plan.outputs, *self.internal, *BROKERS_OWN)
+        theirs = (*plan.inputs, *plan.globals, *self.intermediates, *plan.outputs)
+        wanted = (*theirs, *self.internal, *BROKERS_OWN)
         return [topic for topic in wanted if topic in self.found]
 
     def having(self, name: str, test: Callable[[str], bool]) -> list[str]:

@@ -3,7 +3,9 @@
 Rule: the entry of a key holds the folded value and the largest timestamp folded into it. A cached table emits
 at each commit point, once per key changed since the last one, in order of first change, the newest value with
 the entry's timestamp; an uncached one emits with every record. A deleted key is emitted with None. A key that
-was not in the table at the last emission and is not now is not emitted: there is nothing to take back.
+was not in the table at the last emission and is not now is not emitted: there is nothing to take back. A
+table that is tracked, because a table below it takes changes, emits with each new value the one that it
+emitted before (:mod:`airflow_kstreams.streams.kstream.operators.table_changes`).
 
 Crash argument: what is dirty is never saved. A crash loses the dirty keys together with the uncommitted
 records that made them so; the attempt that resumes reads those records again and, since commit points are
@@ -15,19 +17,25 @@ The three operators differ in one expression, the new aggregate; the lines aroun
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.codegen.fold_code import write_fold, write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.type_variables import VR, K, V
 
-Initializer = Callable[[], Any]
-Aggregator = Callable[[Any, Any, Any], Any]
-Reducer = Callable[[Any, Any], Any]
+Initializer = Callable[[], VR]
+Aggregator = Callable[[K, V, VR], VR | None]
+Reducer = Callable[[V, V], V | None]
+
+_ABSENT: tuple[None, int] = (None, -1)
 
 
 class TableEmitter:
@@ -36,6 +44,8 @@ class TableEmitter:
     :param children: those of the table's node.
     :param store: name of the table's store.
     :param cached: whether to emit at commit points only; then registers itself for them.
+
+    :ivar tracked: whether a child takes changes; every change must then be told to :meth:`change`.
     """
 
     def __init__(
@@ -52,14 +62,67 @@ class TableEmitter:
         self.dirty: dict[Any, Any] = {}
         #: Those among them that were not in the table at the last commit point.
         self.born: set[Any] = set()
+        #: Of a tracked table: those among them -> their entry at the last commit point.
+        self.olds: dict[Any, Entry | None] = {}
         self._deleted: dict[Any, int] = {}
         self._forward = forward
         self._record_context = context.record_context
-        self._put_entry = context.store(store).put_entry
+        self._store = context.store(store)
+        self._put_entry = self._store.put_entry
         self.cached = cached
+        self.tracked = not context.taking_changes.isdisjoint(children)
+        if self.tracked:
+            self._deliveries = Deliveries(forward, context, children)
+            context.tables[context.node] = self
         if cached:
-            self._emit_dirty = self._emission(context, children, context.store(store))
+            self._emit_dirty = (
+                self._changes_emission(context)
+                if self.tracked
+                else self._emission(context, children, self._store)
+            )
             context.on_flush(self.flush)
+
+    def get(self, key: Any, child: str | None) -> Entry | None:
+        """Return the entry of a key of a tracked table, as a child knows it; None for as it is now."""
+        key_bytes = self._store.serialize_key(key)
+        if child is not None:
+            before = self._deliveries.before(key, child)
+            if before is not None:
+                return before[0]
+            if key_bytes in self.olds:
+                return self.olds[key_bytes]
+        entry: Entry | None = self._store.get_entry(key_bytes)
+        return entry
+
+    def before(self, key_bytes: Any, entry: Entry | None) -> Entry | None:
+        """Return an entry for :meth:`change` before a function may change its value where it is."""
+        if entry is None or not self.tracked or key_bytes in self.olds:
+            return entry
+        return copy.deepcopy(entry[0]), entry[1]
+
+    def change(self, key_bytes: Any, key: Any, old: Entry | None, value: Any, timestamp_ms: int) -> None:
+        """Give a key another value and emit it, at once or at the next commit point.
+
+        :param old: the key's entry before; of a tracked table one whose value nothing changes.
+        :param value: None deletes the key.
+        """
+        if value is None and old is None:
+            return
+        self._put_entry(key_bytes, None if value is None else (value, timestamp_ms))
+        if not self.cached:
+            if self.tracked:
+                self._emit_change(key, value, old, timestamp_ms)
+            else:
+                self.emit(key, value, timestamp_ms)
+            return
+        if key_bytes not in self.dirty:
+            self.dirty[key_bytes] = key
+            if self.tracked:
+                self.olds[key_bytes] = old
+            elif old is None:
+                self.born.add(key_bytes)
+        if value is None:
+            self._deleted[key_bytes] = timestamp_ms
 
     def emit(self, key: Any, value: Any, timestamp_ms: int) -> None:
         """Emit one change at once, with a timestamp of its own."""
@@ -68,6 +131,13 @@ class TableEmitter:
         record_context.timestamp_ms = timestamp_ms
         self._forward(key, value)
         # The record may still have to visit other children of this node's parent.
+        record_context.timestamp_ms = before
+
+    def _emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
+        record_context = self._record_context
+        before = record_context.timestamp_ms
+        record_context.timestamp_ms = timestamp_ms
+        self._deliveries.give(key, Change(value, *(old or _ABSENT)))
         record_context.timestamp_ms = before
 
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
@@ -87,6 +157,24 @@ class TableEmitter:
         self.dirty.clear()
         self.born.clear()
         self._deleted.clear()
+
+    def _changes_emission(self, context: NodeContext) -> Callable[[int], None]:
+        """Make the loop over what is dirty in a tracked table."""
+        get_entry, olds, deleted = self._store.get_entry, self.olds, self._deleted
+        record_context, give = self._record_context, self._deliveries.give
+
+        def emit_dirty(latest_ms: int, _node: str = context.node) -> None:
+            for key_bytes, key in self.dirty.items():
+                old = olds.pop(key_bytes)
+                entry = get_entry(key_bytes)
+                if entry is None and old is None:
+                    continue
+                # A processor that shares the store may have deleted the key: the last record's time must do.
+                value, entry_ms = entry or (None, deleted.get(key_bytes, latest_ms))
+                record_context.timestamp_ms = entry_ms
+                give(key, Change(value, None) if old is None else Change(value, old[0], old[1]))
+
+        return emit_dirty
 
     def _emission(
         self, context: NodeContext, children: Mapping[str, Forward], store: Any

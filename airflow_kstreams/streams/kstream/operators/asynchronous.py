@@ -8,17 +8,30 @@ record on once or count it as left out.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Concatenate
 
 from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, HandedOn
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.
 AsyncFunction = Callable[..., Any]
+#: The same by operator; each may declare ``context`` and ``resource`` beside what it takes.
+AsyncValueMapper = Callable[Concatenate[V, ...], Awaitable[VR]]
+AsyncKeyValueMapper = Callable[Concatenate[K, V, ...], Awaitable[tuple[KR, VR]]]
+AsyncFlatValueMapper = Callable[Concatenate[V, ...], Awaitable[Iterable[VR]]]
+AsyncPredicate = Callable[Concatenate[K, V, ...], Awaitable[bool]]
+AsyncAction = Callable[Concatenate[K, V, ...], Awaitable[object]]
+#: With ``threads=True``.
+ThreadValueMapper = Callable[Concatenate[V, ...], VR]
+ThreadKeyValueMapper = Callable[Concatenate[K, V, ...], tuple[KR, VR]]
+ThreadFlatValueMapper = Callable[Concatenate[V, ...], Iterable[VR]]
+ThreadPredicate = Callable[Concatenate[K, V, ...], bool]
+ThreadAction = Callable[Concatenate[K, V, ...], object]
 #: Takes key, value and answer.
 Give = Callable[[Any, Any, Any], None]
 
@@ -53,11 +66,13 @@ class Asynchronous:
 
     :param function: the user's.
     :param calls: how.
+    :param with_context: whether its first argument is the record's context, before those of its shape.
     """
 
     shape: Shape
     function: AsyncFunction
     calls: CallOptions
+    with_context: bool = False
 
     @property
     def type(self) -> str:
@@ -77,6 +92,7 @@ class Asynchronous:
             arguments=shape.arguments,
             options=self.calls,
             hands_on=shape.hands_on,
+            with_context=self.with_context,
         )
         return context.calls(spec, shape.giving(forward, context, children))
 

@@ -1,7 +1,8 @@
 """Operators without state. Each says once what it does, as lines of code (see ``graph/inlining.py``); a task
 writes them into a source's loop, or compiles them into the node's closure. Those that are ``accounted`` pass
 each record on once or count it as left out (``runtime/flow_check.py``). Those with a function of the user say
-how it runs on threads, where a task has several (``graph/threads.py``).
+how it runs on threads, where a task has several (``graph/threads.py``), and whether it is given the record's
+context, which is made for those functions alone.
 """
 
 from __future__ import annotations
@@ -28,14 +29,24 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     SELECT_KEY,
     Asynchronous,
 )
+from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-Predicate = Callable[[Any, Any], bool]
-KeyValueMapper = Callable[[Any, Any], tuple[Any, Any]]
-ValueMapper = Callable[[Any], Any]
-FlatMapper = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
-FlatValueMapper = Callable[[Any], Iterable[Any]]
-KeySelector = Callable[[Any, Any], Any]
-Action = Callable[[Any, Any], object]
+Predicate = Callable[[K, V], bool]
+KeyValueMapper = Callable[[K, V], tuple[KR, VR]]
+ValueMapper = Callable[[V], VR]
+FlatMapper = Callable[[K, V], Iterable[tuple[KR, VR]]]
+FlatValueMapper = Callable[[V], Iterable[VR]]
+KeySelector = Callable[[K, V], KR]
+Action = Callable[[K, V], object]
+#: The same with ``with_context=True``.
+ContextPredicate = Callable[[RecordContext, K, V], bool]
+ContextKeyValueMapper = Callable[[RecordContext, K, V], tuple[KR, VR]]
+ContextValueMapper = Callable[[RecordContext, V], VR]
+ContextFlatMapper = Callable[[RecordContext, K, V], Iterable[tuple[KR, VR]]]
+ContextFlatValueMapper = Callable[[RecordContext, V], Iterable[VR]]
+ContextKeySelector = Callable[[RecordContext, K, V], KR]
+ContextAction = Callable[[RecordContext, K, V], object]
 
 
 class _Written(Protocol):
@@ -49,11 +60,30 @@ def _bind(self: _Written, forward: Forward, context: NodeContext, children: dict
     return context.written(self.write, forward, children)
 
 
+def written_context(code: LoopCode) -> str:
+    """Return the expression for the context of what is processed."""
+    made = code.name(RecordContext, "RecordContext")
+    return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
+
+
+def written_call(
+    code: LoopCode, function: Callable[..., Any], hint: str, arguments: str, *, with_context: bool
+) -> str:
+    """Return the expression that calls a function of the user.
+
+    :param hint: what the function's name begins with.
+    :param arguments: variables that hold them.
+    """
+    about = f"{written_context(code)}, " if with_context else ""
+    return f"{code.name(function, hint)}({about}{arguments})"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Passes on what satisfies a predicate."""
 
-    predicate: Predicate
+    predicate: Predicate | ContextPredicate
+    with_context: bool = False
 
     type: ClassVar[str] = "filter"
     accounted: ClassVar[bool] = True
@@ -61,11 +91,16 @@ class Filter:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FILTER, function=self.predicate, calls=calls)
+        return Asynchronous(
+            shape=FILTER, function=self.predicate, calls=calls, with_context=self.with_context
+        )
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
+        called = written_call(
+            code, self.predicate, "predicate", f"{key}, {value}", with_context=self.with_context
+        )
+        with code.block(f"if {called}"):
             code.forward(key, value)
         with code.block("else"):
             code.count_left_out("filtered")
@@ -75,7 +110,8 @@ class Filter:
 class FilterNot:
     """Passes on what does not satisfy a predicate."""
 
-    predicate: Predicate
+    predicate: Predicate | ContextPredicate
+    with_context: bool = False
 
     type: ClassVar[str] = "filter_not"
     accounted: ClassVar[bool] = True
@@ -83,11 +119,16 @@ class FilterNot:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FILTER_NOT, function=self.predicate, calls=calls)
+        return Asynchronous(
+            shape=FILTER_NOT, function=self.predicate, calls=calls, with_context=self.with_context
+        )
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        with code.block(f"if {code.name(self.predicate, 'predicate')}({key}, {value})"):
+        called = written_call(
+            code, self.predicate, "predicate", f"{key}, {value}", with_context=self.with_context
+        )
+        with code.block(f"if {called}"):
             code.count_left_out("filtered")
         with code.block("else"):
             code.forward(key, value)
@@ -97,7 +138,8 @@ class FilterNot:
 class Peek:
     """Shows each record to an action and passes it on as it was."""
 
-    action: Action
+    action: Action | ContextAction
+    with_context: bool = False
 
     type: ClassVar[str] = "peek"
     accounted: ClassVar[bool] = True
@@ -105,11 +147,12 @@ class Peek:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=PEEK, function=self.action, calls=calls)
+        return Asynchronous(shape=PEEK, function=self.action, calls=calls, with_context=self.with_context)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        code.line(f"{code.name(self.action, 'action')}({key}, {value})")
+        called = written_call(code, self.action, "action", f"{key}, {value}", with_context=self.with_context)
+        code.line(called)
         code.forward(key, value)
 
 
@@ -117,7 +160,8 @@ class Peek:
 class Foreach:
     """Hands each record to an action, where a stream ends."""
 
-    action: Action
+    action: Action | ContextAction
+    with_context: bool = False
 
     type: ClassVar[str] = "foreach"
     accounted: ClassVar[bool] = True
@@ -125,18 +169,20 @@ class Foreach:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FOREACH, function=self.action, calls=calls)
+        return Asynchronous(shape=FOREACH, function=self.action, calls=calls, with_context=self.with_context)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        code.line(f"{code.name(self.action, 'action')}({key}, {value})")
+        called = written_call(code, self.action, "action", f"{key}, {value}", with_context=self.with_context)
+        code.line(called)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
     """Replaces key and value."""
 
-    mapper: KeyValueMapper
+    mapper: KeyValueMapper | ContextKeyValueMapper
+    with_context: bool = False
 
     type: ClassVar[str] = "map"
     accounted: ClassVar[bool] = True
@@ -144,12 +190,13 @@ class Map:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=MAP, function=self.mapper, calls=calls)
+        return Asynchronous(shape=MAP, function=self.mapper, calls=calls, with_context=self.with_context)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
+        called = written_call(code, self.mapper, "mapper", f"{key}, {value}", with_context=self.with_context)
         new_key, new_value = code.variable("key"), code.variable("value")
-        code.line(f"{new_key}, {new_value} = {code.name(self.mapper, 'mapper')}({key}, {value})")
+        code.line(f"{new_key}, {new_value} = {called}")
         code.forward(new_key, new_value)
 
 
@@ -157,7 +204,8 @@ class Map:
 class MapValues:
     """Replaces the value."""
 
-    mapper: ValueMapper
+    mapper: ValueMapper | ContextValueMapper
+    with_context: bool = False
 
     type: ClassVar[str] = "map_values"
     accounted: ClassVar[bool] = True
@@ -165,12 +213,15 @@ class MapValues:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=MAP_VALUES, function=self.mapper, calls=calls)
+        return Asynchronous(
+            shape=MAP_VALUES, function=self.mapper, calls=calls, with_context=self.with_context
+        )
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
+        called = written_call(code, self.mapper, "mapper", value, with_context=self.with_context)
         new_value = code.variable("value")
-        code.line(f"{new_value} = {code.name(self.mapper, 'mapper')}({value})")
+        code.line(f"{new_value} = {called}")
         code.forward(key, new_value)
 
 
@@ -178,20 +229,21 @@ class MapValues:
 class FlatMap:
     """Replaces a record by any number of records."""
 
-    mapper: FlatMapper
+    mapper: FlatMapper | ContextFlatMapper
+    with_context: bool = False
 
     type: ClassVar[str] = "flat_map"
     bind = _bind
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FLAT_MAP, function=self.mapper, calls=calls)
+        return Asynchronous(shape=FLAT_MAP, function=self.mapper, calls=calls, with_context=self.with_context)
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
+        called = written_call(code, self.mapper, "mapper", f"{key}, {value}", with_context=self.with_context)
         new_key, new_value = code.variable("key"), code.variable("value")
-        mapped = f"{code.name(self.mapper, 'mapper')}({key}, {value})"
-        with code.block(f"for {new_key}, {new_value} in {mapped}"):
+        with code.block(f"for {new_key}, {new_value} in {called}"):
             code.forward(new_key, new_value)
 
 
@@ -199,19 +251,23 @@ class FlatMap:
 class FlatMapValues:
     """Replaces a value by any number of values under the same key."""
 
-    mapper: FlatValueMapper
+    mapper: FlatValueMapper | ContextFlatValueMapper
+    with_context: bool = False
 
     type: ClassVar[str] = "flat_map_values"
     bind = _bind
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=FLAT_MAP_VALUES, function=self.mapper, calls=calls)
+        return Asynchronous(
+            shape=FLAT_MAP_VALUES, function=self.mapper, calls=calls, with_context=self.with_context
+        )
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
+        called = written_call(code, self.mapper, "mapper", value, with_context=self.with_context)
         new_value = code.variable("value")
-        with code.block(f"for {new_value} in {code.name(self.mapper, 'mapper')}({value})"):
+        with code.block(f"for {new_value} in {called}"):
             code.forward(key, new_value)
 
 
@@ -219,7 +275,8 @@ class FlatMapValues:
 class SelectKey:
     """Replaces the key."""
 
-    selector: KeySelector
+    selector: KeySelector | ContextKeySelector
+    with_context: bool = False
 
     type: ClassVar[str] = "select_key"
     accounted: ClassVar[bool] = True
@@ -227,12 +284,17 @@ class SelectKey:
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=SELECT_KEY, function=self.selector, calls=calls)
+        return Asynchronous(
+            shape=SELECT_KEY, function=self.selector, calls=calls, with_context=self.with_context
+        )
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
+        called = written_call(
+            code, self.selector, "selector", f"{key}, {value}", with_context=self.with_context
+        )
         new_key = code.variable("key")
-        code.line(f"{new_key} = {code.name(self.selector, 'selector')}({key}, {value})")
+        code.line(f"{new_key} = {called}")
         code.forward(new_key, value)
 
 
@@ -242,33 +304,45 @@ class Branch:
 
     :param predicates: in order of trial.
     :param children: name of the child of each predicate.
+    :param rest: name of the child that takes the records which satisfy none; None drops and counts them.
     """
 
-    predicates: tuple[Predicate, ...]
+    predicates: tuple[Predicate | ContextPredicate, ...]
     children: tuple[str, ...]
+    rest: str | None = None
+    with_context: bool = False
 
     type: ClassVar[str] = "branch"
     bind = _bind
 
     def on_threads(self, calls: CallOptions) -> Asynchronous:
         """Return the operator whose function runs on threads."""
-        return Asynchronous(shape=BRANCH, function=self._child_of, calls=calls)
+        return Asynchronous(
+            shape=BRANCH, function=self._child_of, calls=calls, with_context=self.with_context
+        )
 
-    def _child_of(self, key: Any, value: Any) -> str | None:
+    def _child_of(self, *arguments: Any) -> str | None:
         for predicate, child in zip(self.predicates, self.children, strict=True):
-            if predicate(key, value):
+            if predicate(*arguments):
                 return child
-        return None
+        return self.rest
 
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
-        keyword = "if"
+        keyword, arguments = "if", f"{key}, {value}"
+        if self.with_context:
+            about = code.variable("about")
+            code.line(f"{about} = {written_context(code)}")
+            arguments = f"{about}, {arguments}"
         for predicate, child in zip(self.predicates, self.children, strict=True):
-            with code.block(f"{keyword} {code.name(predicate, 'predicate')}({key}, {value})"):
+            with code.block(f"{keyword} {code.name(predicate, 'predicate')}({arguments})"):
                 code.forward(key, value, to=child)
             keyword = "elif"
         with code.block("else"):
-            code.count_left_out("filtered")
+            if self.rest is None:
+                code.count_left_out("filtered")
+            else:
+                code.forward(key, value, to=self.rest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +397,7 @@ class DropNulls:
     def type(self) -> str:
         """Kind of node."""
         if self.keep_null_values:
-            return "drop_null_keys"
+            return "keep_nulls" if self.keep_null_keys else "drop_null_keys"
         return "drop_null_values" if self.keep_null_keys else "drop_nulls"
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -332,6 +406,9 @@ class DropNulls:
 
         def write(code: LoopCode, key: str, value: str) -> None:
             needed = [value] * (not self.keep_null_values) + [key] * (not self.keep_null_keys)
+            if not needed:
+                code.forward(key, value)
+                return
             with code.block(f"if {' or '.join(f'{held} is None' for held in needed)}"):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):

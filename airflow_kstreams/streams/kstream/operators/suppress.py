@@ -27,9 +27,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
 
@@ -62,11 +64,13 @@ class Suppress:
         windowed_key = self.windowed_keys.deserialize
         changelog_key = store.changelog_key
         record_context = context.record_context
+        # Each window is emitted once, so there is no old value: with ``flush``, tables below are refused.
+        give = Deliveries(forward, context, children).give
 
         def emit(key: bytes, entry: Entry) -> None:
             before = record_context.timestamp_ms
             record_context.timestamp_ms = entry[1]
-            forward(windowed_key(key), entry[0])
+            give(windowed_key(key), Change(entry[0], None))
             record_context.timestamp_ms = before
 
         if self.marks is not None:

@@ -4,6 +4,10 @@ Rule: each record of the stream meets the table's entry of its key as it is at t
 table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal
 ones, so a record meets the table as of its own time, however the records were fetched. A cached table is read
 through its cache.
+
+A table with versions is read as of the record's timestamp, so that a late record meets the table as it was,
+whatever the table has seen since. If its time lies behind the history, it has no table value, unless the
+key's latest version is older still.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.deliveries import Entry
+from airflow_kstreams.streams.type_variables import VO, VR, V
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
-ValueJoiner = Callable[[Any, Any], Any]
+ValueJoiner = Callable[[V, VO], VR]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +34,17 @@ class TableJoin:
     no table value.
 
     :param joiner: makes the result's value.
-    :param store: of the table.
+    :param table: name of the table's node.
+    :param store: of the table; None if it has none and is derived from others.
     :param left: whether a record without a table value is joined with None rather than left out.
+    :param versioned: whether the table has versions; a record then meets the one of its own time.
     """
 
     joiner: ValueJoiner
-    store: StoreSpec
+    table: str
+    store: StoreSpec | None
     left: bool
+    versioned: bool = False
 
     accounted: ClassVar[bool] = True
 
@@ -47,15 +57,14 @@ class TableJoin:
         """Make the closure of one task."""
         joiner = self.joiner
         left = self.left
-        serialize_key = context.store(self.store.name).serialize_key
-        get_entry = context.store(self.store.name).get_entry
+        entry_of = self._reading(context)
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if value is None or (key is None and not left):
                 count_null()
                 return
-            entry = None if key is None else get_entry(serialize_key(key))
+            entry = None if key is None else entry_of(key)
             if entry is not None:
                 forward(key, joiner(value, entry[0]))
             elif left:
@@ -64,3 +73,16 @@ class TableJoin:
                 count_unmatched()
 
         return run
+
+    def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
+        """Return what reads the table's entry of a key: as it is now, or as of the record's time."""
+        if self.versioned:
+            views: dict[str, Any] = context.tables
+            record_context, node = context.record_context, self.table
+            return lambda key: views[node].get_as_of(key, record_context.timestamp_ms)
+        if self.store is None:
+            tables, table = context.tables, self.table
+            return lambda key: tables[table].get(key, None)
+        serialize_key = context.store(self.store.name).serialize_key
+        get_entry = context.store(self.store.name).get_entry
+        return lambda key: get_entry(serialize_key(key))

@@ -37,6 +37,14 @@ class TableSource:
         record_context = context.record_context
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
+        change = emitter.change
+
+        def run_tracked(key: Any, value: Any, _node: str = context.node) -> None:
+            if key is None:
+                count_null()
+                return
+            key_bytes = serialize_key(key)
+            change(key_bytes, key, get_entry(key_bytes), value, record_context.timestamp_ms)
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if key is None:
@@ -57,4 +65,4 @@ class TableSource:
                 born.add(key_bytes)
             dirty[key_bytes] = key
 
-        return run
+        return run_tracked if emitter.tracked else run

@@ -9,14 +9,17 @@ hold and from stream time, so the timer of a restored task stands where the old 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import merge
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.windowed_join import JoinSide, StreamJoiner, WindowedJoin
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
+from airflow_kstreams.streams.state.stores.rocksdb_join_store import RocksDBJoinStore
 
 #: A moment that never comes, beyond every timestamp.
 _NEVER = 2**63
@@ -40,6 +43,11 @@ class WindowClose:
         """Kind of node."""
         return f"{self.join.type}_close"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return max(self.join.left.store.retention_ms, self.join.right.store.retention_ms)
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below; what time brings goes there too."""
         JoinClock(self.join, forward, context)
@@ -62,7 +70,7 @@ class JoinClock:
             context.guarded(emit) for emit in _alone(join.joiner, forward, _node=context.node)
         )
         self._period_ms = min(side.store.period_ms for side in self._sides)
-        self._removal_ms = self._due_ms = _NEVER
+        self._removal_ms = self._waited_ms = _NEVER
         self._record_context = context.record_context
         self._deserialize_key = context.store(join.left.store.name).deserialize_key
         self._stream_time = context.stream_time()
@@ -80,34 +88,41 @@ class JoinClock:
     def _wake(self, open_ms: int, time_ms: int) -> None:
         """Have the timer ready for an element that begins to wait."""
         due_ms = time_ms + open_ms + 1
-        if due_ms < self._due_ms:
-            self._due_ms = due_ms
-            self._timer.set(due_ms)
+        if due_ms < self._waited_ms:
+            self._waited_ms = due_ms
+            self._arm()
 
     def _pass_time(self, now_ms: int, _node: str) -> None:
-        released = [row for side in self._sides for row in side.release(now_ms)]
-        if now_ms >= self._removal_ms:
-            for side in self._sides:
-                side.store.remove_expired(now_ms)
-            self._plan_removal(now_ms)
-        self._set_timer()
-        self._emit(released)
+        try:
+            self._emit([side.release(now_ms) for side in self._sides])
+        finally:
+            if now_ms >= self._removal_ms:
+                for side in self._sides:
+                    side.store.remove_expired(now_ms)
+                self._plan_removal(now_ms)
+            self._set_timer()
 
     def _end_run(self, _node: str) -> None:
-        self._emit([row for side in self._sides if side.flushed for row in side.release(_NEVER)])
+        self._emit([side.release(_NEVER) for side in self._sides if side.flushed])
 
     def _plan_removal(self, now_ms: int) -> None:
         self._removal_ms = (now_ms // self._period_ms + 1) * self._period_ms
 
     def _set_timer(self) -> None:
-        self._due_ms = min(self._removal_ms, *(side.due_ms() for side in self._sides))
-        self._timer.set(self._due_ms)
+        self._waited_ms = min(side.due_ms() for side in self._sides)
+        self._arm()
 
-    def _emit(self, released: list[_Released]) -> None:
-        """Join elements with None, in the order in which their windows close."""
+    def _arm(self) -> None:
+        self._timer.set(min(self._removal_ms, self._waited_ms), needed_ms=self._waited_ms)
+
+    def _emit(self, released: Sequence[Iterator[_Released]]) -> None:
+        """Join elements with None, in the order in which their windows close.
+
+        :param released: of each side, in that order; as many as there are need not fit into memory.
+        """
         record_context = self._record_context
         before_ms = record_context.timestamp_ms
-        for _, side, _, time_ms, key, value in sorted(released):
+        for _, side, _, time_ms, key, value in merge(*released):
             record_context.timestamp_ms = time_ms
             self._emitters[side](self._deserialize_key(key), value)
         record_context.timestamp_ms = before_ms
@@ -138,17 +153,15 @@ class WaitingSide:
         self.number = number
         self.open_ms = open_ms
         self.flushed = side.window.at_run_end == "flush"
-        self.store: JoinStore = context.store(side.store.name)
+        self.store: JoinStore | RocksDBJoinStore = context.store(side.store.name)
 
     def due_ms(self) -> int:
         """Return the first moment at which an element's window is closed."""
         first_ms = self.store.first_waiting_ms()
         return _NEVER if first_ms is None else first_ms + self.open_ms + 1
 
-    def release(self, now_ms: int) -> list[_Released]:
-        """Let go the elements whose window is closed at a moment."""
+    def release(self, now_ms: int) -> Iterator[_Released]:
+        """Let go the elements whose window is closed at a moment, one by one, in the order of closing."""
         open_ms, number = self.open_ms, self.number
-        return [
-            (time_ms + open_ms, number, arrival, time_ms, key, value)
-            for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms)
-        ]
+        for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms):
+            yield time_ms + open_ms, number, arrival, time_ms, key, value

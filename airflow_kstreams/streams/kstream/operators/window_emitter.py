@@ -8,6 +8,8 @@ session that grows leaves a trail of them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -43,6 +45,15 @@ class WindowEmitter(TableEmitter):
         else:
             self.emit(windowed, entry[0], entry[1])
 
+    def change(
+        self, key_bytes: EntryId, key: Windowed, old: Entry | None, value: Any, timestamp_ms: int
+    ) -> None:
+        """Give a window another value and emit it, at once or at the next commit point."""
+        super().change(key_bytes, key, old, value, timestamp_ms)
+        if value is None and self.cached and self.olds.get(key_bytes, old) is None:
+            self.olds.pop(key_bytes, None)
+            self.dirty.pop(key_bytes, None)
+
     def delete(self, key_bytes: EntryId, key: Windowed, timestamp_ms: int) -> None:
         """Delete a window that is in the table."""
         if key_bytes in self.born:
@@ -55,6 +66,10 @@ class WindowEmitter(TableEmitter):
     def _leave(self, entry_id: EntryId, entry: Entry) -> None:
         """Emit the last change of a window that has left the store."""
         windowed = self.dirty.pop(entry_id, None)
-        if windowed is not None:
-            self.born.discard(entry_id)
-            self.emit(windowed, entry[0], entry[1])
+        if windowed is None:
+            return
+        if self.tracked:
+            self._emit_change(windowed, entry[0], self.olds.pop(entry_id), entry[1])
+            return
+        self.born.discard(entry_id)
+        self.emit(windowed, entry[0], entry[1])

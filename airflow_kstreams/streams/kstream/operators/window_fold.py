@@ -32,10 +32,11 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
+from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
 #: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first.
-Merger = Callable[[Any, Any, Any], Any]
+Merger = Callable[[K, VR, VR], VR | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,11 @@ class TimeWindowFold:
         window = self.window
         return f"windowed_{self.fold.kind}({window.size_ms},{_advance_ms(window)},{window.grace_ms})"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.size_ms + self.window.grace_ms
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         begin, add = self.fold.begin, self.fold.add
@@ -112,6 +118,7 @@ class TimeWindowFold:
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
@@ -129,6 +136,7 @@ class TimeWindowFold:
             for start_ms in range(first_ms, time_ms + 1, advance_ms):
                 entry_id = (start_ms, key_bytes)
                 entry = get_entry(entry_id)
+                old = before(entry_id, entry) if tracked else None
                 newest_ms = time_ms
                 if entry is None:
                     result = begin(key, value)
@@ -139,9 +147,13 @@ class TimeWindowFold:
                     result = add(key, value, result)
                     if entry_ms > newest_ms:
                         newest_ms = entry_ms
-                    if result is None:
+                    if result is None and not tracked:
                         delete(entry_id, Windowed(key, start_ms, start_ms + size_ms), newest_ms)
                         continue
+                if tracked:
+                    windowed = Windowed(key, start_ms, start_ms + size_ms)
+                    change(entry_id, windowed, old, result, newest_ms)
+                    continue
                 put_entry(entry_id, (result, newest_ms))
                 if wanted and entry_id not in dirty:
                     windowed = Windowed(key, start_ms, start_ms + size_ms)
@@ -163,6 +175,11 @@ class SessionFold:
         """Kind of node, with all that decides which sessions there are."""
         return f"session_{self.fold.kind}({self.window.gap_ms},{self.window.grace_ms})"
 
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.gap_ms + self.window.grace_ms
+
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         begin, add, merge = self.fold.begin, self.fold.add, self.fold.merge
@@ -177,6 +194,7 @@ class SessionFold:
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
@@ -193,6 +211,7 @@ class SessionFold:
                 return
             start_ms = end_ms = newest_ms = time_ms
             result = None
+            olds = {entry_id: before(entry_id, get_entry(entry_id)) for entry_id in ids} if tracked else {}
             for entry_id in ids:
                 found, entry_ms = get_entry(entry_id)
                 result = found if result is None else merge(key, result, found)
@@ -203,8 +222,16 @@ class SessionFold:
             merged_id = (end_ms, start_ms, key_bytes)
             for entry_id in ids:
                 if entry_id != merged_id or result is None:
-                    delete(entry_id, Windowed(key, entry_id[1], entry_id[0]), entry_id[0])
+                    windowed = Windowed(key, entry_id[1], entry_id[0])
+                    if tracked:
+                        change(entry_id, windowed, olds[entry_id], None, entry_id[0])
+                    else:
+                        delete(entry_id, windowed, entry_id[0])
             if result is None:
+                return
+            if tracked:
+                windowed = Windowed(key, start_ms, end_ms)
+                change(merged_id, windowed, olds.get(merged_id), result, newest_ms)
                 return
             put_entry(merged_id, (result, newest_ms))
             if wanted and merged_id not in dirty:

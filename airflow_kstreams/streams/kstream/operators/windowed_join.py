@@ -51,12 +51,13 @@ from typing import Any, Literal
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.type_variables import VO, VR, V
 from airflow_kstreams.streams.windows import SlidingWindow
 
 JoinKind = Literal["join", "join_prior", "left_join", "outer_join"]
 
 #: ``joiner(left_value, right_value)``; one of them is None where an outer or left join found no partner.
-StreamJoiner = Callable[[Any, Any], Any]
+StreamJoiner = Callable[[V, VO], VR]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

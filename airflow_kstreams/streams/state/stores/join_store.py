@@ -45,14 +45,17 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 #: (t, arrival number, value); the value None stands for an element that was removed.
 Element = tuple[int, int, Any]
 
-_POSITION = struct.Struct(">qQ")
-_POSITION_BYTES = _POSITION.size
-_WAITS = b"\x01"
-_WAITS_NOT = b"\x00"
-_FIX = "give the join the serdes of its streams; after a change of format, a new name"
+#: What follows the key in a changelog key.
+POSITION = struct.Struct(">qQ")
+_POSITION_BYTES = POSITION.size
+#: First byte of a changelog value.
+WAITS = b"\x01"
+WAITS_NOT = b"\x00"
+#: What to do about a value that does not fit.
+FIX = "give the join the serdes of its streams; after a change of format, a new name"
 
 #: A period is at least a second, so that short windows do not remove elements one by one.
-_SHORTEST_PERIOD_MS = 1_000
+SHORTEST_PERIOD_MS = 1_000
 
 
 class JoinStore:
@@ -87,13 +90,13 @@ class JoinStore:
     def __init__(self, spec: JoinStoreSpec) -> None:
         self.spec = spec
         self.name = spec.name
-        self.period_ms = max(_SHORTEST_PERIOD_MS, spec.retention_ms // 8)
+        self.period_ms = max(SHORTEST_PERIOD_MS, spec.retention_ms // 8)
         self.stream_time: Callable[[], int] = _no_time
         self._wake: Callable[[int], None] = _wake_no_join
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
-        self._position = _POSITION.unpack_from
-        self.stored_values = StoredValues(spec, fix=_FIX)
+        self._position = POSITION.unpack_from
+        self.stored_values = StoredValues(spec, fix=FIX)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
         self._elements: dict[bytes, list[Element]] = {}
@@ -243,14 +246,14 @@ class JoinStore:
         self._changed.clear()
         self._logged_below = self._next
         serialize = self.stored_values.serialize
-        pack = _POSITION.pack
+        pack = POSITION.pack
         waiting = self._waiting
         for number, (key, (time_ms, _, value)) in changed:
             changelog_key = key + pack(time_ms, number)
             if value is None:
                 yield changelog_key, None, time_ms
                 continue
-            mark = _WAITS if number in waiting else _WAITS_NOT
+            mark = WAITS if number in waiting else WAITS_NOT
             yield changelog_key, mark + serialize(key, value), time_ms
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:

@@ -13,6 +13,7 @@ from airflow_kstreams.streams.graph.store_specs import (
     JoinStoreSpec,
     SessionStoreSpec,
     StoreSpec,
+    VersionedStoreSpec,
     WindowStoreSpec,
 )
 from airflow_kstreams.streams.serde.base import Serde
@@ -21,8 +22,10 @@ from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStor
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb_join_store import RocksDBJoinStore
 from airflow_kstreams.streams.state.stores.session_store import SessionStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore, StateStore, restore_each
+from airflow_kstreams.streams.state.stores.versioned_store import VersionedStore, versioned_store_values
 from airflow_kstreams.streams.state.stores.window_store import WindowStore, window_store_keys
 
 __all__ = [
@@ -30,11 +33,14 @@ __all__ = [
     "JoinStore",
     "KeyValueStore",
     "PersistentStore",
+    "RocksDBJoinStore",
     "RocksDBKeyValueStore",
     "SessionStore",
     "StateStore",
+    "VersionedStore",
     "WindowStore",
     "changelog_keys",
+    "changelog_values",
     "make_key_value_store",
     "make_store",
     "restore_each",
@@ -69,8 +75,21 @@ def changelog_keys(spec: StoreSpec) -> Serde:
     return spec.key_serde
 
 
-make_store.register(JoinStoreSpec, lambda spec, _: JoinStore(spec))
+@singledispatch
+def changelog_values(spec: StoreSpec) -> Serde:
+    """Return the serde of a store's changelog values."""
+    return spec.value_serde
+
+
+make_store.register(
+    JoinStoreSpec,
+    lambda spec, _: RocksDBJoinStore(spec) if spec.storage == "rocksdb" else JoinStore(spec),
+)
 make_store.register(WindowStoreSpec, WindowStore)
 make_store.register(SessionStoreSpec, SessionStore)
+make_store.register(VersionedStoreSpec, VersionedStore)
 changelog_keys.register(WindowStoreSpec, lambda spec: window_store_keys(spec.key_serde))
 changelog_keys.register(SessionStoreSpec, lambda spec: session_windowed(spec.key_serde))
+# A version's key is followed by its end, as a window's by its start.
+changelog_keys.register(VersionedStoreSpec, lambda spec: window_store_keys(spec.key_serde))
+changelog_values.register(VersionedStoreSpec, lambda spec: versioned_store_values(spec.value_serde))

@@ -15,19 +15,15 @@ opened again (``local_state.py``); after any other end they are wiped and the ch
 
 from __future__ import annotations
 
-import tempfile
-import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
-from airflow_kstreams.streams.state.stores.rocksdb_files import RocksDBFiles, require_rocksdict
+from airflow_kstreams.streams.state.stores.rocksdb_files import RocksDBFiles, StoreFiles
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 
@@ -68,9 +64,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         self, spec: StoreSpec, record_context: RecordContext, *, kept_entries: int = KEPT_ENTRIES
     ) -> None:
         super().__init__(spec, record_context)
-        require_rocksdict(spec.name)
-        self._files: RocksDBFiles | None = None
-        self._closed = False
+        self._files = StoreFiles(spec.name)
         self._kept = _Kept(self._load)
         self._kept_entries = kept_entries
         #: Bytes read and written since entries were last let go: at least what the kept ones take up.
@@ -79,7 +73,6 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._unwritten: dict[bytes, None] = {}
         #: Key changed since the last drain -> timestamp of its deletion, which holds while it is absent.
         self._changed: dict[bytes, int] = {}
-        self._iterators: weakref.WeakSet[Generator[tuple[Any, Any], None, None]] = weakref.WeakSet()
         self.get_entry = self._kept.__getitem__
         self.put_entry = self._logged_put() if spec.logged else self._unlogged_put()
 
@@ -90,22 +83,16 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     def open(self, folder: Path) -> None:
         """Keep the files in a folder, whose entries become the store's."""
-        self._files = RocksDBFiles(self.name, folder)
-        self._closed = False
+        self._files.open(folder)
 
     def close(self) -> None:
         """Let go of the files, which then durably hold everything drained and restored."""
-        for iterator in list(self._iterators):
-            iterator.close()
-        files, self._files = self._files, None
-        self._closed = True
-        if files is not None:
-            files.close()
+        self._files.close()
 
     def approximate_count(self) -> int:
         """Return about how many keys there are: one changed several times lately may count as often."""
         unwritten = sum(1 if self._kept[key] is not None else -1 for key in self._unwritten)
-        return max(0, self._open_files().estimated_count() + unwritten)
+        return max(0, self._files.opened().estimated_count() + unwritten)
 
     def undrained_count(self) -> int:
         """Return how many entries have changed since the last drain."""
@@ -115,7 +102,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         """Yield what changed since the last drain, once per key, in order of first change; then RocksDB has
         it, too.
         """
-        files = self._open_files()
+        files = self._files.opened()
         batch = files.batch()
         changed = list(self._changed.items())
         self._changed.clear()
@@ -124,7 +111,7 @@ class RocksDBKeyValueStore(KeyedAccess):
                 data = self._stored_form(key, self._kept[key])
                 self._add(batch, key, data)
             else:
-                data = self._read(files, key)
+                data = self._files.read(key)
             if data is None:
                 yield key, None, deleted_ms
             else:
@@ -137,7 +124,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         """Apply one changelog record."""
         if value is not None:
             self.stored_values.deserialize(key, value)
-        files = self._open_files()
+        files = self._files.opened()
         self._write_early(files)
         batch = files.batch()
         self._add(batch, key, None if value is None else timestamp_bytes(timestamp_ms) + value)
@@ -145,7 +132,7 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order."""
-        files = self._open_files()
+        files = self._files.opened()
         self._write_early(files)
         batch = files.batch()
         put = batch.put
@@ -166,19 +153,6 @@ class RocksDBKeyValueStore(KeyedAccess):
         files.write(batch)
         return size_bytes
 
-    def _open_files(self) -> RocksDBFiles:
-        if self._files is not None:
-            return self._files
-        if self._closed:
-            raise StateStoreError(
-                f"store {self.name!r} was used after the end of its task",
-                fix="do not keep a store or an iterator beyond the processor's close",
-            )
-        folder = tempfile.TemporaryDirectory(prefix="kstreams-store-")
-        files = self._files = RocksDBFiles(self.name, Path(folder.name))
-        weakref.finalize(self, _remove_temporary, files, folder)
-        return files
-
     def _logged_put(self) -> Callable[[bytes, Entry | None], None]:
         kept = self._kept
         unwritten = self._unwritten
@@ -196,7 +170,7 @@ class RocksDBKeyValueStore(KeyedAccess):
             kept[key] = entry
             unwritten[key] = None
             if len(kept) > limit:
-                self._write_early(self._open_files())
+                self._write_early(self._files.opened())
 
         return put_entry
 
@@ -209,15 +183,14 @@ class RocksDBKeyValueStore(KeyedAccess):
             kept[key] = entry
             unwritten[key] = None
             if len(kept) > limit:
-                self._write_early(self._open_files())
+                self._write_early(self._files.opened())
 
         return put_entry
 
     def _load(self, key: bytes) -> Entry | None:
         """Read an entry that is not kept, and keep it."""
-        files = self._open_files()
         self._let_go_if_full()
-        data = self._read(files, key)
+        data = self._files.read(key)
         entry: Entry | None = None
         if data is not None:
             self._kept_bytes += len(data)
@@ -227,7 +200,7 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     def _let_go_if_full(self) -> None:
         if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
-            self._write_early(self._open_files())
+            self._write_early(self._files.opened())
 
     def _write_early(self, files: RocksDBFiles) -> None:
         """Write what RocksDB does not have yet, and keep no entry any more."""
@@ -252,22 +225,10 @@ class RocksDBKeyValueStore(KeyedAccess):
             batch.put(key, data)
             self._kept_bytes += len(data)
 
-    def _read(self, files: RocksDBFiles, key: bytes) -> bytes | None:
-        try:
-            data: bytes | None = files.get(key)
-        except Exception as error:
-            raise StateStoreError(
-                f"store {self.name!r}: RocksDB cannot read a key: {error}",
-                fix="see that the disk is sound, then retry: the store is restored from its changelog",
-            ) from error
-        return data
-
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
-        files = self._open_files()
+        files = self._files.opened()
         changed = sorted((key, self._kept[key]) for key in self._unwritten if in_bounds(key, low, high))
-        iterator = self._objects(_merged(changed, files.items(low), high))
-        self._iterators.add(iterator)
-        return iterator
+        return self._files.ending(self._objects(_merged(changed, files.items(low), high)))
 
     def _objects(
         self, merged: Iterator[tuple[bytes, bytes | Entry]]
@@ -302,9 +263,3 @@ def _merged(
     for changed_key, entry in changed[position:]:
         if entry is not None:
             yield changed_key, entry
-
-
-def _remove_temporary(files: RocksDBFiles, folder: tempfile.TemporaryDirectory[str]) -> None:
-    with suppress(StateStoreError):
-        files.close()
-    folder.cleanup()

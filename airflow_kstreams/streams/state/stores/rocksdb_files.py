@@ -5,9 +5,10 @@ What the options are for:
 - The changelog is the truth, so the write-ahead log is off: a write goes to the memtable, and only
   :meth:`RocksDBFiles.close` promises that everything is on disk.
 - Memory is bounded by one cache and one budget of write buffers for the whole process, however many stores
-  and tasks it hosts. Index and filter blocks lie in that cache, too, so they are cut into small partitions:
-  a whole filter of some megabytes would not fit into one shard of the cache and be read again for every
-  lookup.
+  and tasks it hosts; stores whose entries come and go by time, which read and write side by side, have
+  smaller ones of their own. Index and filter blocks lie in that cache, too, so they are cut into small
+  partitions: a whole filter of some megabytes would not fit into one shard of the cache and be read again
+  for every lookup.
 - Bloom filters of 10 bits a key answer most lookups of absent keys without a read.
 - LZ4 halves the files for next to no time. Two background threads flush and compact.
 """
@@ -15,17 +16,40 @@ What the options are for:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import tempfile
+import weakref
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
 
-#: Blocks, index and filters of every store in the process, and within that their write buffers.
-CACHE_BYTES = 192 * 1024 * 1024
-WRITE_BUFFERS_BYTES = 96 * 1024 * 1024
-_WRITE_BUFFER_BYTES = 32 * 1024 * 1024
+Item = TypeVar("Item")
+
+_MIB = 1024 * 1024
+
+
+class FileMemory(NamedTuple):
+    """The memory of all stores of a kind in the process.
+
+    :param cache_bytes: of blocks, index and filters.
+    :param write_buffers_bytes: of all write buffers, within the cache.
+    :param write_buffer_bytes: of one.
+    """
+
+    cache_bytes: int
+    write_buffers_bytes: int
+    write_buffer_bytes: int
+
+
+#: Of stores whose keys are read and written in any order.
+BY_KEY = FileMemory(192 * _MIB, 96 * _MIB, 32 * _MIB)
+#: Of stores whose entries come, are found and go by time.
+BY_TIME = FileMemory(48 * _MIB, 24 * _MIB, 8 * _MIB)
+
 _METADATA_BLOCK_BYTES = 4096
 _BLOOM_BITS_PER_KEY = 10
 _MAX_OPEN_FILES = 256
@@ -54,10 +78,11 @@ class RocksDBFiles:
 
     :param store: name of the store, for messages.
     :param folder: where its files lie; made unless it exists.
+    :param memory: what it shares.
     :raises StateStoreError: the files cannot be opened.
     """
 
-    def __init__(self, store: str, folder: Path) -> None:
+    def __init__(self, store: str, folder: Path, memory: FileMemory = BY_KEY) -> None:
         rocksdict = require_rocksdict(store)
         self._store = store
         self._folder = folder
@@ -66,7 +91,7 @@ class RocksDBFiles:
         self._new_batch = functools.partial(rocksdict.WriteBatch, raw_mode=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._database = rocksdict.Rdict(str(folder), _options(rocksdict))
+            self._database = rocksdict.Rdict(str(folder), _options(rocksdict, memory))
         except Exception as error:
             raise self._error("cannot be opened", error) from error
         #: ``get(key)`` returns the stored bytes or None; the client's own method.
@@ -116,17 +141,97 @@ class RocksDBFiles:
         )
 
 
+class StoreFiles:
+    """The database of one task's store: in the folder that it is given, else, as in a test driver, in a
+    temporary one that goes with it.
+
+    :param store: name of the store.
+    :param memory: what its files share.
+    :raises ConfigError: the package ``rocksdict`` is not installed.
+    """
+
+    def __init__(self, store: str, memory: FileMemory = BY_KEY) -> None:
+        require_rocksdict(store)
+        self._store = store
+        self._memory = memory
+        self._files: RocksDBFiles | None = None
+        self._closed = False
+        self._iterators: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
+
+    def open(self, folder: Path) -> RocksDBFiles:
+        """Keep the files in a folder."""
+        self._files = RocksDBFiles(self._store, folder, self._memory)
+        self._closed = False
+        return self._files
+
+    def close(self) -> None:
+        """Let go of the files, which then durably hold everything that was written. Iterators end."""
+        for iterator in list(self._iterators):
+            iterator.close()
+        files, self._files = self._files, None
+        self._closed = True
+        if files is not None:
+            files.close()
+
+    def opened(self) -> RocksDBFiles:
+        """Return the files.
+
+        :raises StateStoreError: they are closed.
+        """
+        if self._files is not None:
+            return self._files
+        if self._closed:
+            raise StateStoreError(
+                f"store {self._store!r} was used after the end of its task",
+                fix="do not keep a store or an iterator beyond the processor's close",
+            )
+        folder = tempfile.TemporaryDirectory(prefix="kstreams-store-")
+        files = self._files = RocksDBFiles(self._store, Path(folder.name), self._memory)
+        weakref.finalize(self, _remove_temporary, files, folder)
+        return files
+
+    def read(self, key: bytes) -> bytes | None:
+        """Return what is stored under a key.
+
+        :raises StateStoreError: RocksDB cannot read it.
+        """
+        files = self.opened()
+        try:
+            data: bytes | None = files.get(key)
+        except Exception as error:
+            raise StateStoreError(
+                f"store {self._store!r}: RocksDB cannot read a key: {error}",
+                fix="see that the disk is sound, then retry: the store is restored from its changelog",
+            ) from error
+        return data
+
+    def ending(self, iterator: Generator[Item, None, None]) -> Generator[Item, None, None]:
+        """Return an iterator that ends when the files are closed."""
+        self._iterators.add(iterator)
+        return iterator
+
+    def between(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Iterate over what is stored now from one key up to, and without, another one, in key order."""
+        return takewhile(lambda item: item[0] < end, self.opened().items(first))
+
+
+def _remove_temporary(files: RocksDBFiles, folder: tempfile.TemporaryDirectory[str]) -> None:
+    with suppress(StateStoreError):
+        files.close()
+    folder.cleanup()
+
+
 @functools.cache
-def _shared_memory(rocksdict: ModuleType) -> tuple[Any, Any]:
-    cache = rocksdict.Cache(CACHE_BYTES)
+def _shared_memory(rocksdict: ModuleType, memory: FileMemory) -> tuple[Any, Any]:
+    cache = rocksdict.Cache(memory.cache_bytes)
     buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
-        WRITE_BUFFERS_BYTES, False, cache
+        memory.write_buffers_bytes, False, cache
     )
     return cache, buffers
 
 
-def _options(rocksdict: ModuleType) -> Any:
-    cache, buffers = _shared_memory(rocksdict)
+def _options(rocksdict: ModuleType, memory: FileMemory) -> Any:
+    cache, buffers = _shared_memory(rocksdict, memory)
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_block_cache(cache)
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
@@ -139,7 +244,7 @@ def _options(rocksdict: ModuleType) -> Any:
     options.create_if_missing(True)
     options.set_block_based_table_factory(blocks)
     options.set_write_buffer_manager(buffers)
-    options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_write_buffer_size(memory.write_buffer_bytes)
     options.set_compression_type(rocksdict.DBCompressionType.lz4())
     options.set_max_background_jobs(2)
     options.set_max_open_files(_MAX_OPEN_FILES)

@@ -1,4 +1,4 @@
-"""The session store in memory: one value per key and session.
+"""The session store: one value per key and session.
 
 A session runs from the time of its first record to that of its last, both included. A changelog key is the
 serialized key followed by the session's end and start, epoch milliseconds in 8 bytes each, signed,
@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Generic
 
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.type_variables import K, V
 from airflow_kstreams.streams.windows import Windowed
 
 _END_AND_START = struct.Struct(">qq")
 
 
-class SessionStore(ExpiringStore):
+class SessionStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a session store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a session is named by its
@@ -44,15 +45,18 @@ class SessionStore(ExpiringStore):
     (2, [(Windowed(key='ann', start_ms=3000000, end_ms=3000000), 1)])
     """
 
-    def __init__(self, spec: SessionStoreSpec, record_context: RecordContext) -> None:
+    times = 2
+
+    def __init__(self, spec: SessionStoreSpec[K, V], record_context: RecordContext) -> None:
         # A session's end lies in the session, while a window's end does not: hence the one more.
         super().__init__(spec, record_context, kept_ms=spec.retention_ms + 1)
 
-    def get(self, key: Any, start_ms: int, end_ms: int) -> Any:
+    def get(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Return the value of a key's session, None if there is none."""
-        return self._value((end_ms, start_ms, self._key_bytes(key)))
+        found: V | None = self._value((end_ms, start_ms, self._key_bytes(key)))
+        return found
 
-    def put(self, key: Any, value: Any, start_ms: int, end_ms: int) -> None:
+    def put(self, key: K, value: V | None, start_ms: int, end_ms: int) -> None:
         """Set the value of a key's session; None deletes it. The entry takes the timestamp of the record
         being processed.
 
@@ -66,7 +70,7 @@ class SessionStore(ExpiringStore):
             )
         self._set((end_ms, start_ms, key_bytes), value)
 
-    def put_if_absent(self, key: Any, value: Any, start_ms: int, end_ms: int) -> Any:
+    def put_if_absent(self, key: K, value: V, start_ms: int, end_ms: int) -> V | None:
         """Set the value of a key's session that has none.
 
         :return: the value found, or None when there was none and the new one was set.
@@ -76,29 +80,25 @@ class SessionStore(ExpiringStore):
             self.put(key, value, start_ms, end_ms)
         return found
 
-    def delete(self, key: Any, start_ms: int, end_ms: int) -> Any:
+    def delete(self, key: K, start_ms: int, end_ms: int) -> V | None:
         """Delete a key's session and return the value it had, None if there was none."""
         entry_id = (end_ms, start_ms, self._key_bytes(key))
-        found = self._value(entry_id)
+        found: V | None = self._value(entry_id)
         self.put_entry(entry_id, None)
         return found
 
     def range(
-        self, key: Any, from_ms: int | None = None, to_ms: int | None = None
-    ) -> Iterator[tuple[Windowed, Any]]:
+        self, key: K, from_ms: int | None = None, to_ms: int | None = None
+    ) -> Iterator[tuple[Windowed[K], V]]:
         """Iterate over (Windowed, value) of a key's sessions that end at ``from_ms`` or later and start at
         ``to_ms`` or earlier, by end; None leaves a side open. Kafka Streams calls it ``findSessions``.
         """
-        ids = self.ids_of(self._key_bytes(key, from_ms, to_ms), () if from_ms is None else (from_ms,))
-        return iter(
-            [
-                (Windowed(key, id_[1], id_[0]), self._entries[id_][0])
-                for id_ in ids
-                if to_ms is None or id_[1] <= to_ms
-            ]
+        found = self._of_key(self._key_bytes(key, from_ms, to_ms), from_ms)
+        return (
+            (Windowed(key, id_[1], id_[0]), value) for id_, value in found if to_ms is None or id_[1] <= to_ms
         )
 
-    def all(self) -> Iterator[tuple[Windowed, Any]]:
+    def all(self) -> Iterator[tuple[Windowed[K], V]]:
         """Iterate over every (Windowed, value), by end, then by start, then by serialized key."""
         deserialize = key_deserializer(self.spec)
         return (

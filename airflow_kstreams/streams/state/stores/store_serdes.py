@@ -100,13 +100,15 @@ class StoredValues:
 
     :param spec: name and serdes.
     :param fix: what to do about a value that does not fit.
+    :param put: what a user put, of a value as it is stored; for messages.
     :ivar unchecked: how many more values are read back.
     """
 
-    __slots__ = ("_fix", "_spec", "unchecked")
+    __slots__ = ("_fix", "_put", "_spec", "unchecked")
 
-    def __init__(self, spec: StoreSpec, *, fix: str = FIX) -> None:
+    def __init__(self, spec: StoreSpec, *, fix: str = FIX, put: Callable[[Any], Any] | None = None) -> None:
         self._spec = spec
+        self._put = put
         self._fix = fix
         self.unchecked = READ_BACK_VALUES
 
@@ -159,6 +161,8 @@ class StoredValues:
             raise self.error(key, "a value that cannot be read back by", error, value) from error
         if same:
             return
+        if self._put is not None:
+            value = self._put(value)
         fitting = serde_for(value)
         serde = f"such as {fitting!r}" if fitting is not None else "such as a Serde of your own"
         raise StoreSerdeError(
@@ -176,6 +180,8 @@ class StoredValues:
         :param error: what the serde raised.
         :param value: the value if there is one; only its type is shown.
         """
+        if self._put is not None and value is not None:
+            value = self._put(value)
         kind = "" if value is None else f" (type {_type_name(value)})"
         return StoreSerdeError(
             f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: "

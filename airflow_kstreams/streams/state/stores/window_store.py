@@ -1,4 +1,4 @@
-"""The window store in memory: one value per key and window start.
+"""The window store: one value per key and window start.
 
 A changelog key is the serialized key followed by the window's start, epoch milliseconds in 8 bytes, signed,
 big-endian: what Kafka's ``TimeWindowedSerializer`` writes.
@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Generic
 
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.type_variables import K, V
 
 _START = struct.Struct(">q")
 
 
-class WindowStore(ExpiringStore):
+class WindowStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a window store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a window is named by its
@@ -53,14 +54,17 @@ class WindowStore(ExpiringStore):
     [[0, 9], [3600000, 3]]
     """
 
-    def __init__(self, spec: WindowStoreSpec, record_context: RecordContext) -> None:
+    times = 1
+
+    def __init__(self, spec: WindowStoreSpec[K, V], record_context: RecordContext) -> None:
         super().__init__(spec, record_context, kept_ms=spec.retention_ms)
 
-    def get(self, key: Any, start_ms: int) -> Any:
+    def get(self, key: K, start_ms: int) -> V | None:
         """Return the value of a key in the window that starts at ``start_ms``, None if there is none."""
-        return self._value((start_ms, self._key_bytes(key)))
+        found: V | None = self._value((start_ms, self._key_bytes(key)))
+        return found
 
-    def put(self, key: Any, value: Any, start_ms: int) -> None:
+    def put(self, key: K, value: V | None, start_ms: int) -> None:
         """Set the value of a key in a window; None deletes it. The entry takes the timestamp of the record
         being processed.
 
@@ -68,7 +72,7 @@ class WindowStore(ExpiringStore):
         """
         self._set((start_ms, self._key_bytes(key, start_ms)), value)
 
-    def put_if_absent(self, key: Any, value: Any, start_ms: int) -> Any:
+    def put_if_absent(self, key: K, value: V, start_ms: int) -> V | None:
         """Set the value of a key in a window where it has none.
 
         :return: the value found, or None when there was none and the new one was set.
@@ -78,24 +82,21 @@ class WindowStore(ExpiringStore):
             self.put(key, value, start_ms)
         return found
 
-    def delete(self, key: Any, start_ms: int) -> Any:
+    def delete(self, key: K, start_ms: int) -> V | None:
         """Delete a key in a window and return the value it had, None if there was none."""
         entry_id = (start_ms, self._key_bytes(key))
-        found = self._value(entry_id)
+        found: V | None = self._value(entry_id)
         self.put_entry(entry_id, None)
         return found
 
-    def range(
-        self, key: Any, from_ms: int | None = None, to_ms: int | None = None
-    ) -> Iterator[tuple[int, Any]]:
+    def range(self, key: K, from_ms: int | None = None, to_ms: int | None = None) -> Iterator[tuple[int, V]]:
         """Iterate over (start_ms, value) of a key's windows that start from ``from_ms`` to ``to_ms``, both
         included, in order; None leaves an end open. Kafka Streams calls it ``fetch``.
         """
         key_bytes = self._key_bytes(key, from_ms, to_ms)
-        ids = self.ids_of(key_bytes, () if from_ms is None else (from_ms,))
-        return iter([(id_[0], self._entries[id_][0]) for id_ in ids if to_ms is None or id_[0] <= to_ms])
+        return ((id_[0], value) for id_, value in self._of_key(key_bytes, from_ms, to_ms))
 
-    def all(self) -> Iterator[tuple[tuple[Any, int], Any]]:
+    def all(self) -> Iterator[tuple[tuple[K, int], V]]:
         """Iterate over every ((key, start_ms), value), by start, then by serialized key."""
         deserialize = key_deserializer(self.spec)
         return (((deserialize(key), start_ms), entry[0]) for (start_ms, key), entry in self.entries())

@@ -219,6 +219,28 @@ def test_offsets_are_at_the_end_when_everything_was_processed(scene: Scene) -> N
         assert scene.committed(topic) == ends, "past transaction markers, too: tools show no lag"
 
 
+def test_run_goes_on_without_a_result_that_the_broker_refuses_when_the_handler_skips_it() -> None:
+    kafka = InMemoryKafka()
+    for topic in ("in", "out"):
+        kafka.create_topic(topic)
+    kafka.alter_topic("out", max_message_bytes="20000")
+    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.bytes())
+    builder.stream("in").send_to("out")
+    settings = {"processing.guarantee": "exactly_once", "production.exception.handler": "skip"}
+    application = SwitchingApplication(
+        topology=builder.build(), cluster=kafka, clock=kafka.clock, settings=settings
+    )
+    running = application.run_continuously("c-1")
+    for value in (b"a", random.Random(0).randbytes(30_000), b"b"):
+        kafka.append("in", value, b"k")
+    for _ in range(5):
+        running.rounds(2)
+        kafka.clock.sleep(application.checked.commit_interval_ms / 1000)
+    (report,) = running.stop()
+    assert kafka.values("out") == [b"a", b"b"]
+    assert report.records_dropped == 1
+
+
 # == switching
 
 

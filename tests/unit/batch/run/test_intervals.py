@@ -10,7 +10,10 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, Slice
+from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.batch.report.results import result_of_summary
+from airflow_kstreams.batch.run.intervals import count_behind
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,
@@ -112,6 +115,60 @@ def test_run_stops_before_the_first_record_past_its_interval_and_late_ones_go_to
     assert (bounds(second), out(kafka)) == ([(2, 5)], ["a", "b", "c", "late", "d"])
     assert first.interval_ms == interval(0)
     assert not first.warnings
+
+
+def test_records_behind_the_cut_are_counted_when_they_are_dated_before_it(
+    application: Callable[..., Application], kafka: InMemoryKafka
+) -> None:
+    publish(kafka, ("a", 0.1), ("c", 1.0), ("late", 0.95), ("d", 1.5), ("later", 0.2), ("e", 2.2))
+    app = application("interval_end")
+    first = app.run("run-0", interval_ms=interval(0))
+    assert first.behind_cut == BehindCut(records={"in": 2})
+    assert "in: 2 left to the next run, dated before the cut and behind it" in finished_text(first)
+    assert result_of_summary(first)["records_behind_cut"] == 2
+    publish(kafka, ("latest", 0.3))  # behind the second cut, too
+    second = app.run("run-1", interval_ms=interval(1))
+    assert second.behind_cut == BehindCut(records={"in": 1})
+    assert read_ledger(kafka, "app").all_runs()["run-1"].behind_cut == second.behind_cut
+    last = app.run("run-2", interval_ms=interval(2))
+    assert last.behind_cut == BehindCut()
+    assert out(kafka) == ["a", "c", "late", "d", "later", "e", "latest"]
+
+
+def test_late_records_are_dropped_and_counted_per_node_when_their_window_has_no_grace(
+    application: Callable[..., Application], kafka: InMemoryKafka
+) -> None:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    hourly = builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=HOUR, grace_ms=0))
+    hourly.count(store="hourly").to_stream().send_to("out", value_serde=serdes.int64())
+    app = application("interval_end", builder.build())
+    publish(kafka, ("a", 0.1), ("c", 1.0), ("d", 1.5), ("e", 2.1))
+    app.run("run-0", interval_ms=interval(0))
+    app.run("run-1", interval_ms=interval(1))
+    publish(kafka, ("late", 0.3), ("f", 3.1))
+    summary = app.run("run-2", interval_ms=interval(2))
+    assert summary.counts is not None
+    assert [(entry.rule, entry.records) for entry in summary.counts.left_out] == [("late", 1)]
+
+
+def test_count_of_what_lies_behind_says_that_there_may_be_more_when_it_ends_early(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, ("c", 1.0), *[("late", 0.5)] * 40)
+    cut = FrozenPartition(topic="in", partition=0, start_offset=0, stop_offset=0)
+    reader = kafka.reader(group_id="app")
+    some = count_behind(reader, [cut], {IN: 41}, interval(0)[1], clock=kafka.clock, looked_at=41)
+    assert some == BehindCut(records={"in": 40})
+    none = count_behind(reader, [cut], {IN: 41}, interval(0)[1], clock=kafka.clock, looked_at=0)
+    assert none == BehindCut(whole=False)
+
+
+def test_nothing_is_counted_behind_a_cut_when_none_is_made(
+    application: Callable[..., Application], kafka: InMemoryKafka
+) -> None:
+    publish(kafka, ("a", 0.1), ("b", 1.1))
+    summary = application("eol").run("run-0")
+    assert (summary.behind_cut, result_of_summary(summary)["records_behind_cut"]) == (None, None)
 
 
 def test_run_reads_to_the_end_when_nothing_is_dated_past_its_interval(

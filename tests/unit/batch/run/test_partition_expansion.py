@@ -247,6 +247,21 @@ def test_waiting_takes_more_runs_when_the_ancestors_are_cut_before_their_boundar
     assert scene.listed == scene.sent
 
 
+def test_stream_time_does_not_pass_what_waits_when_a_run_ends() -> None:
+    scene = Scene(1, windowed(), settings={"autostop.at": "interval_end"})
+    moved = next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1)
+    scene.send([moved], 0, timestamp_ms=5)
+    scene.app.run("run-1", interval_ms=(0, 10))
+    scene.send([moved], 1, timestamp_ms=15)
+    scene.grow(2)
+    scene.send([moved], 2, timestamp_ms=16)
+    second = scene.app.run("run-2", interval_ms=(10, 20))
+    third = scene.app.run("run-3", interval_ms=(20, 30))
+    assert second.counts is not None
+    assert third.counts is not None
+    assert (second.counts.by("late"), third.counts.by("late")) == (0, 0)
+
+
 def windowed() -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     counted = builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0))

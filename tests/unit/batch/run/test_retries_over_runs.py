@@ -166,7 +166,7 @@ def closing() -> Topology:
     retry = RetryPolicy(
         backoff_ms=1_000, multiplier=1, jitter=0, key_serde=serdes.string(), value_serde=serdes.string()
     )
-    known = {"key_serde": serdes.string(), "value_serde": serdes.string()}
+    known: dict[str, Any] = {"key_serde": serdes.string(), "value_serde": serdes.string()}
     passed = builder.stream("in").process(Closing)
     asked = passed.map_values_async(ask, order="key", retry=retry, name="ask", threads=True)
     asked.map_values_async(str, threads=True, name="slow").send_to("out", **known)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -75,10 +76,9 @@ def test_effects_of_a_key_stay_in_order_when_a_call_fails_the_run_and_it_is_repe
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     # Two calls for each record.
     twice = builder.stream("in").flat_map_values(lambda number: [2 * number, 2 * number + 1])
-    function: Callable[..., object] = service.take_on_thread if threads else service.wait_and_take
-    twice.map_values_async(
-        function, threads=threads, order="key", max_in_flight=4, retry=retry, name="ask"
-    ).send_to("out")
+    function = service.take_on_thread if threads else service.wait_and_take
+    options: Any = {"threads": threads, "order": "key", "max_in_flight": 4, "retry": retry, "name": "ask"}
+    twice.map_values_async(function, **options).send_to("out")
     application = Application(
         application_id="app",
         topology=builder.build(),

@@ -120,6 +120,6 @@ def test_class_is_named_when_the_value_is_of_another() -> None:
 
 def test_argument_is_refused_with_the_users_line_when_it_is_no_message_class() -> None:
     with pytest.raises(TopologyError, match=r"protobuf at .*test_protobuf\.py:\d+ is given"):
-        new_registry().protobuf(dict)  # type: ignore[arg-type]
+        new_registry().protobuf(dict)  # type: ignore[type-var]
     with pytest.raises(TopologyError, match=r"protobuf at .*test_protobuf\.py:\d+ is given"):
         new_registry().protobuf(message_class("Flight")())

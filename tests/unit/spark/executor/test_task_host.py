@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 from pyspark.core.files import SparkFiles
 
 from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
+from airflow_kstreams.batch.task.global_tables import OF_PROCESS
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
 from airflow_kstreams.spark.driver.shipped import shipped
@@ -159,6 +160,13 @@ def test_slot_runs_as_many_tasks_at_once_as_its_threads_allow(
     host = host_of(4, tmp_path / "client.json", num_stream_threads=7, num_threads_per_task=3)
     assert len(host.run_partition(0)) == 4
     assert (most[0], threads) == (2, {0: 4, 1: 3, 2: 3, 3: 3})
+
+
+def test_tasks_of_a_process_share_the_global_tables_that_it_has_read(tmp_path: Path) -> None:
+    cluster: KafkaCluster | Any = None
+    hosts = [host_of(2, tmp_path / "client.json") for _ in range(2)]
+    setups = [host._setup(n, TaskShare(0, n), cluster) for host in hosts for n in range(2)]
+    assert {id(setup.global_tables) for setup in setups} == {id(OF_PROCESS)}
 
 
 class Ended(BaseException):

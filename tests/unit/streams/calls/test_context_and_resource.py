@@ -277,7 +277,8 @@ def test_task_fails_and_names_the_node_when_a_resource_exits_or_is_none(
 ) -> None:
     made = builder()
     function = ask_on_thread if threads else ask
-    made.stream("in").map_values_async(function, threads=threads, resource=factory, name="ask").send_to("out")
+    options: Any = {"threads": threads, "resource": factory, "name": "ask"}
+    made.stream("in").map_values_async(function, **options).send_to("out")
     with pytest.raises(KStreamsError, match=f"node 'ask'.*{found}|{found}"):
         task(made.build(), make_caller=make_caller).run()
 
@@ -300,7 +301,8 @@ def test_resource_is_made_where_a_loop_runs_as_an_http_session_asks_for(
 
     made = builder()
     function = ask_on_thread if threads else ask
-    made.stream("in").map_values_async(function, threads=threads, resource=Session).send_to("out")
+    options: Any = {"threads": threads, "resource": Session}
+    made.stream("in").map_values_async(function, **options).send_to("out")
     run = task(made.build(), make_caller=make_caller)
     run.run()
     assert {record.value for record in run.outputs} == {b'"session"'}
@@ -443,7 +445,7 @@ def test_parameters_stay_the_users_when_a_partial_object_has_filled_them_or_ther
 def test_function_is_refused_when_it_needs_a_resource_and_none_is_given(threads: bool) -> None:
     stream = builder().stream("in")
     with pytest.raises(TopologyError, match=r"test_context_and_resource\.py:\d+ .* and no resource="):
-        stream.map_values_async(ask_on_thread if threads else ask, threads=threads)
+        stream.map_values_async(ask_on_thread if threads else ask, threads=threads)  # type: ignore[call-overload]
 
 
 def test_headers_of_the_record_stay_as_they_are_when_a_call_changes_its_list() -> None:

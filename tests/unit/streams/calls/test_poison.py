@@ -172,7 +172,8 @@ def test_predicate_keeps_nothing_when_it_gives_a_coroutine(threads: bool) -> Non
 
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     function: Any = forgets_on_thread if threads else forgets
-    builder.stream("in").filter_async(function, threads=threads).send_to("out")
+    options: Any = {"threads": threads}
+    builder.stream("in").filter_async(function, **options).send_to("out")
     run = task(builder.build(), processing_exception_handler="skip")
     run.run()
     assert values(run) == []

@@ -98,7 +98,7 @@ def test_everything_else_is_kept_when_a_store_spec_is_bound() -> None:
 
 def test_operator_gets_the_bound_spec_when_it_holds_one() -> None:
     spec = StoreSpec(name="n", key_serde=addressed(), value_serde=serdes.json())
-    bound = bound_operator(Count(store=spec), {"n": bound_to("t", spec)})
+    bound = bound_operator(Count(store=spec), {"n": bound_to("t", spec)}, str)
     assert isinstance(bound, Count)
     assert bound.store.key_serde.serialize("k") == b"t/key/k"
 
@@ -106,7 +106,7 @@ def test_operator_gets_the_bound_spec_when_it_holds_one() -> None:
 def test_inner_operator_gets_the_bound_spec_when_another_one_runs_it() -> None:
     spec = StoreSpec(name="n", key_serde=addressed(), value_serde=serdes.json())
     tap = OperatorTap(node="p", findings=Findings(), operator=Count(store=spec))
-    bound = bound_operator(tap, {"n": bound_to("t", spec)})
+    bound = bound_operator(tap, {"n": bound_to("t", spec)}, str)
     assert isinstance(bound, OperatorTap)
     assert isinstance(bound.operator, Count)
     assert bound.operator.store.key_serde.serialize("k") == b"t/key/k"
@@ -116,4 +116,4 @@ def test_inner_operator_gets_the_bound_spec_when_another_one_runs_it() -> None:
 def test_operator_is_returned_as_it_is_when_there_is_nothing_to_bind() -> None:
     plain = StoreSpec(name="n", key_serde=serdes.string(), value_serde=serdes.json())
     for operator in (Count(store=plain), Peek(action=print)):
-        assert bound_operator(operator, {"n": bound_to("t", plain)}) is operator
+        assert bound_operator(operator, {"n": bound_to("t", plain)}, str) is operator

@@ -69,7 +69,8 @@ def test_action_sees_each_record_once_when_a_stream_ends_in_it(threads: bool) ->
     def note(key: Any, value: Any) -> None:
         seen.append(action(key, value))
 
-    made.stream("in").foreach_async(note if threads else as_coroutine(note), threads=threads)
+    function = note if threads else as_coroutine(note)
+    made.stream("in").foreach_async(function, threads=threads)  # type: ignore[call-overload]
     with TopologyTestDriver(made.build(), application_id="app") as driver:
         driver.pipe_records("in", RECORDS)
         assert driver.counts.read == {"in": 30}
@@ -151,7 +152,7 @@ def yielding() -> Callable[..., Any]:
 def test_function_is_refused_when_it_cannot_be_called_so(function: Any, threads: bool, found: str) -> None:
     stream = builder().stream("in")
     with pytest.raises(TopologyError, match=rf"test_asynchronous\.py:\d+ is given {found}"):
-        stream.map_values_async(function, threads=threads)
+        stream.map_values_async(function, threads=threads)  # type: ignore[call-overload]
 
 
 def test_topology_is_refused_when_a_store_is_used_above_and_below_an_asynchronous_node() -> None:

@@ -198,3 +198,45 @@ def test_description_shows_the_topic_between_two_subtopologies() -> None:
     assert "Sink: a-repartition-sink (topic: app-a-repartition)" in text
     assert "Source: a-repartition-source (topics: [app-a-repartition])" in text
     assert "Sub-topology: 1" in text
+
+
+def _left_join(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    sliding = SlidingWindow(size_ms=5)
+    return stream.with_window(sliding).left_join(other.with_window(sliding), lambda one, two: f"{one} {two}")
+
+
+def _table_left_join(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    return stream.left_join(builder.table("table"), lambda one, two: f"{one} {two}")
+
+
+def _behind_another(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    return _left_join(builder, stream.filter(lambda key, value: True).repartition(1), other)
+
+
+def _inner_join(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    sliding = SlidingWindow(size_ms=5)
+    return stream.with_window(sliding).join(other.with_window(sliding), lambda one, two: f"{one} {two}")
+
+
+def _behind_a_topic(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    return _left_join(builder, stream.through("between"), other)
+
+
+@pytest.mark.parametrize(
+    ("join", "kept"),
+    [
+        (_left_join, True),
+        (_table_left_join, True),
+        (_behind_another, True),
+        (_inner_join, False),
+        (_behind_a_topic, False),
+    ],
+)
+def test_records_without_key_stay_when_a_join_behind_takes_them_alone(join: Any, kept: bool) -> None:
+    builder = _builder()
+    spread = builder.stream("in").repartition(1, name="spread")
+    join(builder, spread, builder.stream("other")).send_to("out", value_serde=serdes.string())
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.pipe_input("in", key=None, value="v", timestamp_ms=1)
+        assert [record.value for record in driver.read_output("spread-repartition")] == ["v"] * kept
+        assert [record.value for record in driver.read_output("out")] == ["v None"] * kept

@@ -41,7 +41,7 @@ def test_action_sees_each_record_when_called() -> None:
 
 
 def test_stream_ends_when_called() -> None:
-    assert _builder().stream("in").foreach(print) is None  # type: ignore[func-returns-value]
+    assert _builder().stream("in").foreach(print) is None
 
 
 def test_node_is_named_as_in_kafka_streams_when_described() -> None:
@@ -52,7 +52,7 @@ def test_node_is_named_as_in_kafka_streams_when_described() -> None:
 
 def test_foreach_is_refused_when_no_function_is_given() -> None:
     with pytest.raises(TopologyError) as caught:
-        _builder().stream("in").foreach(None)  # type: ignore[arg-type]
+        _builder().stream("in").foreach(None)  # type: ignore[call-overload]
     assert f"foreach at {__file__}:" in caught.value.cause
 
 

@@ -30,5 +30,5 @@ def test_key_serde_is_asked_for_when_select_key_lost_it() -> None:
 def test_select_key_is_refused_when_no_function_is_given() -> None:
     stream = KStreamBuilder().stream("in", key_serde=serdes.string(), value_serde=serdes.json())
     with pytest.raises(TopologyError) as caught:
-        stream.select_key("carrier")  # type: ignore[arg-type]
+        stream.select_key("carrier")  # type: ignore[call-overload]
     assert f"select_key at {__file__}:" in caught.value.cause

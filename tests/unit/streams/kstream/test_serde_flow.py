@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_kstreams.streams import (
@@ -94,7 +96,7 @@ def test_topic_is_refused_when_streamed_with_other_serdes() -> None:
         builder.stream("in", key_serde=serdes.string(), value_serde=serdes.json())
 
 
-MISSING = [
+MISSING: list[Any] = [
     (lambda: KStreamBuilder().stream("in"), "stream('in')", "key", "stream"),
     (lambda: KStreamBuilder().stream("in", key_serde=serdes.string()), "stream('in')", "value", "stream"),
     (lambda: _stream().map_values(str).send_to("out"), "send_to('out')", "value", "send_to"),

@@ -111,7 +111,8 @@ def test_table_is_refused_when_its_store_has_other_keys() -> None:
 def test_fold_is_refused_when_its_store_has_other_keys() -> None:
     grouped = _builder().stream("in", key_serde=serdes.int32()).group_by_key()
     with pytest.raises(TopologyError, match=r"reads keys of serdes\.int32, but its store 't'") as caught:
-        grouped.count(store=StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.int64()))
+        store: StoreSpec = StoreSpec(name="t", key_serde=serdes.string(), value_serde=serdes.int64())
+        grouped.count(store=store)
     assert f"count at {__file__}:" in caught.value.cause
 
 

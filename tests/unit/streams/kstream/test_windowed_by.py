@@ -121,7 +121,7 @@ def test_topology_hash_differs_when_a_window_does() -> None:
     assert len({topology_hash(window) for window in windows}) == len(windows)
 
 
-@pytest.mark.parametrize("window", [SlidingWindow(size_ms=10), 10, None])
+@pytest.mark.parametrize("window", [SlidingWindow, 10, None])
 def test_window_is_refused_when_it_is_not_one_to_fold_by(window: Any) -> None:
     with pytest.raises(TopologyError, match=r"windowed_by at .*test_windowed_by\.py:\d+ is given"):
         _grouped().windowed_by(window)
@@ -154,9 +154,10 @@ def test_store_is_refused_when_it_drops_open_windows() -> None:
         _grouped().windowed_by(TUMBLING).count(store=WindowStoreSpec(**_serdes(), retention_ms=11))
 
 
-def test_store_is_refused_when_it_is_to_live_in_rocksdb() -> None:
-    with pytest.raises(TopologyError, match=r"window store 'w' at .*\.py:\d+ has storage='rocksdb'"):
-        _grouped().windowed_by(TUMBLING).count(store=StoreSpec(**_serdes(), storage="rocksdb"))
+def test_windows_live_in_rocksdb_when_their_store_says_so() -> None:
+    table = _grouped().windowed_by(TUMBLING).count(store=StoreSpec(**_serdes(), storage="rocksdb"))
+    spec = table._known.spec
+    assert spec is not None and spec.storage == "rocksdb"
 
 
 def test_windowed_table_is_refused_when_a_stream_is_joined_with_it() -> None:

@@ -110,7 +110,9 @@ def test_stream_itself_has_no_window_when_another_was_made_of_it() -> None:
     stream = builder.stream("left")
     stream.with_window(WINDOW)
     with pytest.raises(TopologyError, match="has no window"):
-        stream.join_prior(builder.stream("right").with_window(WINDOW), lambda a, b: [a, b])
+        other: Any = builder.stream("right").with_window(WINDOW)
+        joiner: Any = max
+        stream.join_prior(other, joiner)
 
 
 def test_last_window_counts_when_a_stream_was_given_two() -> None:

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 from airflow_kstreams.testing import TopologyTestDriver
 
-SERDES = {"key_serde": serdes.string(), "value_serde": serdes.json()}
+SERDES: dict[str, Any] = {"key_serde": serdes.string(), "value_serde": serdes.json()}
 THREADS = {"num.threads.per.task": 2, "num.stream.threads": 2}
 RECORDS = [("a", {"n": n}, n) for n in range(6)]
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_kstreams.streams import SessionStore, SessionStoreSpec, StateStoreError, Windowed, serdes
@@ -56,9 +58,12 @@ def test_session_expires_when_stream_time_is_past_its_end_by_more_than_the_reten
     store: SessionStore,
 ) -> None:
     store.put("a", 1, 0, 5)
-    assert store.expire(105) == []
+    expired: list[Any] = []
+    store.expire(105, lambda *entry: expired.append(entry))
+    assert expired == []
     assert store.next_expiry_ms() == 106
-    assert store.expire(106) == [((5, 0, b"a"), (1, 7))]
+    store.expire(106, lambda *entry: expired.append(entry))
+    assert expired == [((5, 0, b"a"), (1, 7))]
 
 
 def test_changelog_key_is_key_end_start_when_drained(store: SessionStore) -> None:

@@ -1,0 +1,211 @@
+"""How the records of a changelog read as the entries of its store, for each kind of store.
+
+A kind that writes its keys in a form of its own registers itself: ``entry_form.register(ItsSpec, its_form)``.
+Every other one is read as a key-value store whose keys are those of its changelog.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.graph.store_specs import (
+    JoinStoreSpec,
+    RetryStoreSpec,
+    SessionStoreSpec,
+    StoreSpec,
+    VersionedStoreSpec,
+    WindowStoreSpec,
+)
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.state.stores.making import changelog_keys, changelog_values
+from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, Deleted
+from airflow_kstreams.streams.windows import Windowed
+
+_TIME = struct.Struct(">q")
+_TWO_TIMES = struct.Struct(">qq")
+#: Formats of windowed keys -> how many bytes the window takes.
+_WINDOWS = {"time_windowed(": _TIME.size, "session_windowed(": _TWO_TIMES.size}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateEntry:
+    """An entry of a store.
+
+    :param key: of the store, without a window.
+    :param value: its value; None of a version that is a deletion.
+    :param timestamp_ms: of the record that gave it this value, epoch milliseconds.
+    :param task_id: of the task that keeps it, ``<subtopology>_<group>``.
+    :param start_ms: first moment of its window or session; in the store of a join the time of the element.
+        None where there is no window. Of a version the moment it is valid from.
+    :param end_ms: first moment after the window, of a session the time of its last record, of a version the
+        time of the next one; None where there is none, or the store does not say.
+    :param waits: whether an element of a join waits for a partner; None in other stores.
+    """
+
+    key: Any
+    value: Any
+    timestamp_ms: int
+    task_id: str
+    start_ms: int | None = None
+    end_ms: int | None = None
+    waits: bool | None = None
+
+
+class Content(NamedTuple):
+    """What one record of a changelog says; the fields are those of :class:`StateEntry`."""
+
+    key: Any
+    value: Any
+    start_ms: int | None = None
+    end_ms: int | None = None
+    waits: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryForm:
+    """The form of a store's entries.
+
+    :param key_id: id of the serde that the keys alone are written in.
+    :param serialize_key: makes the bytes of a key without its window.
+    :param key_part: returns those bytes of a changelog's key; None of an entry without a key.
+    :param read: (changelog key, value) -> what they say.
+    """
+
+    key_id: str
+    serialize_key: Callable[[Any], bytes]
+    key_part: Callable[[bytes], bytes | None]
+    read: Callable[[bytes, bytes], Content]
+
+
+@singledispatch
+def entry_form(spec: StoreSpec, window_ms: int | None) -> EntryForm:
+    """Return the form of a store's entries.
+
+    :param spec: its serdes bound to the changelog.
+    :param window_ms: how long its windows are, None if they have no size, or it is not known.
+    """
+    keys = changelog_keys(spec)
+    behind = next((size for prefix, size in _WINDOWS.items() if keys.id.startswith(prefix)), 0)
+
+    def read(key: bytes, value: bytes) -> Content:
+        found = keys.deserialize(key)
+        read_value = spec.value_serde.deserialize(value)
+        if behind and isinstance(found, Windowed):
+            return Content(found.key, read_value, found.start_ms, found.end_ms)
+        return Content(found, read_value)
+
+    if not behind or keys.partition_bytes is None:
+        return EntryForm(key_id=keys.id, serialize_key=keys.serialize, key_part=_whole, read=read)
+    inner = keys.partition_bytes
+    return EntryForm(
+        key_id=keys.id.partition("(")[2],
+        serialize_key=lambda key: inner(Windowed(key, 0, 0)),
+        key_part=_before(behind),
+        read=read,
+    )
+
+
+@entry_form.register
+def _window_form(spec: WindowStoreSpec, window_ms: int | None) -> EntryForm:
+    def read(key: bytes, value: bytes) -> Content:
+        (start_ms,) = _TIME.unpack(key[-_TIME.size :])
+        end_ms = None if window_ms is None else start_ms + window_ms
+        found = spec.key_serde.deserialize(key[: -_TIME.size])
+        return Content(found, spec.value_serde.deserialize(value), start_ms, end_ms)
+
+    return _behind_key(spec, spec.key_serde, _TIME.size, read)
+
+
+@entry_form.register
+def _session_form(spec: SessionStoreSpec, _: int | None) -> EntryForm:
+    keys = changelog_keys(spec)
+
+    def read(key: bytes, value: bytes) -> Content:
+        found = keys.deserialize(key)
+        return Content(found.key, spec.value_serde.deserialize(value), found.start_ms, found.end_ms)
+
+    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read)
+
+
+@entry_form.register
+def _join_form(spec: JoinStoreSpec, _: int | None) -> EntryForm:
+    def read(key: bytes, value: bytes) -> Content:
+        time_ms, _ = _TWO_TIMES.unpack(key[-_TWO_TIMES.size :])
+        found = spec.key_serde.deserialize(key[: -_TWO_TIMES.size])
+        return Content(found, spec.value_serde.deserialize(value[1:]), time_ms, waits=value[0] == 1)
+
+    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read)
+
+
+@entry_form.register
+def _versioned_form(spec: VersionedStoreSpec, _: int | None) -> EntryForm:
+    values = changelog_values(spec)
+
+    def read(key: bytes, value: bytes) -> Content:
+        (to_ms,) = _TIME.unpack(key[-_TIME.size :])
+        found, from_ms = values.deserialize(value)
+        return Content(
+            spec.key_serde.deserialize(key[: -_TIME.size]),
+            None if found is Deleted.DELETED else found,
+            start_ms=from_ms,
+            end_ms=None if to_ms == LATEST_MS else to_ms,
+        )
+
+    return _behind_key(spec, spec.key_serde, _TIME.size, read)
+
+
+@entry_form.register
+def _retry_form(spec: RetryStoreSpec, _: int | None) -> EntryForm:
+    def key_part(key: bytes) -> bytes | None:
+        found: bytes | None = spec.key_serde.deserialize(key).key
+        return found
+
+    def read(key: bytes, value: bytes) -> Content:
+        own, parked = key_part(key), spec.value_serde.deserialize(value)
+        return Content(
+            None if own is None else spec.input_keys.deserialize(own),
+            None if parked.value is None else spec.input_values.deserialize(parked.value),
+        )
+
+    return EntryForm(
+        key_id=spec.input_keys.id, serialize_key=spec.input_keys.serialize, key_part=key_part, read=read
+    )
+
+
+def read_entry(form: EntryForm, store: str, key: bytes, value: bytes) -> Content:
+    """Read an entry.
+
+    :param store: its name, for the error.
+    :raises StateStoreError: it is not in the store's serdes.
+    """
+    try:
+        return form.read(key, value)
+    except KStreamsError:
+        raise
+    except Exception as error:
+        raise StateStoreError(
+            f"store {store!r}: the entry with the key {key.hex()} (hexadecimal) is not in the serdes that "
+            f"the application file gives the store: {type(error).__name__}: {error}",
+            fix="name the file, and the version of it, whose runs wrote the store",
+        ) from error
+
+
+def _behind_key(
+    spec: StoreSpec, keys: Serde, size: int, read: Callable[[bytes, bytes], Content]
+) -> EntryForm:
+    return EntryForm(
+        key_id=keys.id, serialize_key=spec.key_serde.serialize, key_part=_before(size), read=read
+    )
+
+
+def _whole(key: bytes) -> bytes:
+    return key
+
+
+def _before(size: int) -> Callable[[bytes], bytes]:
+    return lambda key: key[:-size]

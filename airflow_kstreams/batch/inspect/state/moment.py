@@ -1,0 +1,115 @@
+"""As of which moment what is read of an application's state is.
+
+Rule: two looks, one before the reading and one after it. If both find the same finished run, no run has begun
+between them, so nobody has written state, and what was read is as that run left it. Else some of it may be of
+a run under way: of each task what it had committed when its changelog was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
+from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+
+
+class Moment(StrEnum):
+    """What was there when state was read."""
+
+    #: The run that finished last, and none since.
+    FINISHED = "finished"
+    #: A run that is not finished, or that began or finished meanwhile.
+    UNDER_WAY = "under way"
+    #: A run without an end.
+    CONTINUOUS = "continuous"
+    #: A reset, and no run since.
+    RESET = "reset"
+    #: No run has finished yet.
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsOf:
+    """As of which moment state was read.
+
+    :param moment: what was there.
+    :param run_id: the run that finished, or is under way; empty if there is none.
+    :param finished_ms: when it finished, epoch milliseconds; None of another one, and when that is not known.
+    """
+
+    moment: Moment
+    run_id: str = ""
+    finished_ms: int | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all entries are of one moment: no run was under way while they were read."""
+        return self.moment in (Moment.FINISHED, Moment.RESET, Moment.NONE)
+
+    def __str__(self) -> str:
+        commits = "of each task what it had committed when it was read"
+        match self.moment:
+            case Moment.FINISHED if self.finished_ms is not None:
+                at = datetime.fromtimestamp(self.finished_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+                return f"as of run {self.run_id}, finished {at}"
+            case Moment.FINISHED:
+                return f"as of run {self.run_id}, which finished last"
+            case Moment.UNDER_WAY:
+                return f"as of the last commit: run {self.run_id} was under way; {commits}"
+            case Moment.CONTINUOUS:
+                return f"as of the last commit: continuous run {self.run_id} was under way; {commits}"
+            case Moment.RESET:
+                return "as of the last reset: no run has finished since"
+            case Moment.NONE:
+                return "no run has finished yet"
+
+
+class Look(NamedTuple):
+    """What an application says at a moment.
+
+    :param state: folded from the metadata topic.
+    :param run_id: of its slice.
+    :param end: of the metadata topic, which every begin and finish moves.
+    :param ledger: what it says.
+    """
+
+    state: RunState
+    run_id: str
+    end: int
+    ledger: Ledger
+
+
+def look(
+    cluster: ClusterPort, application_id: str, *, admin: AdminPort, reader: ReaderPort, clock: Clock
+) -> Look:
+    """Look at an application, without waiting for open transactions."""
+    folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
+    ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
+    known = unless_void(folded, ledger)
+    run_id = "" if known.slice is None else known.slice.run_id
+    return Look(known.state, run_id, folded.log.end, ledger)
+
+
+def as_of(before: Look, after: Look) -> AsOf:
+    """Return as of which moment is what was read between two looks."""
+    run = after.ledger.current_continuous or before.ledger.current_continuous
+    if run is not None:
+        return AsOf(moment=Moment.CONTINUOUS, run_id=run.run_id)
+    if RunState.RUNNING in (before.state, after.state) or before[:3] != after[:3]:
+        return AsOf(moment=Moment.UNDER_WAY, run_id=after.run_id or before.run_id)
+    if after.ledger.reset is not None:
+        return AsOf(moment=Moment.RESET)
+    last = after.ledger.last()
+    if after.state is RunState.FINISHED:
+        known = last is not None and last.run_id == after.run_id
+        return AsOf(
+            moment=Moment.FINISHED,
+            run_id=after.run_id,
+            finished_ms=last.finished_ms if last is not None and known else None,
+        )
+    return AsOf(moment=Moment.NONE)

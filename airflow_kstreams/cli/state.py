@@ -1,0 +1,168 @@
+"""``airflow-kstreams state``: what lies in a store outside a run. It only reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from airflow_kstreams.cli.application import application_settings, load_topology
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import (
+    ApplicationId,
+    ApplicationPath,
+    BootstrapServer,
+    ConfigFile,
+    FunctionName,
+)
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
+    from airflow_kstreams.explore.tables import Table
+
+#: Rows of one table: more entries come in several, so that memory does not grow with them.
+_ROWS = 1_000
+#: Between two lines that say how far the reading is.
+_EVERY_SECONDS = 5.0
+
+
+class StateFormat(StrEnum):
+    """How to print entries."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def state(  # noqa: PLR0913 - every parameter is an option
+    application: ApplicationPath,
+    store: Annotated[str, typer.Argument(metavar="STORE", help="Name of the store.")],
+    application_id: ApplicationId,
+    key: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KEY]",
+            help="Show the entries of this key: text as it is, else JSON. All entries unless given.",
+        ),
+    ] = None,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=0, help="Entries to show; 0 for all.")] = 20,
+    output_format: Annotated[
+        StateFormat, typer.Option("--format", help="A table, or a JSON object per line.")
+    ] = StateFormat.TABLE,
+    hexadecimal: Annotated[
+        bool, typer.Option("--hex", help="KEY is the serialized key, in hexadecimal.")
+    ] = False,
+    function: FunctionName = "topology",
+) -> None:
+    """Show what lies in a store of an application, or one key of it, as its last finished run left it.
+
+    While a run is under way it is what each task has committed, and the output says so. Only the changelog
+    is read, nothing is written, and no Spark is needed.
+    """
+    from airflow_kstreams.batch.inspect.state import StoredState
+
+    topology = load_topology(application, function)
+    kafka = cluster(bootstrap_server, config_file, application_settings(application_id, None))
+    as_json = output_format is StateFormat.JSON
+    with StoredState(kafka, topology, application_id, store, progress=_Progress().show) as read:
+        entries = _entries(read, key, hexadecimal=hexadecimal)
+        shown = 0
+        for page in _pages(entries, limit):
+            shown += len(page)
+            if as_json:
+                for entry in page:
+                    typer.echo(_line(entry))
+            else:
+                show([_table(f"Store {store} of {application_id}", page)])
+        for note in _notes(read, key, shown, more=next(entries, None) is not None):
+            typer.echo(note, err=as_json)
+
+
+def _entries(read: StoredState, key: str | None, *, hexadecimal: bool) -> Iterator[StateEntry]:
+    if key is None:
+        return read.all()
+    if not hexadecimal:
+        return iter(read.find_text(key))
+    try:
+        serialized = bytes.fromhex(key)
+    except ValueError:
+        raise typer.BadParameter(f"{key!r} is not hexadecimal", param_hint="KEY") from None
+    return iter(read.find_serialized(serialized))
+
+
+def _pages(entries: Iterator[StateEntry], limit: int) -> Iterator[list[StateEntry]]:
+    """Yield entries a table at a time, so that memory does not grow with them."""
+    left = limit
+    while page := list(islice(entries, min(left, _ROWS) if limit else _ROWS)):
+        yield page
+        left -= len(page)
+        if limit and not left:
+            return
+
+
+def _notes(read: StoredState, key: str | None, shown: int, *, more: bool) -> Iterator[str]:
+    if not shown:
+        yield f"no entry has the key {key}" if key is not None else "the store is empty"
+    if more:
+        yield f"there are more than {shown} entries: --limit 0 shows all"
+    yield str(read.as_of())
+
+
+def _table(title: str, entries: Sequence[StateEntry]) -> Table:
+    from airflow_kstreams.explore.record_table import shown_time, shown_value
+    from airflow_kstreams.explore.tables import Table
+
+    columns: dict[str, Callable[[StateEntry], str]] = {
+        "key": lambda entry: shown_value(entry.key),
+        "start": lambda entry: "" if entry.start_ms is None else shown_time(entry.start_ms),
+        "end": lambda entry: "" if entry.end_ms is None else shown_time(entry.end_ms),
+        "value": lambda entry: shown_value(entry.value),
+        "waits": lambda entry: "" if entry.waits is None else ("yes" if entry.waits else "no"),
+        "timestamp": lambda entry: shown_time(entry.timestamp_ms),
+        "task": lambda entry: entry.task_id,
+    }
+    cells = {name: [text(entry) for entry in entries] for name, text in columns.items()}
+    # A column that is empty everywhere is of another kind of store.
+    filled = {name: texts for name, texts in cells.items() if any(texts)}
+    return Table(title=title, columns=tuple(filled), rows=list(zip(*filled.values(), strict=True)))
+
+
+def _line(entry: StateEntry) -> str:
+    """Return an entry as a JSON object; what JSON cannot hold as Python prints it."""
+    import msgspec
+
+    facts: dict[str, Any] = {"key": entry.key, "value": entry.value}
+    for name in ("start_ms", "end_ms", "waits"):
+        if getattr(entry, name) is not None:
+            facts[name] = getattr(entry, name)
+    facts |= {"timestamp_ms": entry.timestamp_ms, "task": entry.task_id}
+    try:
+        return msgspec.json.encode(facts, enc_hook=repr).decode()
+    except Exception:  # e.g. keys of a dict that JSON cannot hold
+        return msgspec.json.encode(
+            facts | {"key": repr(entry.key), "value": repr(entry.value)}, enc_hook=repr
+        ).decode()
+
+
+class _Progress:
+    """Says on stderr how far a long reading is."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def show(self, done: int, total: int) -> None:
+        """Print a line, every five seconds.
+
+        :param done: offsets read so far.
+        :param total: offsets to read.
+        """
+        now = time.monotonic()
+        if now - self._last >= _EVERY_SECONDS:
+            self._last = now
+            typer.echo(f"read {done:,} of {total:,} offsets of the changelog", err=True)

@@ -1,0 +1,53 @@
+"""Tables whose whole topic every task sees. Definitions only; what a task sees is given to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, get_args
+
+from airflow_kstreams.streams.call_site import CallSite
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.serde.base import Serde
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalTableDef:
+    """A topic that every task sees whole, as a table.
+
+    :param topic: its name in Kafka.
+    :param storage: where a process keeps it.
+    """
+
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+    storage: Storage = "memory"
+    site: CallSite | None = None
+
+    def __post_init__(self) -> None:
+        if self.storage not in get_args(Storage):
+            raise TopologyError(
+                f"global_table({self.topic!r}) at {self.site} has storage={self.storage!r}",
+                fix=f"choose one of: {', '.join(get_args(Storage))}",
+            )
+
+
+class GlobalEntries(Protocol):
+    """What a global table holds, as bytes; nothing changes it while a task runs."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if there is none."""
+        ...
+
+
+def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
+    """Return the global tables that some nodes use, by topic."""
+    found: dict[str, GlobalTableDef] = {}
+    for node in nodes:
+        table = getattr(node.operator, "global_table", None) if isinstance(node, ProcessorNode) else None
+        if table is not None:
+            found[table.topic] = table
+    return found

@@ -1,0 +1,69 @@
+"""Dates records anew: what a sink below writes, tables note, and functions and processors below see.
+
+Rule: stream time is that of the consumed records (KIP-28), so it does not follow. Folds by windows and joins
+of streams, which go by stream time, therefore stand behind a topic, where the new times are those of the
+records that are consumed (``KnownStream.redated``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.kstream.operators.stateless import written_call
+from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.type_variables import K, V
+
+TimestampFunction = Callable[[K, V], int]
+ContextTimestampFunction = Callable[[RecordContext, K, V], int]
+
+#: Timestamps are signed 64-bit numbers.
+_LATEST_MS = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimestamp:
+    """Passes each record on with the timestamp that a function gives."""
+
+    function: TimestampFunction | ContextTimestampFunction
+    with_context: bool = False
+
+    type: ClassVar[str] = "set_timestamp"
+    accounted: ClassVar[bool] = True
+    redates: ClassVar[bool] = True
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        return context.written(self.write, forward, children)
+
+    def write(self, code: LoopCode, key: str, value: str) -> None:
+        """Write how a record is processed."""
+        called = written_call(
+            code, self.function, "time_of", f"{key}, {value}", with_context=self.with_context
+        )
+        time_ms = code.variable("time_ms")
+        code.line(f"{time_ms} = {code.name(checked_time, 'checked_time')}({called})")
+        with code.changed("timestamp_ms", time_ms):
+            code.forward(key, value)
+
+
+def checked_time(given: Any) -> int:
+    """Return a timestamp that Kafka can hold.
+
+    :raises TypeError: it is no whole number.
+    :raises ValueError: it is negative, which Kafka takes for none, or too large.
+    """
+    if type(given) is not int:
+        raise TypeError(
+            f"set_timestamp: the function returned {type(given).__name__}, expected int: epoch milliseconds"
+        )
+    if not 0 <= given <= _LATEST_MS:
+        raise ValueError(
+            f"set_timestamp: the function returned {given} ms, expected epoch milliseconds from 0 to "
+            f"{_LATEST_MS}"
+        )
+    return given

@@ -1,0 +1,68 @@
+"""The operator that gives a table's entries other keys and values, on their way into a group.
+
+Rule: ``selector(key, value)`` runs on the new and on the old value. What the old value stood for is to be
+subtracted under its key, and what the new one stands for added under its own. Equal keys go as one record,
+so that no reader sees the group without the entry; different ones as two, the one to subtract first. A pair
+whose key or value is None is in no group.
+
+Order: all changes of one entry of the table come from one task, and those for one group go through one
+partition of the repartition topic, so each is subtracted after it was added. Entries that are other keys' of
+the table come in any order; adder and subtractor must not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from airflow_kstreams.streams.changes import Change
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+#: ``selector(key, value)`` gives the key of the group, and the value that goes into it.
+EntrySelector = Callable[[K, V], tuple[KR | None, VR | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSelect:
+    """Selects group and value of each entry; a new pair without key or value is counted."""
+
+    selector: EntrySelector
+
+    type: ClassVar[str] = "table_select"
+    old_values: ClassVar[OldValues] = "needs"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        selector = self.selector
+        count_null = context.counting("null")
+
+        def selected(key: Any, value: Any) -> tuple[Any, Any] | None:
+            if value is None:
+                return None
+            group, grouped = selector(key, value)
+            return None if group is None or grouped is None else (group, grouped)
+
+        def run(key: Any, change: Change, _node: str = context.node) -> None:
+            new, old = selected(key, change.new), selected(key, change.old)
+            if new is None and change.new is not None:
+                count_null()
+            if new is not None and old is not None and _same(new[0], old[0]):
+                forward(new[0], Change(new[1], old[1]))
+                return
+            if old is not None:
+                forward(old[0], Change(None, old[1]))
+            if new is not None:
+                forward(new[0], Change(new[1], None))
+
+        return run
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Say whether two keys are one. Equal ones that look otherwise, as 1 and True or a dict in another order,
+    may have other bytes, and lie in another partition.
+    """
+    return bool(one == other) and repr(one) == repr(other)

@@ -1,0 +1,142 @@
+"""The serde of a class of the user's: JSON, checked against the class when it is read and when it is written.
+
+Rule: an object has one form in bytes. Fields stand in the order of the class, those of a pydantic model by
+name; keys of dicts and items of sets are sorted; there are no spaces. Others may write the same object
+otherwise, so a key that was read is not always written as it was (``topology/entry_keys.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.serde.type_names import type_name
+from airflow_kstreams.streams.type_variables import T
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def of(type: type[T]) -> Serde[T]:  # noqa: A002  (as in json)
+    """Return the serde of a class as JSON, e.g. ``Order(customer="ann")`` <-> ``b'{"customer":"ann"}'``.
+
+    Objects are checked against the class both when they are read and when they are written, and the error
+    names the field. :func:`json` with a type checks what is read alone, and is faster for it.
+
+    :param type: a ``msgspec.Struct``, a dataclass, or a pydantic model (version 2) where pydantic is
+        installed.
+    :raises TopologyError: it is another type, or one of its fields has a type that msgspec does not know.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Order:
+    ...     customer: str
+    ...     cents: int = 0
+    >>> orders = serdes.of(Order)
+    >>> orders.serialize(Order("ann", 250)), orders.deserialize(b'{"customer": "bob"}')
+    (b'{"customer":"ann","cents":250}', Order(customer='bob', cents=0))
+    >>> orders.deserialize(b'{"customer": "bob", "cents": "many"}')
+    Traceback (most recent call last):
+    msgspec.ValidationError: Expected `int`, got `str` - at `$.cents`
+    """
+    kind: Any = get_origin(type) or type
+    if inspect.isclass(kind) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
+        return _of_fields(type, kind)
+    # Not asked by isinstance: whoever has no pydantic has no such class.
+    if inspect.isclass(kind) and callable(getattr(kind, "model_validate_json", None)):
+        return _of_model(type)
+    raise TopologyError(
+        f"serdes.of at {call_site()} is given {type!r}, expected a msgspec.Struct, a dataclass or a pydantic "
+        "model",
+        fix="pass the class itself; for any other type that msgspec knows, serdes.json(type)",
+    )
+
+
+def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
+    """Return the serde of a type that msgspec knows.
+
+    :param kind: the class of its objects; another one than the annotation of a generic class.
+    """
+    name = type_name(annotation)
+    try:
+        decode = msgspec.json.Decoder(annotation).decode
+    except (TypeError, NameError) as error:
+        raise TopologyError(
+            f"serdes.of at {call_site()} is given {name}, and cannot read one from JSON: {error}",
+            fix="give each field a type that msgspec knows, defined at the top of its module",
+        ) from error
+
+    def write(value: Any) -> bytes:
+        if value.__class__ is not kind:
+            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
+        data = _encode(value)
+        try:
+            decode(data)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"serdes.of({name}) cannot write this {name}: {error}") from None
+        return data
+
+    return Serde(id=f"of({name})", serialize=write, deserialize=decode)
+
+
+def _of_model(model: Any) -> Serde[Any]:
+    """Return the serde of a pydantic model; what it is made of has the last word on what fits."""
+    name = type_name(model)
+
+    def read(data: bytes) -> Any:
+        try:
+            return model.model_validate_json(data)
+        except ValueError as error:
+            raise ValueError(f"no {name}: {_of_error(error)}") from None
+
+    def write(value: Any) -> bytes:
+        if value.__class__ is not model:
+            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
+        data = _encode(value.model_dump(mode="json", by_alias=True, warnings=False))
+        try:
+            model.model_validate_json(data)
+        except ValueError as error:
+            raise ValueError(f"serdes.of({name}) cannot write this {name}: {_of_error(error)}") from None
+        return data
+
+    # Not "of(": pydantic's validators may change what they read, so entries do not follow their keys.
+    serde = Serde[Any](id=f"model({name})", serialize=write, deserialize=read)
+    if not any(_holds_set(field.annotation) for field in model.model_fields.values()):
+        return serde
+    return dataclasses.replace(serde, for_topic=_no_keys(serde, name))
+
+
+def _no_keys(serde: Serde[Any], name: str) -> Callable[[str, Side], Serde[Any]]:
+    """Refuse a model with sets as a key: pydantic writes them in the order of hashes, which each process has
+    another one of.
+    """
+
+    def for_topic(topic: str, side: Side) -> Serde[Any]:
+        if side == "key":
+            raise TopologyError(
+                f"the keys of {topic!r} are {name}, which has a set: its bytes differ by process",
+                fix="give the model a sorted tuple instead, or make it a dataclass",
+            )
+        return serde
+
+    return for_topic
+
+
+def _holds_set(annotation: Any) -> bool:
+    kind = get_origin(annotation) or annotation
+    return kind in (set, frozenset) or any(map(_holds_set, get_args(annotation)))
+
+
+def _of_error(error: ValueError) -> str:
+    """Return what a pydantic error says of each field, without the values."""
+    listed: Callable[..., list[dict[str, Any]]] | None = getattr(error, "errors", None)
+    if listed is None:
+        return str(error)
+    found = listed(include_input=False, include_url=False, include_context=False)
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {each['msg']}" for each in found)

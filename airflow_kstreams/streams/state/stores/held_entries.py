@@ -1,0 +1,106 @@
+"""What keeps the entries of a store whose entries have their time: in memory or in RocksDB.
+
+An id is a tuple: the moment an entry ages from, what else sets it apart, the serialized key. Ids sort by age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.state.stores.store_serdes import StoredValues
+
+#: Names an entry: the moment it ages from, what else sets it apart, the serialized key.
+EntryId = tuple[Any, ...]
+#: (value, timestamp_ms).
+Entry = tuple[Any, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldForm:
+    """What entries of a kind of store look like.
+
+    :param spec: of the store.
+    :param values: how its values become bytes.
+    :param times: how many times an id begins with.
+    :param changelog_key: id -> key of its changelog's records.
+    :param entry_id: the other way round.
+    :param on_earliest: called with the first part of an id that is before all others.
+    """
+
+    spec: StoreSpec
+    values: StoredValues
+    times: int
+    changelog_key: Callable[[EntryId], bytes]
+    entry_id: Callable[[bytes], EntryId]
+    on_earliest: Callable[[int], None]
+
+    def restored_id(self, key: bytes) -> EntryId:
+        """Return the id of a record of the changelog.
+
+        :raises StateStoreError: its key is not of the store's format.
+        """
+        try:
+            return self.entry_id(key)
+        except Exception as error:
+            raise self.values.error(key, "a changelog record that is not", error) from error
+
+
+class HeldEntries(Protocol):
+    """The entries of one task's store, and what changed of them since the last drain.
+
+    :ivar get_entry: returns an entry, None if there is none.
+    :ivar put_entry: sets one; None deletes it.
+    """
+
+    get_entry: Callable[[EntryId], Entry | None]
+    put_entry: Callable[[EntryId, Entry | None], None]
+
+    def count(self) -> int:
+        """Return how many there are; an estimate on disk."""
+        ...
+
+    def entries(self) -> Iterable[tuple[EntryId, Entry]]:
+        """Return every entry as it is now, oldest first."""
+        ...
+
+    def expire(self, latest_ms: int, leave: Callable[[EntryId, Entry], None]) -> None:
+        """Delete the entries that age from a moment up to ``latest_ms``, oldest first, and hand each on when
+        it is gone.
+        """
+        ...
+
+    def oldest_ms(self) -> int | None:
+        """Return the moment the oldest entry ages from, None if there is none."""
+        ...
+
+    def ids_of(self, key: bytes, first: EntryId = (), last_ms: int | None = None) -> list[EntryId]:
+        """Return the ids of a serialized key, oldest first.
+
+        :param first: first part of an id to begin at, as a tuple; all of them unless given.
+        :param last_ms: first part of the last one, all of them unless given.
+        """
+        ...
+
+    def first_id(self, key: bytes, first_ms: int) -> EntryId | None:
+        """Return the oldest id of a serialized key whose first part is ``first_ms`` or later."""
+        ...
+
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        ...
+
+    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """As :meth:`StateStore.drain_changes`."""
+        ...
+
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """As :meth:`StateStore.restore`."""
+        ...
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """As :meth:`StateStore.restore_batch`."""
+        ...

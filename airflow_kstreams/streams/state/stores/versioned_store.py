@@ -1,0 +1,367 @@
+"""The versioned store: every version of a key's value within a history, as Kafka Streams has it (KIP-889).
+
+**Rule.** A version is valid from the time it was put with to the time of the key's next version; the latest
+one has no end. Putting in the midst of others ends the one before, and ends where the next one begins. A
+version that is None says that the key was deleted then. A second put with the same time replaces the first.
+The store's time is the largest one it was ever put; a put from more than ``history_ms`` before it is refused,
+and what is asked as of such a moment is answered only by a latest version that is older still.
+
+**History is bounded.** A version leaves, with a tombstone in the changelog, when the store's time has passed
+its end by more than ``history_ms``: no question reaches it then. Looking for such versions costs, on disk, so
+it is done when the store's time comes to another 64th of the history. The latest version of a key never
+leaves, unless it is a deletion.
+
+**Entries.** The id of a version is ``(its end, serialized key)``, its value what was put and the moment it is
+valid from, and the latest one's end is the largest time there is. So ids sort by what leaves first, which is
+all that :mod:`.expiring_store` asks for: memory, RocksDB, restore, drain and expiry are those of windows. The
+versions of a key do not overlap, so no two end at the same time. A deletion is an entry where another version
+follows it. Where it is the latest, the end of the version before it says so; if there is none, an entry says
+it that begins and ends at the moment of the deletion.
+
+**Changelog.** A key is the serialized key and the version's end, a value the moment that the version is valid
+from, one byte (0 for a deletion, 1) and the value in its serde. The timestamp is that moment, too, except
+that Kafka's client has none of 0. Kafka Streams writes each put under its key alone,
+and asks compaction to wait (``min.compaction.lag.ms``) until the history has passed. Compaction measures that
+by timestamps against the clock: records of last year are compacted at once, history and all, and if the last
+one was late, the latest value is lost with it. Runs over old records are what this package is for, so here
+each version has a changelog key of its own, and compaction may come when it likes. A put writes two records,
+the version that ended and the latest; several of one key between two commits write the latest once.
+
+**Crash argument.** The store's time is the largest moment that stands in its entries: the put that brought
+it is the latest version of its key, or its deletion, and neither can leave before a larger one came. So
+entries decide everything, and a store restored from its changelog, at any drain, goes on as if it had never
+stopped. Files on disk hold that moment in a row of its own, written with each drain.
+
+**Where it differs from Kafka Streams.** There, deleting the latest version by a put of the same time forgets
+the deletion, if no version came before: an older put then brings the key back. Here it stays deleted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple
+
+from airflow_kstreams.streams.errors import StateStoreError
+from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.store_specs import VersionedStoreSpec
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
+from airflow_kstreams.streams.state.stores.entries_in_rocksdb import EntriesInRocksDB
+from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.type_variables import K, V
+
+#: The end of a latest version.
+LATEST_MS = 2**63 - 1
+_TIME = struct.Struct(">q")
+#: Before each value: since when it is valid, and whether there is one.
+_HEAD = struct.Struct(">q?")
+#: A value, or ``Deleted.DELETED``, and the moment it is valid from.
+Held = tuple[Any, int]
+_NOTHING_PUT_MS = -1
+#: In how many steps the versions of a history leave.
+_STEPS = 64
+
+
+class Deleted(enum.Enum):
+    """Stands in an entry for a version that is a deletion."""
+
+    DELETED = enum.auto()
+
+
+class Version(NamedTuple):
+    """A version by serialized key.
+
+    :ivar value: never None.
+    :ivar from_ms: since when it is valid.
+    :ivar to_ms: since when it is not any more; ``LATEST_MS`` of the latest one.
+    """
+
+    value: Any
+    from_ms: int
+    to_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionedRecord(Generic[V]):
+    """A version of a key's value.
+
+    :param value: the value.
+    :param timestamp_ms: since when it is valid.
+    :param valid_to_ms: since when it is not any more; None of the latest version.
+    """
+
+    value: V
+    timestamp_ms: int
+    valid_to_ms: int | None = None
+
+
+class VersionedStore(ExpiringStore, Generic[K, V]):
+    """One task's instance of a versioned store.
+
+    Keys and values are Python objects, written in the serdes of the store's spec. A value handed out belongs
+    to the store: do not change it.
+
+    :param spec: name, serdes, history.
+    :param record_context: gives the timestamp of the record being processed.
+
+    >>> class Prices(Processor):
+    ...     def init(self, context):
+    ...         self.context, self.prices = context, context.state_store("prices")
+    ...
+    ...     def process(self, record):
+    ...         self.prices.put(record.key, record.value, record.timestamp_ms)
+    ...         self.context.forward(record.key, self.prices.get(record.key, as_of_ms=5).value)
+    >>> prices = VersionedStoreSpec(
+    ...     name="prices", key_serde=serdes.string(), value_serde=serdes.int64(), history_ms=60_000
+    ... )
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> builder.stream("prices").process(Prices, prices).send_to("old-prices")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     for price, time_ms in ((7, 0), (9, 10), (8, 4)):
+    ...         driver.pipe_input("prices", key="tea", value=price, timestamp_ms=time_ms)
+    ...     [record.value for record in driver.read_output("old-prices")], driver.store("prices").get("tea")
+    ([7, 7, 8], VersionedRecord(value=9, timestamp_ms=10, valid_to_ms=None))
+    """
+
+    times = 1
+
+    def __init__(self, spec: VersionedStoreSpec[K, V], record_context: RecordContext) -> None:
+        # What ended exactly a history ago may hold the store's time: hence the one more.
+        stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
+        super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)
+        self._history_ms = spec.history_ms
+        self._step_ms = max(1, spec.history_ms // _STEPS)
+        self._deserialize_key = key_deserializer(stored)
+        self._time_ms = self._marked_ms = _NOTHING_PUT_MS
+        if isinstance(self.held, EntriesInRocksDB):
+            self.open = self._open
+
+    def get(self, key: K, as_of_ms: int | None = None) -> VersionedRecord[V] | None:
+        """Return the version of a key that was valid at a moment, the latest one if none is given; None if
+        there was none, or the moment lies behind the history.
+        """
+        key_bytes = self._key_bytes(key, as_of_ms)
+        if as_of_ms is not None:
+            found = self.version_at(key_bytes, as_of_ms)
+            return None if found is None else _record(found)
+        latest = self.latest(key_bytes)
+        return None if latest is None else VersionedRecord(*latest)
+
+    def put(self, key: K, value: V | None, timestamp_ms: int) -> bool:
+        """Add a version of a key's value; None deletes the key from then on.
+
+        :return: whether it was added; False if its time lies behind the history.
+        :raises StateStoreError: the key is None, or the time no whole number that Kafka takes.
+        """
+        return self.put_version(self._key_bytes(key, timestamp_ms), value, timestamp_ms) is not None
+
+    def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
+        """Delete a key from a moment on, and return the version that was valid at it; None if there was none,
+        or the moment lies behind the history.
+        """
+        key_bytes = self._key_bytes(key, timestamp_ms)
+        if timestamp_ms < self._time_ms - self._history_ms:
+            return None
+        found = self.version_at(key_bytes, timestamp_ms)
+        self.put_version(key_bytes, None, timestamp_ms)
+        return None if found is None else _record(found)
+
+    def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
+        """Iterate over every version of every key: by their ends, the latest ones last, then by serialized
+        key.
+        """
+        return (
+            (self._deserialize_key(key), _record(Version(held[0], held[1], to_ms)))
+            for (to_ms, key), (held, _) in self.entries()
+            if held[0] is not Deleted.DELETED
+        )
+
+    def latest(self, key: bytes) -> Held | None:
+        """Return (value, valid from) of the latest version of a serialized key."""
+        return self._held_at((LATEST_MS, key))
+
+    def version_at(self, key: bytes, as_of_ms: int) -> Version | None:
+        """Return the version of a serialized key that was valid at a moment.
+
+        :param key: serialized.
+        :param as_of_ms: the moment, epoch milliseconds.
+        :return: None if there was none, or it has left the history.
+        """
+        latest = self._held_at((LATEST_MS, key))
+        if latest is not None and latest[1] <= as_of_ms:
+            return Version(*latest, LATEST_MS)
+        if as_of_ms < self._time_ms - self._history_ms:
+            return None
+        entry_id = self.held.first_id(key, as_of_ms + 1)
+        held = None if entry_id is None else self._held_at(entry_id)
+        if entry_id is None or held is None or held[1] > as_of_ms or held[0] is Deleted.DELETED:
+            return None
+        return Version(*held, entry_id[0])
+
+    def put_version(self, key: bytes, value: Any, timestamp_ms: int) -> int | None:
+        """Add a version of a serialized key.
+
+        :param key: serialized.
+        :param value: None is a deletion.
+        :param timestamp_ms: from when on it is valid, epoch milliseconds.
+        :return: where it ends, ``LATEST_MS`` if it is the latest one; None if it lies behind the history and
+            was not added.
+        """
+        if timestamp_ms < self._time_ms - self._history_ms:
+            return None
+        if timestamp_ms >= LATEST_MS:
+            raise StateStoreError(
+                f"store {self.name!r} was given a version of the time {timestamp_ms}, the last one there is",
+                fix="give epoch milliseconds",
+            )
+        to_ms = self._add(key, value, timestamp_ms)
+        before_ms = self._time_ms
+        if timestamp_ms > before_ms:
+            self._time_ms = timestamp_ms
+            if timestamp_ms // self._step_ms > before_ms // self._step_ms:
+                self.expire(timestamp_ms)
+        return to_ms
+
+    def _add(self, key: bytes, value: Any, timestamp_ms: int) -> int:
+        latest = self._held_at((LATEST_MS, key))
+        if latest is not None and timestamp_ms >= latest[1]:
+            if timestamp_ms > latest[1]:
+                self._hold((timestamp_ms, key), latest)
+            return self._set_latest(key, value, timestamp_ms)
+        next_id = self.held.first_id(key, timestamp_ms + 1)
+        following = None if next_id is None else self._held_at(next_id)
+        if next_id is None or following is None:
+            return self._set_latest(key, value, timestamp_ms)
+        to_ms: int = next_id[0]
+        if following[1] > timestamp_ms:
+            # It begins later, so the new version ends there.
+            to_ms = following[1]
+        elif following[1] < timestamp_ms:
+            self._hold((timestamp_ms, key), following)
+        self._hold((to_ms, key), (Deleted.DELETED if value is None else value, timestamp_ms))
+        return to_ms
+
+    def _set_latest(self, key: bytes, value: Any, timestamp_ms: int) -> int:
+        if value is not None:
+            self._hold((LATEST_MS, key), (value, timestamp_ms))
+            return LATEST_MS
+        self.put_entry((LATEST_MS, key), None)
+        if self._held_at((timestamp_ms, key)) is None:
+            self._hold((timestamp_ms, key), (Deleted.DELETED, timestamp_ms))
+        return LATEST_MS
+
+    def _held_at(self, entry_id: EntryId) -> Held | None:
+        entry = self.get_entry(entry_id)
+        return None if entry is None else entry[0]
+
+    def _hold(self, entry_id: EntryId, held: Held) -> None:
+        self.put_entry(entry_id, (held, held[1]))
+
+    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """Yield (changelog key, value or None, timestamp_ms) once per version that changed."""
+        yield from self.held.drain_changes()
+        self._mark()
+
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """Apply one changelog record; it is not a change.
+
+        :param key: as :meth:`changelog_key` makes them.
+        :param value: None deletes the version.
+        :param timestamp_ms: of the record, epoch milliseconds.
+        :raises StateStoreError: the record is not of the store's format.
+        """
+        self.held.restore(key, value, timestamp_ms)
+        if value is not None:
+            self._see(key, value)
+        self._mark()
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order, and return how many bytes they have."""
+        size_bytes = self.held.restore_batch(records)
+        for record in records:
+            value = record.value()
+            if value is not None:
+                self._see(record.key() or b"", value)
+        self._mark()
+        return size_bytes
+
+    def changelog_key(self, entry_id: EntryId) -> bytes:
+        """Return the changelog key of a version: its key, then its end.
+
+        :param entry_id: (end, serialized key).
+        """
+        key: bytes = entry_id[1]
+        return key + _TIME.pack(entry_id[0])
+
+    def entry_id(self, changelog_key: bytes) -> EntryId:
+        """Return the id that a changelog key stands for.
+
+        :param changelog_key: serialized key and end.
+        """
+        (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
+        return to_ms, changelog_key[: -_TIME.size]
+
+    def _see(self, changelog_key: bytes, value: bytes) -> None:
+        """Learn the store's time from a version that was put before."""
+        (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
+        put_ms = _TIME.unpack_from(value)[0] if to_ms == LATEST_MS else to_ms
+        self._time_ms = max(self._time_ms, put_ms)
+
+    def _open(self, folder: Path) -> None:
+        held = self._on_disk()
+        held.open(folder)
+        mark = held.read_mark()
+        self._time_ms = self._marked_ms = _NOTHING_PUT_MS if mark is None else _TIME.unpack(mark)[0]
+
+    def _mark(self) -> None:
+        """Write the store's time beside the entries on disk."""
+        if self._time_ms > self._marked_ms and isinstance(self.held, EntriesInRocksDB):
+            self.held.write_mark(_TIME.pack(self._time_ms))
+            self._marked_ms = self._time_ms
+
+    def _on_disk(self) -> EntriesInRocksDB:
+        if not isinstance(self.held, EntriesInRocksDB):
+            raise TypeError(f"store {self.name!r} has no files")
+        return self.held
+
+
+def versioned_store_values(value_serde: Serde) -> Serde:
+    """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``, and the
+    moment it is valid from.
+
+    :param value_serde: of the store's values.
+    """
+    serialize, deserialize = value_serde.serialize, value_serde.deserialize
+
+    def write(held: Held) -> bytes:
+        value, from_ms = held
+        if value is Deleted.DELETED:
+            return _HEAD.pack(from_ms, False)
+        return _HEAD.pack(from_ms, True) + serialize(value)
+
+    def read(data: bytes) -> Held:
+        from_ms, valued = _HEAD.unpack_from(data)
+        return deserialize(data[_HEAD.size :]) if valued else Deleted.DELETED, from_ms
+
+    return Serde(
+        id=f"version({value_serde.id})",
+        serialize=write,
+        deserialize=read,
+        for_topic=wrapped_for_topic(value_serde, versioned_store_values),
+    )
+
+
+def _value_of(held: Held) -> Any:
+    """Return what a user put."""
+    return held[0]
+
+
+def _record(version: Version) -> VersionedRecord:
+    value, from_ms, to_ms = version
+    return VersionedRecord(value, from_ms, None if to_ms == LATEST_MS else to_ms)

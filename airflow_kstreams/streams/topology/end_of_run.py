@@ -1,0 +1,119 @@
+"""How far the end of a run may bring the stream time of each subtopology (``stream.time.advance``).
+
+Rule: a run that is over for all records dated before a moment brings stream time there. What a subtopology
+reads from others may come later still, dated earlier: what a window above has not given yet, or would still
+take. So it stays behind the moment by what lies above it: the largest sum, over the paths that lead to it, of
+what the subtopologies on the path hold back.
+
+- A fold by windows holds back size and grace: an open window at stream time t holds records dated after
+  t - size - grace, and takes such. Whether its results are suppressed or not makes no difference. A session
+  holds back gap and grace, since its result has the time of its last record.
+- A join of streams holds back for how long it keeps elements.
+- Whatever came into it, what leaves a fold or a join is dated no further back. Every other node passes on the
+  times that it gets, so it adds nothing. (A processor may date what it forwards as it likes: windows below
+  need the grace for that.)
+
+Some records may be dated before any moment, which says nothing about them: of a source whose timestamps are
+extracted from values, since the cut of a run goes by the records' own; of a topic behind ``set_timestamp``;
+of what lies below a node with a retry topic, where records wait for days. Such a subtopology, and all below
+it, are advanced only if the user names these topics and nodes. Within the subtopology of the node itself it
+depends on whether records are parked when the run ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from airflow_kstreams.streams.graph.calls import options_of
+from airflow_kstreams.streams.graph.components import Subtopology, parents
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.plan import StreamTimePlan
+
+#: Extractors that give a record's own time.
+_OWN_TIME = "record_time"
+
+
+def stream_time_plans(
+    subs: Sequence[Subtopology], real_topic: Callable[[str], str] = str
+) -> dict[int, StreamTimePlan]:
+    """Return how far the end of a run brings each subtopology, by id.
+
+    :param subs: in running order.
+    :param real_topic: turns a topic's name in the topology into the one to give.
+    """
+    behind: dict[str, int] = {}
+    names: dict[str, set[str]] = {}
+    found: dict[int, StreamTimePlan] = {}
+    for sub in subs:
+        behind_ms = max((behind.get(topic, 0) for topic in sub.source_topics), default=0)
+        by_name = set().union(*(names.get(topic, ()) for topic in sub.source_topics))
+        by_name |= {real_topic(topic) for node in sub.nodes for topic in _extracted(node)}
+        found[sub.id] = StreamTimePlan(
+            behind_ms=behind_ms,
+            by_name=tuple(sorted(by_name)),
+            windowed=any(held_back_ms(node) is not None for node in sub.nodes),
+        )
+        parking = {node.name for node in sub.nodes if _parks(node)}
+        held = _held(sub.nodes)
+        redated = _redated(sub.nodes)
+        for node in sub.nodes:
+            if isinstance(node, SinkNode):
+                topic = node.topic
+                behind[topic] = max(behind.get(topic, 0), behind_ms + held[node.name])
+                own = {real_topic(topic)} if node.name in redated else set()
+                names.setdefault(topic, set()).update(by_name, parking, own)
+    return found
+
+
+def description_of(plans: Mapping[int, StreamTimePlan]) -> str:
+    """Return in words how far the end of a run brings each subtopology."""
+    lines = [f"  Sub-topology: {sub}: {_in_words(plan)}\n" for sub, plan in sorted(plans.items())]
+    return "Stream time at the end of a run (stream.time.advance):\n" + "".join(lines)
+
+
+def _in_words(plan: StreamTimePlan) -> str:
+    moment = "the run's moment"
+    if plan.behind_ms:
+        moment += f" less {plan.behind_ms} ms, which what lies above may hold back"
+    if plan.by_name:
+        return f"{moment}; only if stream.time.advance.also names {', '.join(plan.by_name)}"
+    return moment
+
+
+def held_back_ms(node: Node) -> int | None:
+    """Return how far behind stream time what a node gives may be dated; None of a node that does not wait."""
+    found: int | None = getattr(getattr(node, "operator", None), "held_back_ms", None)
+    return found
+
+
+def _held(nodes: Sequence[Node]) -> dict[str, int]:
+    """Return how far behind stream time what comes out of each node may be dated."""
+    held: dict[str, int] = {}
+    for node in nodes:
+        own_ms = held_back_ms(node)
+        held[node.name] = (
+            max((held[above] for above in parents(node)), default=0) if own_ms is None else own_ms
+        )
+    return held
+
+
+def _redated(nodes: Sequence[Node]) -> set[str]:
+    """Return the nodes that may get times from ``set_timestamp``."""
+    found: set[str] = set()
+    for node in nodes:
+        redates = isinstance(node, ProcessorNode) and getattr(node.operator, "redates", False)
+        if redates or not found.isdisjoint(parents(node)):
+            found.add(node.name)
+    return found
+
+
+def _extracted(node: Node) -> tuple[str, ...]:
+    """Return the topics of a source whose records have other times than their own."""
+    if not isinstance(node, SourceNode) or node.timestamps is None or node.timestamps.id == _OWN_TIME:
+        return ()
+    return node.topics
+
+
+def _parks(node: Node) -> bool:
+    options = options_of(node)
+    return options is not None and options.retry is not None and options.parks

@@ -1,0 +1,26 @@
+"""The type variables of what users annotate: streams, tables, serdes, stores, processors.
+
+``K`` and ``V`` are the types of keys and values, ``KR`` and ``VR`` those of an operator's results, ``VO``
+that of the other side's values in a join. Each stands for Any where nothing is said, so ``KStream`` is
+``KStream[Any, Any]``. A type says what a key or value is where there is one, as in Java; that there may be
+none stands where a function must expect it, as in a left join.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# Type variables of the standard library have no default before Python 3.13.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+    VO = TypeVar("VO", default=Any)
+    KR = TypeVar("KR", default=Any)
+    VR = TypeVar("VR", default=Any)
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    K, V, VO, KR, VR, T = map(TypeVar, ("K", "V", "VO", "KR", "VR", "T"))

@@ -1,0 +1,114 @@
+"""Generated programs, those that are compared with Kafka Streams, cut into runs: where a run ends changes
+nothing of what single records lead to; and whole runs give what the test driver gives for their slices.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import Topology, serdes
+from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.kafka.in_process import Application
+from tests.support.programs.comparing import APPLICATION, BYTES, Running, without_arrival
+from tests.support.programs.drawing import draw_program
+from tests.support.programs.operators import SOUGHT, build
+from tests.support.programs.program import Input
+
+_PROGRAMS = 60
+_PARTS = 6
+
+#: (key, value, timestamp, headers) of what a topic got, in its order.
+Written = list[tuple[bytes | None, bytes | None, int, Any]]
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_results_and_state_are_the_same_when_runs_end_between_records(part: int) -> None:
+    for seed in range(part, _PROGRAMS, _PARTS):
+        program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
+        count = len(program.records)
+        ends = frozenset(Random(seed).sample(range(count), min(4, count)))
+        whole, cut = Running(program), Running(program, restart_after=ends)
+        assert cut.results == whole.results, (seed, program.to_json(), ends)
+        assert cut.state == whole.state, (seed, program.to_json(), ends)
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) -> None:
+    for seed in range(part, _PROGRAMS, _PARTS):
+        program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
+        slices = _slices(program.records, Random(seed))
+        runs, driver = _by_runs(build(program)[0], slices), _by_driver(build(program)[0], slices)
+        if any(step.arguments.get("partitions", 1) > 1 for step in program.steps):
+            runs, driver = _key_by_key(runs), _key_by_key(driver)
+        assert runs == driver, (seed, program.to_json())
+
+
+def _key_by_key(found: dict[str, Written]) -> dict[str, Written]:
+    """Return what topics got, in order for each key: tasks of several partitions have no order."""
+    return {topic: sorted(rows, key=lambda row: repr(row[0])) for topic, rows in found.items()}
+
+
+def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
+    cuts = sorted(random.sample(range(1, len(records)), 2))
+    return [records[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(records)], strict=True)]
+
+
+def _by_driver(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
+    with TopologyTestDriver(topology, application_id=APPLICATION) as driver:
+        for records in slices:
+            with driver.run():
+                for topic, key, value, timestamp_ms in records:
+                    driver.pipe_input(topic, key=key, value=value, timestamp_ms=max(1, timestamp_ms))
+        return {
+            topic: [
+                (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
+                for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
+            ]
+            for topic in _written(topology)
+        }
+
+
+def _by_runs(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
+    kafka = InMemoryKafka()
+    plan = topology.plan(APPLICATION)
+    for topic in {*plan.sources, *plan.outputs} - {*plan.repartition_topics}:
+        kafka.create_topic(topic)
+    app = Application(
+        application_id=APPLICATION,
+        topology=topology,
+        on=kafka,
+        clock=kafka.clock,
+        settings={"settle.ms": 0},
+    )
+    for number, records in enumerate(slices):
+        for topic, key, value, timestamp_ms in records:
+            # 0 stands for the clock's time there.
+            kafka.append(topic, _data(value), _data(key), timestamp_ms=max(1, timestamp_ms))
+        app.run(f"run-{number}", (0, number))
+    found: dict[str, Written] = defaultdict(list)
+    for topic in _written(topology):
+        found[topic] = [
+            (_key(topic, record.key()), record.value(), record.timestamp()[1], record.headers() or [])
+            for record in kafka.records(topic)
+        ]
+    return dict(found)
+
+
+def _written(topology: Topology) -> list[str]:
+    plan = topology.plan(APPLICATION)
+    return sorted({*plan.outputs, *plan.changelogs})
+
+
+def _key(topic: str, key: bytes | None) -> bytes | None:
+    return key if key is None else without_arrival(topic, key)
+
+
+def _data(part: str | int | None) -> bytes | None:
+    if part is None:
+        return None
+    return serdes.int64().serialize(part) if isinstance(part, int) else serdes.string().serialize(part)

@@ -1,0 +1,104 @@
+"""What the files of operators share: what an operator is, and the topology that is being built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, serdes
+from tests.support.programs import functions
+from tests.support.programs.drawing import Part, World
+
+TEXT = serdes.string()
+
+STREAM = ("stream",)
+
+
+@dataclass(kw_only=True)
+class Building:
+    """A topology that is being built.
+
+    :param cached: whether its stores are.
+    :param seen: gets (step, key, value) of what ``peek`` and ``foreach`` see, as texts.
+    """
+
+    cached: bool
+    seen: list[tuple[int, str, str]] = field(default_factory=list)
+    builder: KStreamBuilder = field(default_factory=KStreamBuilder)
+    number: int = 0
+
+    def spec(self, value: str) -> StoreSpec:
+        """Return the store of the step that is being built."""
+        return StoreSpec(
+            name=f"s{self.number}", key_serde=TEXT, value_serde=serde_of(value), cached=self.cached
+        )
+
+    def see(self) -> Callable[[Any, Any], None]:
+        """Return an action that remembers what it sees."""
+        number, seen = self.number, self.seen
+
+        def look(key: Any, value: Any) -> None:
+            seen.append((number, functions.shown(key), functions.shown(value)))
+
+        return look
+
+
+def serde_of(name: str) -> Serde:
+    """Return the serde that a step names."""
+    kind, _, size = name.partition(":")
+    match kind:
+        case "text":
+            return TEXT
+        case "number":
+            return serdes.int64()
+        case "windows":
+            return serdes.time_windowed(TEXT, int(size))
+        case "sessions":
+            return serdes.session_windowed(TEXT)
+    raise ValueError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One operator.
+
+    :param takes: the kinds of part that it extends; none for a source.
+    :param extend: adds the step to a part, and says whether it could.
+    :param build: makes the step's result of what it takes; a list if there are several.
+    :param weight: how often it is drawn.
+    """
+
+    takes: tuple[str, ...]
+    extend: Callable[[World, Any], bool]
+    build: Callable[..., Any]
+    weight: int = 2
+
+    def draw(self, world: World) -> bool:
+        """Add the step to some part, and what must come before, and say whether that could be."""
+        # Imported here: the operators are made of what stands here.
+        from tests.support.programs.operators import MAKERS, OPERATORS
+
+        if not self.takes:
+            return self.extend(world, None)
+        kind = world.pick(*self.takes)
+        part = world.some(kind)
+        if part is None or (kind != "stream" and world.chance(0.5)):
+            OPERATORS[world.pick(*MAKERS[kind])].draw(world)
+            part = world.some(kind, lambda part: part.ref not in world.taken) or part
+        return part is not None and self.extend(world, part)
+
+
+def mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None, **others: Any) -> Part:
+    """Return what a part is behind functions.
+
+    :param key: the arguments of what makes its keys, None if they stay.
+    :param value: the same of its values.
+    """
+    if key is not None:
+        others |= {"key": "text", "rekeyed": True, "null_keys": key["null"] > 0}
+        # Equal keys may come from several partitions now.
+        others |= {"unordered": part.unordered or part.scattered, "scattered": False}
+    if value is not None:
+        others |= {"value": value["gives"], "null_values": value["null"] > 0}
+    return replace(part, **others)

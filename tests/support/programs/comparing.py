@@ -1,0 +1,158 @@
+"""Runs a program in this engine, and compares results.
+
+What is compared: each record of each output topic, with the input record it came after, key and value in
+bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. What is not, and why:
+
+- what closers lead to (``functions.py``): the last rounds end in the middle;
+- headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
+  emission;
+- order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
+  see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
+- deletions of keys that readers do not have (``vain-deletion``);
+- all but the last result of each key where a change comes to a join of tables by both sides
+  (``tables-of-one-table``), or several come to a join by foreign key at once.
+
+Which of these holds for a step is written in ``facts.py``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from airflow_kstreams.streams import serdes
+from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.programs.facts import BY_KEY, IN_ANY_ORDER, Facts, facts_of
+from tests.support.programs.functions import CLOSER
+from tests.support.programs.operators import build
+from tests.support.programs.program import SINKS, Input, Program
+
+APPLICATION = "peer"
+BYTES = serdes.bytes()
+
+
+class Result(NamedTuple):
+    """A record that a program wrote.
+
+    :param after: index of the input record that it came after.
+    :param key: as it lies in Kafka; so is the value. Of what an action saw, texts.
+    """
+
+    after: int
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def in_python(program: Program) -> list[Result]:
+    """Return what this engine makes of a program, record by record."""
+    return Running(program).results
+
+
+class Running:
+    """A program in the test driver, record by record.
+
+    :param restart_after: indices of input records after which the run ends and the next one begins.
+    """
+
+    def __init__(self, program: Program, *, restart_after: frozenset[int] = frozenset()) -> None:
+        self._topology, self._seen = build(program)
+        self._sinks = program.sinks()
+        #: What it wrote.
+        self.results: list[Result] = []
+        with TopologyTestDriver(self._topology, application_id=APPLICATION) as driver:
+            for number, record in enumerate(program.records):
+                self._pipe(driver, number, record)
+                if number in restart_after:
+                    driver.restart()
+        #: What its changelogs come to, by topic.
+        self.state = {topic: _live(driver, topic) for topic in self._topology.plan(APPLICATION).changelogs}
+
+    def _pipe(self, driver: TopologyTestDriver, number: int, record: Input) -> None:
+        source, key, value, timestamp_ms = record
+        headers: list[tuple[str, bytes | None]] = [("n", str(number).encode())]
+        driver.pipe_input(source, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+        for topic in self._sinks:
+            for written in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES):
+                names = tuple((name, (text or b"").decode()) for name, text in written.headers)
+                facts = (written.key, written.value, written.timestamp_ms, names)
+                self.results.append(Result(number, topic, *facts))
+        for step, seen_key, seen_value in self._seen:
+            self.results.append(Result(number, f"seen-{step}", seen_key.encode(), seen_value.encode(), 0))
+        self._seen.clear()
+
+
+def _live(driver: TopologyTestDriver, topic: str) -> list[tuple[bytes, bytes]]:
+    """Return what a changelog comes to, in the order of its keys."""
+    entries = {
+        record.key: record.value for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
+    }
+    return [
+        (without_arrival(topic, key), value) for key, value in sorted(entries.items()) if value is not None
+    ]
+
+
+def without_arrival(topic: str, key: bytes) -> bytes:
+    """Return a changelog's key without the number at the end of a join's keys.
+
+    It only puts arrivals in order, and goes on from what a restore finds.
+    """
+    return key[:-8] if "KSTREAM-JOIN" in topic else key
+
+
+def compared(results: Sequence[Result], outputs: dict[str, Facts]) -> dict[str, list[Any]]:
+    """Return what is compared, by topic."""
+    found: dict[str, list[Result]] = {topic: [] for topic in outputs}
+    for result in results:
+        if not (result.key or b"").startswith(CLOSER.encode()):
+            output = outputs[result.topic]
+            found[result.topic].append(result if output.headers else result._replace(headers=()))
+    return {topic: _comparable(rows, outputs[topic]) for topic, rows in found.items()}
+
+
+def _comparable(rows: list[Result], output: Facts) -> list[Result]:
+    if output.final:
+        last = {row.key: row._replace(after=0, headers=()) for row in rows}
+        rows = [row for row in last.values() if row.value is not None]
+        return sorted(rows, key=repr)
+    if output.vain:
+        rows = without_vain_deletions(rows)
+    if output.order == IN_ANY_ORDER:
+        return sorted((row._replace(after=0) for row in rows), key=repr)
+    if output.order == BY_KEY:
+        return sorted(rows, key=lambda row: (row.after, repr(row.key)))
+    return rows
+
+
+def without_vain_deletions(results: Sequence[Result]) -> list[Result]:
+    """Return the results without those that delete a key which readers do not have."""
+    present: set[tuple[str, bytes | None]] = set()
+    kept = []
+    for result in results:
+        reader_key = (result.topic, result.key)
+        if result.value is not None:
+            present.add(reader_key)
+        elif reader_key in present:
+            present.discard(reader_key)
+        else:
+            continue
+        kept.append(result)
+    return kept
+
+
+def outputs_of(program: Program) -> dict[str, Facts]:
+    """Return what is compared of each topic that a program writes, and of what its actions see.
+
+    Follows from the steps, so that a program that was shrunk or kept needs nothing beside it.
+    """
+    outputs: dict[str, Facts] = {}
+    facts = facts_of(program.steps, cached=program.cached)
+    for number, (step, known) in enumerate(zip(program.steps, facts, strict=True)):
+        if step.operator in SINKS:
+            outputs[step.arguments["topic"]] = known
+        elif step.operator in ("peek", "foreach"):
+            outputs[f"seen-{number}"] = dataclasses.replace(known, headers=False)
+    return outputs

@@ -1,0 +1,341 @@
+"""Draws programs: well typed, connected, and of a form in which both engines must agree, result for result.
+
+What is drawn is kept as *parts*: the results of steps, with what is known of them. Some knowledge is of
+types; the rest says where this engine and Kafka Streams may differ, so that no program asks it. Each such
+rule stands where it is kept, with its reason:
+
+- *Stream time* (KIP-28). Here a node's stream time is that of the topics before it; in Kafka Streams it is
+  that of the records that reached the node. They agree where a part is ``steady``: each record of its
+  topics arrives. Where it is not, windows and joins are given so much grace (``LONG_MS``) that stream time
+  decides nothing before the closers come.
+- *Order across topics.* A record that reaches a node by two topics has no order there: tasks run side by
+  side. So parts meet only if no input record can come by two of their topics (:meth:`World.may_meet`).
+- *What time brings* comes after a record's own results here, before them in Kafka Streams
+  (``outer-join-order``), so parts that time brings (``timed``) meet no part of the same input.
+- *Outer joins* (``left-join-too-early``, ``left-join-late``, ``outer-join-moment``): results are compared
+  in the end and in any order (``unordered``), and windows are short only where records come in the order of
+  their times.
+- *Emission of tables*: see ``operators.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from airflow_kstreams.streams import TopologyError
+from tests.support.programs.functions import CLOSER, CLOSING
+from tests.support.programs.program import SOURCES, Input, Program, Ref, Step
+
+#: Grace, and size of windows, that no record passes before the closers do.
+LONG_MS = 10_001
+#: Grace that not even closers pass.
+ENDLESS_MS = 1_000_000_001
+#: How far apart the rounds of closers are.
+_ROUND_MS = 100_000
+_ROUNDS = 5
+
+#: The inputs, with what their values are.
+INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
+#: Those that become tables.
+TABLES = ("t", "u", "w")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The result of a step.
+
+    :param ref: which.
+    :param kind: ``stream``, ``grouped``, ``windowed`` (windows of keys), ``table``, ``windows`` (a table) or
+        ``grouped_table``.
+    :param key: ``text``; of a stream from windows, the kind of windows as serdes are named in steps.
+    :param value: ``text`` or ``number``.
+    :param window: of ``windowed`` and ``windows``: as key, of the stream that it becomes.
+    :param topics: what its records were last read from.
+    :param null_keys: whether there may be records without key.
+    :param null_values: whether there may be records without value.
+    :param rekeyed: whether a group or join repartitions it.
+    :param steady: whether each record of its topics gives one here, of its own time or a later one.
+    :param punctual: whether its records are no later than those of the inputs are.
+    :param timed: whether time brings its records.
+    :param closed: whether closers reach it.
+    :param unordered: whether its records have no order.
+    :param single: whether no record of its topics gives several at once.
+    :param redated: whether they have other times than those that stream time goes by.
+    :param scattered: whether they lie in several partitions, in order for each key.
+    :param vain: whether it may delete keys that it does not hold, in one of the engines.
+    :param final: whether only the last value of each key is the same.
+    :param derived: of tables: whether it is made of another one.
+    :param typed: of tables: whether Kafka Streams knows the serde of its values.
+    """
+
+    ref: Ref
+    kind: str = "stream"
+    key: str = "text"
+    value: str = "text"
+    window: str = ""
+    topics: frozenset[str] = frozenset()
+    null_keys: bool = False
+    null_values: bool = False
+    rekeyed: bool = False
+    steady: bool = True
+    punctual: bool = True
+    timed: bool = False
+    closed: bool = True
+    unordered: bool = False
+    single: bool = True
+    redated: bool = False
+    scattered: bool = False
+    vain: bool = False
+    final: bool = False
+    derived: bool = False
+    typed: bool = True
+
+    @property
+    def ends(self) -> bool:
+        """Whether its results can only be written."""
+        return self.kind == "stream" and (self.vain or self.final)
+
+
+@dataclass(kw_only=True)
+class World:
+    """A program that is being drawn.
+
+    :param random: decides everything.
+    :param cached: whether its stores are.
+    :param late: whether inputs are out of order.
+    """
+
+    random: Random
+    cached: bool
+    late: bool
+    steps: list[Step] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    #: Of each topic, the inputs that its records come from.
+    origins: dict[str, frozenset[str]] = field(default_factory=dict)
+    #: Steps whose results were taken by others.
+    taken: set[Ref] = field(default_factory=set)
+
+    # == what operators draw with
+
+    def chance(self, of: float) -> bool:
+        """Return whether something happens."""
+        return self.random.random() < of
+
+    def pick(self, *choices: Any) -> Any:
+        """Return one of several."""
+        return self.random.choice(choices)
+
+    def step(self, operator: str, *of: Part, **arguments: Any) -> Ref:
+        """Add a step, and return its (first) result."""
+        self.steps.append(Step(operator=operator, of=tuple(part.ref for part in of), arguments=arguments))
+        self.taken.update(part.ref for part in of)
+        return len(self.steps) - 1, 0
+
+    def add(self, part: Part) -> Part:
+        """Remember a result."""
+        self.parts.append(part)
+        return part
+
+    def topic(self, name: str, *parts: Part) -> frozenset[str]:
+        """Return the topic that parts were written to, which is read from then on."""
+        self.origins[name] = self.inputs(*parts)
+        return frozenset({name})
+
+    def inputs(self, *parts: Part) -> frozenset[str]:
+        """Return the inputs that parts come from."""
+        topics = frozenset(topic for part in parts for topic in part.topics)
+        return frozenset(origin for topic in topics for origin in self.origins[topic])
+
+    def some(self, kind: str, fits: Callable[[Part], bool] = lambda part: True) -> Part | None:
+        """Return a part of a kind, most often one that nothing has taken yet, and of these a late one."""
+        found = [part for part in self.parts if part.kind == kind and not part.ends and fits(part)]
+        fresh = [part for part in found if part.ref not in self.taken]
+        if fresh and self.chance(0.75):
+            return fresh[-1] if self.chance(0.6) else self.random.choice(fresh)
+        return self.random.choice(found) if found else None
+
+    def may_meet(self, one: Part, other: Part) -> bool:
+        """Return whether records of two parts have an order where they meet."""
+        if any(part.unordered or part.scattered or part.final or part.ends for part in (one, other)):
+            return False
+        if (one.timed or other.timed) and self.inputs(one) & self.inputs(other):
+            return False
+        return not any(
+            first != second and self.origins[first] & self.origins[second]
+            for first in one.topics
+            for second in other.topics
+        )
+
+    def arguments_of(self, what: str) -> dict[str, Any]:
+        """Draw the arguments of a function."""
+        by, null = self.pick("key", "value", "both"), self.pick(0, 0, 0, 5, 7)
+        match what:
+            case "predicate":
+                return {"by": by, "modulus": self.pick(2, 3), "rest": self.pick(0, 1)}
+            case "key":
+                return {"by": by, "count": self.pick(1, 2, 3, 5), "null": null}
+            case "value":
+                return {"gives": self.pick("text", "text", "number"), "add": self.pick(0, 1, 2), "null": null}
+            case "copies":
+                return {"least": self.pick(0, 0, 1), "modulus": self.pick(2, 3)}
+        raise ValueError(what)
+
+    def arrivals(self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False) -> Part:
+        """Return what a part is where it is grouped or joined: read from its own topic if it was rekeyed.
+
+        :param topic: names it.
+        :param by_time: whether by windows or joins of streams: then also if it was redated.
+        :param without_nulls: whether records without key or value are left out before the topic.
+        """
+        if not (part.rekeyed or (by_time and part.redated)):
+            return part
+        arrived = replace(
+            part, topics=self.topic(topic, part), steady=True, rekeyed=False, redated=False, single=True
+        )
+        return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
+
+    def grace_ms(self, steady: bool, *, least: int = 0) -> int:
+        """Draw a grace: a short one only where stream time is the same in both engines."""
+        if not steady:
+            return LONG_MS
+        return max(least, self.random.choice((0, 4, 20, 60, LONG_MS - 1)))
+
+
+#: How late a record may be, milliseconds.
+LATEST_MS = 40
+
+
+def draw_program(seed: int, focus: str) -> Program:
+    """Return a program.
+
+    :param seed: the same one gives the same program.
+    :param focus: an operator that it has at depth 3 or more.
+    """
+    # Imported here: operators draw with what stands above.
+    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS
+
+    random = Random(seed)
+    while True:
+        world = World(random=random, cached=random.random() < 0.5, late=random.random() < 0.6)
+        for name in random.sample(BEGINNINGS, random.randint(1, 3)):
+            OPERATORS[name].draw(world)
+        if not any(part.kind == "stream" for part in world.parts):
+            OPERATORS["stream"].draw(world)
+        for _ in range(random.randint(2, 4)):
+            OPERATORS[_any(random, WEIGHTS)].draw(world)
+        for wanted in (focus, random.choice(SOUGHT)):
+            for _ in range(8):
+                if _reaches(world, wanted):
+                    break
+                if not OPERATORS[wanted].draw(world):
+                    OPERATORS[_any(random, WEIGHTS)].draw(world)
+        for _ in range(random.randint(1, 3)):
+            OPERATORS[_any(random, WEIGHTS)].draw(world)
+        _finish(world)
+        records = tuple(draw_records(world))
+        program = Program(cached=world.cached, steps=tuple(world.steps), records=records)
+        if _reaches(world, focus) and _stops(program):
+            return program
+
+
+def _any(random: Random, weights: dict[str, int]) -> str:
+    return random.choices([*weights], [*weights.values()])[0]
+
+
+def _reaches(world: World, focus: str) -> bool:
+    steps = tuple(world.steps)
+    depths = Program(cached=False, steps=steps, records=()).depths()
+    return any(step.operator == focus and depth >= 3 for step, depth in zip(steps, depths, strict=True))
+
+
+def _stops(program: Program) -> bool:
+    """Return whether a run of a program can stop: one that writes what it reads is refused."""
+    from tests.support.programs.operators import build
+
+    try:
+        build(program)
+    except TopologyError as error:
+        if "can never stop" not in str(error):
+            raise
+        return False
+    return True
+
+
+def _finish(world: World) -> None:
+    """Complete what is begun, and write what nothing has taken."""
+    from tests.support.programs.operators import COMPLETING, OPERATORS
+
+    for kind, operators in COMPLETING.items():
+        while any(part.kind == kind and part.ref not in world.taken for part in world.parts):
+            part = next(part for part in world.parts if part.kind == kind and part.ref not in world.taken)
+            taken = OPERATORS[world.pick(*operators)].extend(world, part)
+            assert taken, part
+    for part in [part for part in world.parts if part.kind == "stream"]:
+        if part.ref not in world.taken or world.chance(0.1):
+            OPERATORS[world.pick("send_to", "send_to", "send_to_by")].extend(world, part)
+
+
+# == input
+
+
+def draw_records(world: World) -> list[Input]:
+    """Draw the records of all inputs that a program reads, closers at their end.
+
+    Times are even, and gap and grace of sessions have an odd sum, so that no record comes at the very moment
+    a session closes (``session-last-moment``).
+    """
+    random = world.random
+    topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
+    now_ms = random.choice([0, 10, 1_000])
+    records: list[Input] = []
+    held: set[tuple[str, str | None]] = set()
+    for number in range(random.randint(8, 30)):
+        now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
+        late_ms = 2 * random.choice([0, 0, 0, 1, 3, 10, LATEST_MS // 2]) if world.late else 0
+        topic = random.choice(topics)
+        key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
+        value = _value(world, topic, number)
+        if topic in TABLES and not world.cached:
+            # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
+            if value is None and (topic, key) not in held:
+                continue
+            (held.discard if value is None else held.add)((topic, key))
+        records.append((topic, key, value, max(0, now_ms - late_ms)))
+    return records + closers(topics, now_ms)
+
+
+def _value(world: World, topic: str, number: int) -> str | int | None:
+    if world.chance(0.15):
+        return None
+    return number % 11 if INPUTS[topic] == "number" else f"v{number}"
+
+
+def closers(topics: Sequence[str], after_ms: int) -> list[Input]:
+    """Return the records that bring time far ahead, several times: each wait takes one round.
+
+    :param topics: of each a record a round, tables first, so that streams find it there.
+    """
+    rounds = [(after_ms // _ROUND_MS + 1 + number) * _ROUND_MS for number in range(_ROUNDS)]
+    ordered = sorted(topics, key=lambda topic: topic not in TABLES)
+    return [
+        (topic, CLOSER, CLOSING if INPUTS[topic] == "number" else CLOSER, time_ms)
+        for time_ms in rounds
+        for topic in ordered
+    ]
+
+
+def goes_by_its_times(part: Part) -> bool:
+    """Return whether windows see a part's own times, all of them, as stream time."""
+    if part.scattered:
+        return False
+    return part.rekeyed or part.redated or (part.steady and not part.null_keys)
+
+
+def steady_together(parts: Iterable[Part]) -> bool:
+    """Return whether merged parts are steady: each of their topics arrives by one of them whole."""
+    listed = [*parts]
+    topics = {topic for part in listed for topic in part.topics}
+    return topics == {topic for part in listed if part.steady for topic in part.topics}

@@ -1,0 +1,158 @@
+"""What of a program's results is compared, step by step, and follows from the steps alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.support.programs.program import SOURCES, TABLE_SOURCES, Program, Step
+
+#: Results come in one order; those of each key do; they come in any order.
+IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
+
+#: What makes new keys, so that those of one key may come from several others.
+_REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
+_TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
+_FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
+#: What passes old values on where it keeps nothing.
+_OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
+#: What keeps its results in a store, always.
+_KEEPING = {"table", "count", "reduce", "aggregate", "cogroup", "to_table"}
+_KEEPING |= {"table_count", "table_reduce", "table_aggregate"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a step's results.
+
+    :param order: one of the three above.
+    :param headers: whether they have the headers of the record that led to them.
+    :param vain: whether one of the engines may delete keys that readers do not have.
+    :param final: whether only the last result of each key is compared.
+    :param several: whether one record may lead to several of one key. In a join by foreign key the later
+        ones may overtake the answers to the first ones, so what is between them need not come.
+    :param sessions: whether keys have sessions.
+    :param begun: whether Kafka Streams takes the initial aggregate for a new key's old value
+        (``first-old-value``).
+    :param inputs: the topics that they come from.
+    """
+
+    order: int = IN_ORDER
+    headers: bool = True
+    vain: bool = False
+    final: bool = False
+    several: bool = False
+    sessions: bool = False
+    begun: bool = False
+    inputs: frozenset[str] = frozenset()
+
+
+def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
+    """Return the facts of each step."""
+    facts: list[Facts] = []
+    for step in steps:
+        parents = [facts[parent] for parent, _ in step.of]
+        facts.append(_facts_of(step, parents, cached))
+    return facts
+
+
+def agrees(program: Program) -> bool:
+    """Return whether a program asks nothing that the engines answer differently, as far as steps tell."""
+    facts = facts_of(program.steps, cached=program.cached)
+    return not any(
+        step.operator == "table_group_by" and facts[parent].begun
+        for step in program.steps
+        for parent, _ in step.of
+    )
+
+
+def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
+    operator, arguments = step.operator, step.arguments
+    if operator in SOURCES:
+        headers = not (cached and operator in TABLE_SOURCES)
+        return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
+    sessions = operator == "session_window" or any(parent.sessions for parent in parents)
+    sessions |= operator == "cogroup" and arguments["sessions"]
+    kept = operator in _KEEPING or arguments.get("kept", False)
+    return Facts(
+        order=_order_of(step, parents, sessions),
+        headers=_headers_of(step, parents) and not (kept and cached),
+        vain=_vain(step, parents, kept, cached),
+        final=any(parent.final for parent in parents) or _overtakes(operator, parents),
+        several=any(parent.several for parent in parents) or _gives_several(operator, parents),
+        sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
+        begun=_begun(operator, parents, kept, cached),
+        inputs=frozenset(topic for parent in parents for topic in parent.inputs),
+    )
+
+
+def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
+    order = max(parent.order for parent in parents)
+    match step.operator:
+        case "stream_left_join" | "stream_outer_join":
+            return IN_ANY_ORDER
+        case "suppress" if sessions:
+            return IN_ANY_ORDER
+        case "repartition" if step.arguments.get("partitions", 1) > 1:
+            return max(order, BY_KEY)
+        case operator if operator in _REKEYING and order == BY_KEY:
+            return IN_ANY_ORDER
+    return order
+
+
+def _headers_of(step: Step, parents: list[Facts]) -> bool:
+    match step.operator:
+        case "stream_left_join" | "stream_outer_join" | "suppress":
+            return False
+        case "table_join" | "table_left_join":
+            return parents[0].headers
+    return all(parent.headers for parent in parents)
+
+
+def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
+    """Return whether deletions may be in vain: those that a stored table passes on without a cache, which are
+    of keys that it does not hold, and those of joins by foreign key.
+    """
+    operator = step.operator
+    if operator in ("table_join", "table_left_join"):
+        return parents[0].vain
+    if operator == "filter" and step.arguments["by"] == "present":
+        return False
+    if kept and cached:
+        return False
+    if operator in _FOREIGN_KEY_JOINS or operator == "to_table":
+        return True
+    if operator in ("count", "reduce", "aggregate", "cogroup", "table_count"):
+        return False
+    if operator in ("table_reduce", "table_aggregate"):
+        return bool(step.arguments["deletes"])
+    if any(parent.vain for parent in parents):
+        return True
+    if operator in ("table_filter", "table_filter_not"):
+        return not kept and any(parent.begun for parent in parents)
+    return kept and operator != "table"
+
+
+def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> bool:
+    # A new sliding window has what it begins with for an old value, in a reduction too.
+    if operator in ("count", "aggregate", "cogroup", "sliding_window"):
+        return not cached
+    # The result of a join, kept or not, has the old value that was computed.
+    passed = operator in _TABLES_JOINS or operator == "reduce" or (operator in _OF_TABLES and not kept)
+    return passed and any(parent.begun for parent in parents)
+
+
+def _gives_several(operator: str, parents: list[Facts]) -> bool:
+    if operator == "merge":
+        return bool(parents[0].inputs & parents[1].inputs)
+    return operator in ("flat_map", "flat_map_values", "process_values") or operator.startswith("stream_")
+
+
+def _overtakes(operator: str, parents: list[Facts]) -> bool:
+    """Return whether a change comes to a join of tables by both sides, or several to one by foreign key."""
+    if operator in _FOREIGN_KEY_JOINS and any(parent.several for parent in parents):
+        return True
+    if operator not in _TABLES_JOINS | _FOREIGN_KEY_JOINS:
+        return False
+    left, right = parents
+    return bool(left.inputs & right.inputs)

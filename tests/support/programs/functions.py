@@ -1,0 +1,246 @@
+"""The functions of programs: a small closed set, pure, and the same in ``KafkaStreamsPeer.java``.
+
+They take whatever comes: texts, whole numbers, windowed keys, None. Results show order and content, and
+stay short: a text keeps its end, a number its remainder.
+
+**Closers.** A program's last records, with the key and value ``~``, lie so far ahead that everything that
+waits for time is given. Each function passes them on as they are, so they reach each node; what they lead
+to is no result, see ``comparing.py``. A number that is a closer is ``CLOSING`` or more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_kstreams.streams import RecordContext, Windowed
+
+CLOSER = "~"
+CLOSING = 1_000_000_000
+_LONGEST = 40
+_MODULUS = 1_000_003
+
+#: Arguments of a function, as in a step.
+Arguments = Mapping[str, Any]
+
+
+def shown(part: Any) -> str:
+    """Return a key or value as text."""
+    if isinstance(part, Windowed):
+        return f"{shown(part.key)}@{part.start_ms}/{part.end_ms}"
+    return "null" if part is None else str(part)
+
+
+def weight(part: Any) -> int:
+    """Return a number that is the same for equal keys or values, and seldom for others."""
+    if part is None:
+        return 0
+    return part if isinstance(part, int) else sum(map(ord, shown(part)))
+
+
+def closes(part: Any) -> bool:
+    """Return whether it is of a closer."""
+    if isinstance(part, Windowed):
+        return closes(part.key)
+    return part >= CLOSING if isinstance(part, int) else part is not None and part.startswith(CLOSER)
+
+
+def predicate(arguments: Arguments) -> Callable[[Any, Any], bool]:
+    """Return what holds for some keys and values, and for closers if ``closer`` says so."""
+    by, modulus, rest, closer = (arguments[name] for name in ("by", "modulus", "rest", "closer"))
+
+    def holds(key: Any, value: Any) -> bool:
+        if by == "present":
+            return value is not None
+        return bool(closer) if closes(value) else _weight(by, key, value) % modulus == rest
+
+    return holds
+
+
+def key_maker(arguments: Arguments) -> Callable[[Any, Any], str | None]:
+    """Return what makes a key, or None for every ``null``-th."""
+    by, count, null = (arguments[name] for name in ("by", "count", "null"))
+
+    def key_of(key: Any, value: Any) -> str | None:
+        if closes(value):
+            return CLOSER
+        found = _weight(by, key, value)
+        return None if null and found % null == 0 else f"g{found % count}"
+
+    return key_of
+
+
+def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | int | None]:
+    """Return what makes a value of another one, or None for every ``null``-th.
+
+    :param more: added to what is added.
+    """
+    gives: str = arguments["gives"]
+    add: int = arguments["add"]
+    null: int = arguments["null"]
+
+    def value_of(value: Any) -> str | int | None:
+        if closes(value):
+            return _closer(gives)
+        if null and weight(value) % null == 0:
+            return None
+        if gives == "text":
+            return _short(f"{shown(value)}.{add + more}")
+        made: int = (weight(value) * 7 + add + more) % _MODULUS
+        return made
+
+    return value_of
+
+
+def counted_value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any, int], str | int | None]:
+    """Return what makes a value of another one and a count.
+
+    :param more: added to what is added.
+    """
+    value_of = value_maker(arguments, more)
+    return lambda value, count: _numbered(value_of(value), count)
+
+
+def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], str | int | None]:
+    """Return what makes a value of another one, with the time and the header ``n`` of its record."""
+    value_of = value_maker(arguments)
+
+    def value_with(context: RecordContext, value: Any) -> str | int | None:
+        number = sum(int(text or b"") for name, text in context.headers if name == "n")
+        return _numbered(value_of(value), context.timestamp_ms + number)
+
+    return value_with
+
+
+def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
+    """Return what makes a table's value of key, value and count, and of a deleted key if ``gone`` says so."""
+    value_of = value_maker(arguments["value"])
+    gone, gives = arguments["gone"], arguments["value"]["gives"]
+
+    def transform(key: Any, value: Any, count: int) -> str | int | None:
+        if closes(key):
+            return _closer(gives)
+        if value is None:
+            return None if not gone else "gone" if gives == "text" else 7
+        return _numbered(value_of(value), count + weight(key))
+
+    return transform
+
+
+def _numbered(made: str | int | None, count: int) -> str | int | None:
+    if made is None or closes(made) or count == 0:
+        return made
+    return _short(f"{made}#{count}") if isinstance(made, str) else (made + count) % _MODULUS
+
+
+def more_headers(context: RecordContext, key: Any, value: Any) -> list[tuple[str, bytes | None]]:
+    """Return a record's headers, and one that says what it weighs."""
+    return [*context.headers, ("w", str(weight(value) % 10).encode())]
+
+
+def later(arguments: Arguments) -> Callable[[RecordContext, Any, Any], int]:
+    """Return what dates a record later; a closer keeps its time."""
+    modulus, unit = arguments["modulus"], arguments["unit"]
+
+    def date(context: RecordContext, key: Any, value: Any) -> int:
+        return context.timestamp_ms + (0 if closes(value) else unit * (weight(value) % modulus))
+
+    return date
+
+
+def partition(topic: str, key: Any, value: Any, partitions: int) -> int | None:
+    """Return where a record lies, or None for where its key says."""
+    return None if weight(value) % 2 else weight(value) % partitions
+
+
+def entry_selector(arguments: Arguments) -> Callable[[Any, Any], tuple[str | None, str | int | None]]:
+    """Return what makes group and value of a table's entry."""
+    key_of, value_of = key_maker(arguments["by"]), value_maker(arguments["value"])
+    return lambda key, value: (key_of(key, value), value_of(value))
+
+
+def subtractor(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what takes a value out of what :func:`reducer` made."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+    return lambda so_far, value: _folded(gives, deletes, so_far, value, taken=True)
+
+
+def copy_count(arguments: Arguments) -> Callable[[Any], int]:
+    """Return what says how many results a value has: one for a closer."""
+    least, modulus = arguments["least"], arguments["modulus"]
+    return lambda value: 1 if closes(value) else least + weight(value) % modulus
+
+
+def reducer(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what folds a value into one of its kind, or deletes it at every ``deletes``-th."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+
+    def reduce(so_far: Any, value: Any) -> Any:
+        return _folded(gives, deletes, so_far, value)
+
+    return reduce
+
+
+def initializer(arguments: Arguments) -> Callable[[], Any]:
+    """Return what makes the first aggregate."""
+    first: str | int = "" if arguments["gives"] == "text" else 0
+    return lambda: first
+
+
+def aggregator(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
+    """Return what folds a value into an aggregate, or deletes it at every ``deletes``-th."""
+    gives, deletes = arguments["gives"], arguments["deletes"]
+    return lambda key, value, so_far: _folded(gives, deletes, so_far, value)
+
+
+def merger(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
+    """Return what makes one aggregate of two; the first one changes nothing, as Kafka Streams asks."""
+    gives = arguments["gives"]
+
+    def merge(key: Any, earlier: Any, later: Any) -> Any:
+        if earlier in ("", 0) or closes(later):
+            return later
+        return _folded(gives, 0, earlier, later)
+
+    return merge
+
+
+def joiner(arguments: Arguments) -> Callable[[Any, Any], Any]:
+    """Return what makes one value of two, of which one may be None."""
+    gives = arguments["gives"]
+
+    def join(left: Any, right: Any) -> Any:
+        if closes(left) or closes(right):
+            return _closer(gives)
+        if gives == "text":
+            return _short(f"{shown(left)}+{shown(right)}")
+        return (weight(left) * 31 + weight(right)) % _MODULUS
+
+    return join
+
+
+def _folded(gives: str, deletes: int, so_far: Any, value: Any, *, taken: bool = False) -> Any:
+    if closes(value):
+        return _closer(gives)
+    if deletes and weight(value) % deletes == 0:
+        return None
+    if gives == "text":
+        return _short(f"{shown(so_far)}{'-' if taken else ','}{shown(value)}")
+    return (weight(so_far) * (37 if taken else 31) + weight(value)) % _MODULUS
+
+
+def _closer(gives: str) -> str | int:
+    return CLOSER if gives == "text" else CLOSING
+
+
+def _short(text: str) -> str:
+    return text[-_LONGEST:]
+
+
+def _weight(by: str, key: Any, value: Any) -> int:
+    found = 0
+    if by != "value":
+        found += weight(key)
+    if by != "key":
+        found += weight(value)
+    return found

@@ -1,0 +1,1 @@
+"""Files that type checkers read and nothing runs: lines marked ``# error`` are mistakes."""

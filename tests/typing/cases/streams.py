@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+from airflow_kstreams.streams import KStream, KTable, RecordContext, serdes
+from tests.typing.cases.shop import Customer, Order, builder, customers, orders
+
+
+def large(key: str, order: Order) -> bool:
+    return order.cents > 100
+
+
+def placed(context: RecordContext, order: Order) -> tuple[str, int]:
+    return context.topic or "", order.cents
+
+
+def of_number(key: int, order: Order) -> bool:
+    return order.cents > key
+
+
+# Results are inferred, of lambdas too.
+assert_type(orders.filter(large), KStream[str, Order])
+assert_type(orders.filter(lambda key, order: order.cents > 100), KStream[str, Order])
+assert_type(
+    orders.filter_not(lambda about, key, order: about.offset > 5, with_context=True), KStream[str, Order]
+)
+assert_type(orders.peek(lambda key, order: print(key, order.cents)), KStream[str, Order])
+assert_type(orders.select_key(lambda key, order: order.cents), KStream[int, Order])
+assert_type(
+    orders.select_key(lambda about, key, order: about.partition, with_context=True), KStream[int, Order]
+)
+assert_type(orders.map(lambda key, order: (order.cents, key)), KStream[int, str])
+assert_type(orders.map_values(lambda order: order.cents), KStream[str, int])
+assert_type(orders.map_values(placed, with_context=True), KStream[str, tuple[str, int]])
+assert_type(orders.flat_map(lambda key, order: [(order.customer, order.cents)]), KStream[str, int])
+assert_type(orders.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
+assert_type(orders.flat_map_values(lambda about, order: [about.offset], with_context=True), KStream[str, int])
+assert_type(orders.branch(large, lambda key, order: True), list[KStream[str, Order]])
+assert_type(orders.split(large=large, default="small"), dict[str, KStream[str, Order]])
+assert_type(orders.set_headers(lambda key, order: [("from", order.customer.encode())]), KStream[str, Order])
+assert_type(orders.set_timestamp(lambda key, order: order.cents, name="dated"), KStream[str, Order])
+assert_type(
+    orders.map_values(lambda order: order.customer).map_values(len).filter(lambda k, n: n > 1),
+    KStream[str, int],
+)
+assert_type(orders.through("later"), KStream[str, Order])
+assert_type(orders.repartition(4), KStream[str, Order])
+assert_type(orders.merge(builder.stream("more")), KStream[str, Order])
+assert_type(orders.to_table(store="newest"), KTable[str, Order])
+orders.map_values(lambda order: order.cents).send_to("cents", value_serde=serdes.int64())
+orders.foreach(lambda key, order: print(order.cents))
+orders.send_to("sent", partitioner=lambda topic, key, order, partitions: order.cents % partitions)
+
+orders.filter(lambda key, order: order.cent > 100)  # error: cent
+orders.filter(lambda order: order.cents > 100)  # error
+orders.filter(of_number)  # error: int
+orders.filter(lambda key, order: order.cents > 100, with_context=True)  # error
+orders.filter(lambda key, order: order.customer)  # error: bool
+orders.map_values(lambda order: order.total)  # error: total
+orders.map_values(lambda key, order: order.cents)  # error
+orders.map_values(placed)  # error
+orders.map(lambda key, order: order.cents)  # error: tuple
+orders.flat_map_values(lambda order: order.cents)  # error
+orders.set_headers(lambda key, order: {"from": order.customer})  # error
+orders.set_timestamp(lambda key, order: order.customer)  # error: int
+orders.split(large=lambda key, order: order.size > 1)  # error: size
+orders.map_values(lambda order: order.cents).filter(lambda key, cents: cents.upper() == "")  # error: upper
+orders.send_to("sent", value_serde=serdes.of(Customer))  # error: Customer
+orders.send_to("sent", key_serde=serdes.int64())  # error: int
+orders.map_values(lambda order: order.cents).send_to("cents", value_serde=serdes.string())  # error: str
+orders.through("later", value_serde=serdes.string())  # error: str
+orders.to_table(value_serde=serdes.string())  # error: str
+orders.merge(builder.stream("other", value_serde=serdes.string()))  # error: str
+orders.mapValues(lambda order: order.cents)  # error: mapValues
+orders.map_value(lambda order: order.cents)  # error: map_value
+orders.map_values(lambda order: order.cents, named="cents")  # error: map_values
+orders.to("topic")  # error
+
+
+# What has no types is Any, and stays it.
+def untyped(stream: KStream, table: KTable) -> None:
+    assert_type(stream, KStream[Any, Any])
+    assert_type(stream.map_values(lambda value: value.anything), KStream[Any, Any])
+    assert_type(stream.map_values(len), KStream[Any, int])
+    assert_type(orders.join(table, lambda order, other: other), KStream[str, Any])
+    stream.join(customers, lambda value, customer: value).send_to("out", value_serde=serdes.string())
+    stream.map_valus(len)  # error: map_valus

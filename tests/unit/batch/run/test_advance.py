@@ -1,0 +1,625 @@
+"""Stream time comes to the moment of the run at its end, on a Kafka in memory."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.streams import (
+    HoppingWindow,
+    KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    RetryPolicy,
+    SessionWindow,
+    SlidingWindow,
+    Topology,
+    TumblingWindow,
+    serdes,
+    timestamps,
+)
+from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.windows import RunEnd
+from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
+from tests.support.kafka.in_process import Application
+
+TEXT = serdes.string()
+HOUR = 3_600_000
+#: A full hour; the clock is a long time after it.
+T0 = 444_444 * HOUR
+#: A record: topic, partition, key, hours after the start.
+Arrival = tuple[str, int, str, float]
+#: A result: value, its time in hours after the start.
+Result = tuple[str, float]
+
+
+def builder() -> KStreamBuilder:
+    return KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+
+
+def hourly(*, grace: float = 0, at_run_end: RunEnd = "hold", source: Any = None) -> Topology:
+    """Count by key and hour; what comes out is ``key@hour=count``."""
+    built = builder()
+    window = TumblingWindow(size_ms=HOUR, grace_ms=round(grace * HOUR), at_run_end=at_run_end)
+    counts = built.stream("in", **(source or {})).group_by_key().windowed_by(window).count(store="hourly")
+    printed(counts.suppress().to_stream()).send_to("out")
+    return built.build()
+
+
+def printed(stream: Any) -> Any:
+    """Give ``key@hour=value`` as values under the plain key."""
+    return stream.map(
+        lambda window, value: (window.key, f"{window.key}@{(window.start_ms - T0) / HOUR:g}={value}")
+    )
+
+
+def joined(kind: str = "outer_join") -> Topology:
+    built = builder()
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left = built.stream("in").with_window(window)
+    right = built.stream("other").with_window(window)
+    getattr(left, kind)(right, lambda one, other: f"{one}+{other}").send_to("out")
+    return built.build()
+
+
+class Ticking(Processor):
+    """Says every half hour how many records came in it."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.store = context, context.state_store("seen")
+        context.schedule(HOUR // 2)
+
+    def process(self, record: Any) -> None:
+        self.store.put("all", (self.store.get("all") or 0) + 1)
+
+    def punctuate(self, stream_time_ms: int) -> None:
+        count = self.store.delete("all") or 0
+        self.context.forward("tick", f"{(stream_time_ms - T0) / HOUR:g}={count}")
+
+
+def ticking() -> Topology:
+    built = builder()
+    store = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
+    built.stream("in").process(Ticking, store).send_to("out")
+    return built.build()
+
+
+@pytest.fixture
+def kafka() -> InMemoryKafka:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=T0 + 100 * HOUR))
+    for topic in ("in", "other"):
+        kafka.create_topic(topic, partitions=2)
+    kafka.create_topic("out")
+    return kafka
+
+
+def application(kafka: InMemoryKafka, topology: Topology, **settings: object) -> Application:
+    return Application(
+        application_id="app",
+        topology=topology,
+        on=kafka,
+        clock=kafka.clock,
+        settings={"autostop.at": "interval_end", **{k.replace("_", "."): v for k, v in settings.items()}},
+    )
+
+
+def publish(kafka: InMemoryKafka, *arrivals: Arrival) -> None:
+    for topic, partition, key, hours in arrivals:
+        kafka.append(
+            topic, key.encode(), key.encode(), partition=partition, timestamp_ms=T0 + round(hours * HOUR)
+        )
+
+
+def hours(first: float, last: float) -> tuple[int, int]:
+    return T0 + round(first * HOUR), T0 + round(last * HOUR)
+
+
+def out(kafka: InMemoryKafka, topic: str = "out") -> list[str]:
+    return [(value or b"").decode() for value in kafka.values(topic)]
+
+
+def dated(kafka: InMemoryKafka) -> list[Result]:
+    return [
+        ((record.value() or b"").decode(), (record.timestamp()[1] - T0) / HOUR)
+        for record in kafka.records("out")
+    ]
+
+
+def test_windows_of_an_hour_are_published_by_the_run_of_that_hour(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.5), ("in", 1, "b", 0.2), ("in", 0, "a", 1.5))
+    first = app.run("run-0", interval_ms=hours(0, 1))
+    assert sorted(dated(kafka)) == [("a@0=2", 0.5), ("b@0=1", 0.2)]
+    assert first.advanced_to_ms == T0 + HOUR
+    assert read_ledger(kafka, "app").all_runs()["run-0"].advanced_to_ms == T0 + HOUR
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert sorted(out(kafka)) == ["a@0=2", "a@1=1", "b@0=1"]
+
+
+def test_windows_close_on_partitions_that_are_quiet_in_the_run_that_ends_past_them(
+    kafka: InMemoryKafka,
+) -> None:
+    app = application(kafka, hourly(grace=1))
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 1, "b", 0.2), ("in", 0, "a", 1.5))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == []
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+
+
+def test_stream_time_stays_where_records_brought_it_when_the_user_says_none(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(), stream_time_advance="none")
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 1.5))
+    assert app.run("run-0", interval_ms=hours(0, 1)).advanced_to_ms is None
+    assert out(kafka) == []
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=1"]
+
+
+def test_stream_time_comes_to_the_moment_of_begin_when_the_user_says_so(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin")
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 99.5), ("in", 0, "a", 100.0))
+    begun_ms = app.run("run-0").begun_ms
+    assert begun_ms == T0 + 100 * HOUR
+    assert out(kafka) == ["a@0=1", "a@99=1"]
+
+
+def test_retry_advances_to_the_first_moment_when_it_comes_hours_later(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin")
+    publish(kafka, ("in", 0, "a", 99.5), ("in", 0, "a", 100.5))
+    app.begin("run-0")
+    kafka.clock.sleep(10 * 3600)
+    app.run("run-0", (0, 2))
+    assert out(kafka) == ["a@99=1"]
+
+
+def test_open_windows_are_flushed_after_those_that_closed_when_the_window_says_so(
+    kafka: InMemoryKafka,
+) -> None:
+    app = application(kafka, hourly(grace=1, at_run_end="flush"))
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 1.5), ("in", 0, "a", 2.5))
+    app.run("run-0", interval_ms=hours(0, 2))
+    assert out(kafka) == ["a@0=1", "a@1=1"]
+    app.run("run-1", interval_ms=hours(2, 3))
+    assert out(kafka) == ["a@0=1", "a@1=1", "a@2=1"]
+
+
+def test_late_record_is_dropped_by_its_windows_own_grace_when_its_run_is_over(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(grace=0.5))
+    publish(kafka, ("in", 0, "a", 0.9), ("in", 0, "b", 1.9), ("in", 0, "b", 2.1))
+    app.run("run-0", interval_ms=hours(0, 1))
+    publish(kafka, ("in", 0, "a", 0.8))  # its window takes records until 1.5
+    app.run("run-1", interval_ms=hours(1, 3))
+    assert out(kafka) == ["a@0=2", "b@1=1"]
+    publish(kafka, ("in", 0, "late", 1.2), ("in", 0, "c", 3.1))
+    last = app.run("run-2", interval_ms=hours(3, 4))
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
+    assert "late@1=1" not in out(kafka)
+
+
+def test_elements_without_partner_come_in_the_run_that_ends_past_their_window(kafka: InMemoryKafka) -> None:
+    app = application(kafka, joined())
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.5), ("other", 1, "c", 0.6))
+    publish(kafka, ("in", 1, "d", 0.9))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert sorted(out(kafka)) == ["None+c", "a+a", "b+None"]
+    publish(kafka, ("in", 0, "e", 1.9))
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert sorted(out(kafka)) == ["None+c", "a+a", "b+None", "d+None"]
+
+
+def test_punctuations_come_once_for_each_multiple_up_to_the_moment(kafka: InMemoryKafka) -> None:
+    app = application(kafka, ticking())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.6), ("in", 0, "a", 2.7))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["0.5=2", "1=0"]
+    app.run("run-1", interval_ms=hours(1, 3))
+    assert out(kafka)[2:] == ["1.5=1", "2=0", "2.5=0", "3=0"]
+    assert [at for _, at in dated(kafka)] == [0.5, 1, 1.5, 2, 2.5, 3]
+
+
+def test_task_without_a_record_is_not_advanced(kafka: InMemoryKafka) -> None:
+    app = application(kafka, ticking())
+    publish(kafka, ("in", 0, "a", 0.9))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["1=1"], "partition 1 has not begun"
+    publish(kafka, ("in", 1, "b", 2.9))
+    app.run("run-1", interval_ms=hours(1, 3))
+    assert sorted(out(kafka)) == ["1.5=0", "1=1", "2.5=0", "2=0", "3=0", "3=1"]
+
+
+def test_source_with_extracted_times_is_advanced_only_when_it_is_named(kafka: InMemoryKafka) -> None:
+    extracting = {"timestamps": timestamps.extract(lambda record: record.timestamp_ms)}
+    topology = hourly(source=extracting)
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 1.5))
+    summary = application(kafka, topology).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == []
+    (warning,) = summary.warnings
+    assert warning.startswith(
+        "stream time of subtopology 0 is not advanced to the end of the run: records of, or"
+    )
+    assert "behind, in may be dated before any moment" in warning
+    named = application(kafka, topology, stream_time_advance_also="in")
+    named.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=1", "a@1=1"]
+
+
+def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMemoryKafka) -> None:
+    topology = hourly(source={"timestamps": timestamps.record_time(invalid="skip")})
+    publish(kafka, ("in", 0, "a", 0.1))
+    summary = application(kafka, topology).run("run-0", interval_ms=hours(0, 1))
+    assert (out(kafka), summary.warnings) == (["a@0=1"], ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"autostop_at": "eol", "stream_time_advance": "cut"}, "which cuts at no time"),
+        ({"stream_time_advance": "wall_clock_of_begin"}, "is the next run's, and would be late there"),
+        ({"stream_time_advance_also": "inn"}, "inn keeps stream time from advancing nowhere"),
+    ],
+)
+def test_begin_refuses_what_cannot_be_advanced(
+    kafka: InMemoryKafka, settings: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        application(kafka, hourly(), **settings).begin("run-0", interval_ms=hours(0, 1))
+
+
+def test_finish_is_refused_while_a_quiet_task_has_not_advanced(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(grace=1))
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 1, "b", 0.2), ("in", 0, "a", 1.5))
+    app.run("run-0", interval_ms=hours(0, 1))
+    begun = app.begin("run-1", interval_ms=hours(1, 2))
+    app.task(begun, 0, 0)
+    with pytest.raises(RunError, match="task 0_1 has not made its last commit"):
+        app.finish("run-1")
+    app.task(begun, 0, 1)
+    app.finish("run-1")
+    assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+
+
+# == in the test driver, and with calls
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_driver_ends_a_run_as_it_ends_on_a_cluster(threads: int) -> None:
+    settings = {"num.threads.per.task": threads, "num.stream.threads": threads}
+    with TopologyTestDriver(of_windows(), application_id="app", settings=settings) as driver:
+        for at in (0.1, 0.3, 0.6, 0.8, 0.95):
+            driver.pipe_input("in", key="a", value="a", timestamp_ms=hours(at, at)[0])
+        driver.restart(stream_time_ms=T0 + HOUR)
+        assert driver.read_output("out") == []
+        driver.restart(stream_time_ms=T0 + HOUR + HOUR // 2)
+        assert [record.value for record in driver.read_output("out")] == ["all@0=4"]
+
+
+def test_windows_between_calls_close_when_stream_time_advances(kafka: InMemoryKafka) -> None:
+    async def echoed(value: str) -> str:
+        return value
+
+    built = builder()
+    window = TumblingWindow(size_ms=HOUR, grace_ms=0)
+    called = built.stream("in").map_values_async(echoed)
+    quarters = called.group_by_key().windowed_by(TumblingWindow(size_ms=HOUR // 4, grace_ms=0))
+    counted = quarters.count(store="quarters").suppress().to_stream(lambda window, _: window.key)
+    again = counted.map_values(str).map_values_async(echoed).group_by_key().windowed_by(window)
+    printed(again.count(store="hours").suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.3), ("in", 1, "b", 0.9), ("in", 0, "a", 1.1))
+    app.run("run-0", interval_ms=hours(0, 1))
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert sorted(out(kafka)) == ["a@0=2", "b@0=1"], "hours stay a quarter behind: quarters are open so long"
+
+
+def test_task_with_parked_records_is_advanced_only_when_their_node_is_named(kafka: InMemoryKafka) -> None:
+    async def ask(value: str) -> str:
+        if value == "bad":
+            raise ConnectionError("away")
+        return value
+
+    built = builder()
+    retry = RetryPolicy(attempts=10, backoff_ms=60_000, jitter=0)
+    called = built.stream("in").map_values_async(ask, order="key", retry=retry, name="enrich")
+    counts = called.group_by_key().windowed_by(TumblingWindow(size_ms=HOUR, grace_ms=0)).count(store="hourly")
+    printed(counts.suppress().to_stream()).send_to("out")
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "bad", 0.2), ("in", 1, "b", 0.3))
+    few = {"retry_run_budget_ms": 100}
+    summary = application(kafka, built.build(), **few).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["b@0=1"]
+    (warning,) = summary.warnings
+    assert warning.startswith("stream time of 1 tasks (0_0 is the first) was not advanced")
+    named = application(kafka, built.build(), stream_time_advance_also="enrich", **few)
+    assert named.run("run-1", interval_ms=hours(1, 2)).warnings == ()
+    assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+
+
+def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 99.5))
+    (warning,) = app.run("run-0", interval_ms=hours(99, 100.5)).warnings
+    assert warning.startswith("the data interval ends 1800 s after the run began")
+    assert application(kafka, ticking()).run("run-1", interval_ms=hours(101, 102)).warnings == ()
+
+
+def test_what_is_cached_is_in_time_for_a_window_that_the_end_of_the_run_closes(kafka: InMemoryKafka) -> None:
+    built = builder()
+    totals = built.stream("in").group_by_key().count(store="totals").to_stream()
+    counts = totals.group_by_key().windowed_by(TumblingWindow(size_ms=HOUR, grace_ms=0)).count(store="hourly")
+    printed(counts.suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build(), commit_every_records=100)
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.2), ("in", 1, "b", 0.3))
+    summary = app.run("run-0", interval_ms=hours(0, 1))
+    assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
+    assert summary.counts is not None
+    assert summary.counts.by("late") == 0
+
+
+def test_stream_time_stays_where_a_timer_parks_a_record(kafka: InMemoryKafka) -> None:
+    """What it parks comes back dated as it was: were stream time past it, it would be late then."""
+    away = True
+
+    async def ask(value: str) -> str:
+        if away and value.startswith("0.5"):
+            raise ConnectionError("away")
+        return value
+
+    built = builder()
+    seen = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
+    retry = RetryPolicy(attempts=10, backoff_ms=1, jitter=0)
+    ticks = built.stream("in").process(Ticking, seen)
+    ticks.map_values_async(ask, order="key", retry=retry, name="ask").send_to("out")
+    app = application(kafka, built.build(), retry_run_budget_ms=100)
+    publish(kafka, ("in", 0, "a", 0.1))
+    assert app.run("run-0", interval_ms=hours(0, 1)).parked == {"ask": 1}
+    assert out(kafka) == []
+    away = False
+    kafka.clock.sleep(60)
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["0.5=1", "1=0", "1.5=0", "2=0"]
+
+
+# == runs with nothing new
+
+
+def test_windows_are_published_by_a_run_with_nothing_new_when_they_are_due(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(grace=1))
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 1, "b", 1.2))
+    app.run("run-0", interval_ms=hours(0, 1))
+    begun = app.begin("run-1", interval_ms=hours(1, 1.5))
+    assert not begun.plan.empty, "b has come"
+    app.run("run-1", (0, 2), interval_ms=hours(1, 1.5))
+    assert out(kafka) == []
+    begun = app.begin("run-2", interval_ms=hours(1.5, 2))
+    assert not begun.plan.empty, "a window closes"
+    assert unfinished(app, begun) == [0], "partition 1 has nothing to do before 3"
+    app.run("run-2", (0, 2), interval_ms=hours(1.5, 2))
+    assert out(kafka) == ["a@0=1"]
+    assert app.begin("run-3", interval_ms=hours(2, 2.5)).plan.empty, "nothing is due before 3"
+    app.run("run-3", (0, 2), interval_ms=hours(2, 2.5))
+    app.run("run-4", interval_ms=hours(2.5, 3))
+    assert out(kafka) == ["a@0=1", "b@1=1"]
+    assert app.begin("run-5", interval_ms=hours(3, 9)).plan.empty
+
+
+@pytest.mark.parametrize("kind", ["join", "outer_join"])
+def test_run_with_nothing_new_is_empty_when_a_join_has_only_to_clear_away(
+    kafka: InMemoryKafka, kind: str
+) -> None:
+    app = application(kafka, joined(kind))
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.9), ("other", 0, "c", 0.95))
+    app.run("run-0", interval_ms=hours(0, 1))
+    unmatched = app.run("run-1", interval_ms=hours(1, 2))
+    assert unmatched.empty is (kind == "join")
+    assert all(app.run(f"run-{n}", interval_ms=hours(n, n + 1)).empty for n in range(2, 9))
+    publish(kafka, ("in", 0, "d", 8.5), ("in", 0, "d", 9.1), ("other", 0, "d", 9.2))
+    app.run("run-9", interval_ms=hours(9, 10))
+    assert out(kafka) == ["a+a", *(["b+None", "None+c"] if kind == "outer_join" else []), "d+d"]
+
+
+def test_time_passes_for_a_task_that_has_nothing_to_do(kafka: InMemoryKafka) -> None:
+    """Whether a record is late hangs on the runs that are over, not on which tasks they launched."""
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 1, "b", 0.2))
+    app.run("run-0", interval_ms=hours(0, 1))
+    empty = app.run("run-1", interval_ms=hours(1, 2))
+    assert (empty.empty, empty.advanced_to_ms) == (True, T0 + 2 * HOUR)
+    publish(kafka, ("in", 0, "late", 1.5), ("in", 0, "a", 2.5), ("in", 0, "a", 3.5))
+    app.run("run-2", interval_ms=hours(2, 3))
+    publish(kafka, ("in", 1, "late", 2.5))
+    last = app.run("run-3", interval_ms=hours(3, 4))
+    assert sorted(out(kafka)) == ["a@0=1", "a@2=1", "a@3=1", "b@0=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
+
+
+def test_task_counts_as_due_when_an_earlier_version_has_committed_or_the_topology_is_another(
+    kafka: InMemoryKafka,
+) -> None:
+    publish(kafka, ("in", 0, "a", 0.1))
+    application(kafka, hourly()).run("run-0", interval_ms=hours(0, 1))
+    assert application(kafka, hourly()).begin("run-1", interval_ms=hours(1, 2)).plan.empty
+    application(kafka, hourly()).finish("run-1")
+    assert not application(kafka, hourly(grace=1)).begin("run-2", interval_ms=hours(2, 3)).plan.empty
+
+
+def unfinished(app: Application, begun: Slice) -> list[int]:
+    """Return the groups of the first subtopology that a driver would launch."""
+    driver = app.coordinator()
+    driver.begin(
+        begun.run_id,
+        app.topology.plan("app"),
+        order=(0, 2),
+        hold_lease=True,
+        interval_ms=begun.plan.interval_ms,
+    )
+    groups = [share.group for share in driver.unfinished(begun, 0)]
+    driver.lease.release()
+    driver.close()
+    return groups
+
+
+# == downstream
+
+
+def of_windows(*, grace: float = 0.25) -> Topology:
+    """How many keys came in each hour: windows of results of windows."""
+    built = builder()
+    inner = TumblingWindow(size_ms=HOUR // 4, grace_ms=round(grace * HOUR))
+    outer = TumblingWindow(size_ms=HOUR, grace_ms=0)
+    quarters = built.stream("in").group_by_key().windowed_by(inner).count(store="quarters").suppress()
+    by_all = quarters.to_stream().group_by(
+        lambda window, count: "all", key_serde=TEXT, value_serde=serdes.int64(), name="by-all"
+    )
+    counts = by_all.windowed_by(outer).count(store="hours").suppress()
+    printed(counts.to_stream()).send_to("out")
+    return built.build()
+
+
+def test_plan_says_how_far_behind_a_subtopology_stays() -> None:
+    first, second = of_windows().plan("app").subtopologies
+    assert (first.stream_time.behind_ms, first.stream_time.windowed) == (0, True)
+    assert second.stream_time.behind_ms == HOUR // 2
+
+
+def test_upstream_grace_with_a_downstream_window(kafka: InMemoryKafka) -> None:
+    """What the upstream window gives late is not late downstream, since stream time stays behind there."""
+    app = application(kafka, of_windows())
+    times = [0.1, 0.3, 0.6, 0.8, 0.95]
+    publish(kafka, *[("in", 0, "a", at) for at in times], ("in", 1, "b", 0.2))
+    first = app.run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == [], "the last quarter's window may still take records"
+    assert first.warnings == ()
+    publish(kafka, ("in", 0, "a", 0.9), ("in", 0, "a", 1.6))
+    second = app.run("run-1", interval_ms=hours(1, 1.5))
+    assert out(kafka) == ["all@0=5"], "4 quarters of a, 1 of b"
+    assert second.counts is not None
+    assert second.counts.by("late") == 0
+
+
+# == slices
+
+
+def topologies() -> dict[str, Callable[[], Topology]]:
+    def hopping() -> Topology:
+        built = builder()
+        window = HoppingWindow(size_ms=HOUR, advance_ms=HOUR // 2, grace_ms=HOUR // 4)
+        counts = built.stream("in").group_by_key().windowed_by(window).count(store="hopping")
+        printed(counts.suppress().to_stream()).send_to("out")
+        return built.build()
+
+    def sessions() -> Topology:
+        built = builder()
+        window = SessionWindow(gap_ms=HOUR // 4, grace_ms=0)
+        counts = built.stream("in").group_by_key().windowed_by(window).count(store="sessions")
+        printed(counts.suppress().to_stream()).send_to("out")
+        return built.build()
+
+    return {
+        "hourly": hourly,
+        "hopping": hopping,
+        "sessions": sessions,
+        "joined": joined,
+        "of windows": of_windows,
+    }
+
+
+def arrivals(until: float) -> Iterator[Arrival]:
+    """In the order of their times; some hours are quiet on a partition, or on both."""
+    for number in range(1, round(until * 20)):
+        at = number / 20 + 0.001
+        if int(at) % 4 == 2 or (int(at) % 5 == 3 and number % 2):
+            continue
+        topic = ("in", "in", "other")[number * 7 % 3]
+        yield topic, number % 2, f"k{number * 5 % 3}-{number % 2}", at
+
+
+def results(
+    topology: Topology,
+    ends: Iterable[float],
+    until: float,
+    between: Callable[[int], object] = int,
+    **files: str,
+) -> list[Result]:
+    """Run with the slices that end at these hours, the last of them with records past it.
+
+    :param between: called before each run, with its number.
+    :param files: where stores on disk lie.
+    """
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=T0 + 100 * HOUR))
+    for topic in ("in", "other"):
+        kafka.create_topic(topic, partitions=2)
+    kafka.create_topic("out")
+    app = replace(application(kafka, topology, **files), client={})
+    publish(kafka, *arrivals(until + 1))
+    for number, (start, end) in enumerate(pairwise([0.0, *ends])):
+        between(number)
+        app.run(f"run-{number}", interval_ms=hours(start, end))
+    return sorted(dated(kafka))
+
+
+@pytest.mark.parametrize("name", topologies())
+def test_results_are_the_same_in_one_run_a_day_and_one_an_hour(name: str) -> None:
+    make = topologies()[name]
+    whole = results(make(), [8], 8)
+    assert whole
+    assert results(make(), range(1, 9), 8) == whole
+    assert results(make(), [0.5, 1.25, 3, 3.1, 8], 8) == whole
+
+
+def on_disk() -> Topology:
+    """Windows, and a join of what they give with the stream, whose stores lie in RocksDB."""
+    built = builder()
+    quarter = TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR // 8)
+    spec = StoreSpec(name="quarters", key_serde=TEXT, value_serde=serdes.int64(), storage="rocksdb")
+    counts = built.stream("in").group_by_key().windowed_by(quarter).count(store=spec)
+    printed(counts.suppress().to_stream()).send_to("out")
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left = built.stream("in").with_window(window, storage="rocksdb")
+    right = built.stream("other").with_window(window, storage="rocksdb")
+    left.outer_join(right, lambda one, other: f"{one}+{other}").send_to("out")
+    return built.build()
+
+
+@pytest.mark.parametrize(
+    "kept", ["files are kept", "files are gone", "files are those of the last run but one"]
+)
+def test_restore_between_any_two_runs_changes_nothing(kept: str, tmp_path: Path) -> None:
+    """Every run restores what lies in memory; what lies on disk, each from what is left of it there."""
+    whole = results(on_disk(), [8], 8, state_dir=str(tmp_path / "whole"))
+    files, older = tmp_path / "files", tmp_path / "older"
+
+    def between(number: int) -> None:
+        if kept == "files are gone":
+            shutil.rmtree(files, ignore_errors=True)
+        if kept == "files are those of the last run but one" and files.exists():
+            older.mkdir(exist_ok=True)
+            spare = older.rename(tmp_path / "spare")
+            files.rename(older)
+            spare.rename(files)
+
+    assert results(on_disk(), [1, 1.5, 2, 3, 4, 5, 6, 7, 8], 8, between, state_dir=str(files)) == whole
+    assert len(whole) > 50
+
+
+def test_timers_come_at_the_same_moments_in_one_run_a_day_and_one_an_hour() -> None:
+    """Between which records, a cut may decide (docs/time-and-errors.md)."""
+    whole = [at for _, at in results(ticking(), [8], 8)]
+    assert sorted(at for _, at in results(ticking(), range(1, 9), 8)) == sorted(whole)
+    assert sorted({*whole}) == [number / 2 for number in range(1, 17)]
+
+
+def test_missed_hour_followed_by_a_run_of_two(kafka: InMemoryKafka) -> None:
+    whole = results(hourly(), [1, 2, 3, 4], 4)
+    assert results(hourly(), [1, 3, 4], 4) == whole
+    assert [value for value, _ in whole if "@1=" in value], "the missed hour has windows of its own"
