@@ -213,7 +213,7 @@ def test_order_is_the_same_when_runs_end_with_their_intervals_however_late_recor
 
 @settings(max_examples=40, deadline=None)
 @given(
-    drawn=parts().filter(lambda part: part.kind in ("plain", "fold")).map(holding),
+    drawn=parts("plain", "fold").map(holding),
     rows=ROWS,
     data=st.data(),
     runs=st.integers(2, 4),
@@ -234,8 +234,7 @@ def test_each_keys_results_are_the_same_when_no_time_matters_and_a_key_lies_in_o
 
 @settings(max_examples=50, deadline=None)
 @given(
-    drawn=parts()
-    .filter(lambda part: part.kind in ("windows", "windowed join"))
+    drawn=parts("windows", "windowed join")
     .filter(lambda part: part.kind == "windows" or part.call != "join_prior")
     .map(lambda part: replace(holding(part, grace_ms=2 * LAST_MS), suppressed=True)),
     rows=ROWS,
@@ -258,7 +257,7 @@ def test_final_results_are_the_same_when_grace_takes_in_what_a_cut_makes_late(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    drawn=parts().filter(lambda part: part.kind == "foreign keys"),
+    drawn=parts("foreign keys"),
     rows=ROWS,
     data=st.data(),
     runs=st.integers(2, 4),

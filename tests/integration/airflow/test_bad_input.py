@@ -158,16 +158,22 @@ def test_users_line_is_named_and_no_retry_made_when_the_application_file_does_no
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "within_s", "found"),
     [
-        ("def topology():\n    import time\n    time.sleep(600)\n", "did not load within"),
-        ("import os\nos._exit(7)\n", "ended the process with code 7"),
+        ("def topology():\n    import time\n    time.sleep(600)\n", 1.5, "did not load within"),
+        # The process has to come to its end first, on a busy machine, too.
+        ("import os\nos._exit(7)\n", 60.0, "ended the process with code 7"),
     ],
 )
 def test_cause_is_named_when_loading_the_application_file_never_answers(
-    text: str, found: str, words: WordTotals, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+    text: str,
+    within_s: float,
+    found: str,
+    words: WordTotals,
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_kstreams.operators.application_work.LOAD_TIMEOUT_SECONDS", 1.5)
+    monkeypatch.setattr("airflow_kstreams.operators.application_work.LOAD_TIMEOUT_SECONDS", within_s)
     words.file.write_text(text, encoding="utf-8")
 
     error = _only_error(run_dag("increments", words.conf), _CAPTURE)

@@ -75,13 +75,14 @@ class Part:
     call: Call
 
 
-def parts() -> st.SearchStrategy[Part]:
+def parts(*kinds: Kind) -> st.SearchStrategy[Part]:
+    """Draw a part of one of these kinds, of any unless given."""
     ends = {"grace_ms": st.integers(0, 12), "at_run_end": st.sampled_from(["hold", "flush"])}
     sizes = st.integers(3, 12)
     sliding = st.builds(SlidingWindow, size_ms=sizes, **ends)
     return st.builds(
         Part,
-        kind=st.sampled_from(get_args(Kind)),
+        kind=st.sampled_from(kinds or get_args(Kind)),
         origin=st.sampled_from(get_args(Origin)),
         cached=st.booleans(),
         window=st.builds(TumblingWindow, size_ms=sizes, **ends)
