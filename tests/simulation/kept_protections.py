@@ -148,7 +148,7 @@ KEPT: tuple[Protection, ...] = (
         name="elements of joins are restored", section="6", off=_stores_are_empty(JoinStore), seeds=_SEEDS
     ),
     Protection(name="matches are logged", section="6", off=_matches_are_not_logged, seeds=_SEEDS),
-    Protection(name="replay from the checkpoint", section="6", off=_files_are_current, seeds=_SEEDS),
+    Protection(name="replay from the checkpoint", section="6", off=_files_are_current, seeds=2 * _SEEDS),
     Protection(
         name="old checkpoints are not used",
         section="6",
