@@ -106,9 +106,11 @@ def anything_due(advance: Advance | None, plan: TopologyPlan, ground: Groundwork
         if moment_ms is None:
             continue
         for tp in ground.partitions:
+            if tp.topic not in sub.sources:
+                continue
             stream_ms = ground.prior.times_of(tp).stream_time_ms
             told = OffsetMetadata(stream_time_ms=stream_ms, next_due_ms=known.get(tp))
-            if tp.topic in sub.sources and told.due_at(moment_ms):
+            if told.due_at(moment_ms):
                 return True
     return False
 

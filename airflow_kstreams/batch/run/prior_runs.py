@@ -58,6 +58,9 @@ class PriorRuns:
     no_slice: bool = False
     foreign_run: bool = False
     reset_by_hand: bool = False
+    _decoded: dict[TopicPartition, OffsetMetadata] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def remembered(self, partition: TopicPartition) -> int | None:
         """Return up to which offset runs have read a partition, None when nothing says."""
@@ -121,7 +124,11 @@ class PriorRuns:
         return self._metadata(partition).ruled_out if partition in self.committed else ()
 
     def _metadata(self, partition: TopicPartition) -> OffsetMetadata:
-        return OffsetMetadata.decode(self.committed[partition].metadata)
+        # Begin asks for several parts of it, of every partition.
+        found = self._decoded.get(partition)
+        if found is None:
+            found = self._decoded[partition] = OffsetMetadata.decode(self.committed[partition].metadata)
+        return found
 
 
 def unless_void(folded: Folded, ledger: Ledger) -> Folded:
