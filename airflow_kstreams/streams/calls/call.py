@@ -11,6 +11,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import offered_to
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.record_context import RecordContext
 
 
 class CallTimeoutError(TimeoutError):
@@ -21,7 +22,7 @@ class CallEndedError(RuntimeError):
     """A call came to no result by its own doing: it was cancelled, or wanted to end its process."""
 
 
-class CallContext:
+class CallContext(RecordContext):
     """What a function that declares the keyword parameter ``context`` is told of its record.
 
     Facts are those of the consumed record that led to the call; at a commit point or in a punctuation there
@@ -32,7 +33,7 @@ class CallContext:
     :ivar timestamp_ms: of the record being processed, epoch milliseconds.
     """
 
-    __slots__ = ("_application_id", "_headers", "_ordinal", "_record", "node", "task_id", "timestamp_ms")
+    __slots__ = ("_application_id", "_ordinal", "node", "task_id")
 
     def __init__(
         self,
@@ -43,33 +44,11 @@ class CallContext:
         headers: Headers | None,
         ordinal: str,
     ) -> None:
+        super().__init__(record, timestamp_ms, headers)
         self.task_id = station.task_id
         self.node = station.node
-        self.timestamp_ms = timestamp_ms
         self._application_id = station.application_id
-        self._record = record
-        self._headers = headers
         self._ordinal = ordinal
-
-    @property
-    def topic(self) -> str | None:
-        """Topic of the consumed record, its real name."""
-        return None if self._record is None else self._record.topic()
-
-    @property
-    def partition(self) -> int:
-        """Partition of the consumed record."""
-        return -1 if self._record is None else self._record.partition()
-
-    @property
-    def offset(self) -> int:
-        """Offset of the consumed record."""
-        return -1 if self._record is None else self._record.offset()
-
-    @property
-    def headers(self) -> Headers:
-        """Headers of the record being processed, in order; a list of the call's own."""
-        return [*(self._headers or ())]
 
     @property
     def idempotency_key(self) -> str:
