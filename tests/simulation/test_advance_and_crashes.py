@@ -7,6 +7,7 @@ goes through a topic to windows in a second subtopology, which close at the end 
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.crash_points import Calls, Died
+from tests.simulation.dying_tasks import other_results, run_tasks
 from tests.support.kafka.in_process import Application
 
 TEXT = serdes.string()
@@ -88,15 +90,7 @@ def results(calls: Calls, *, spark_tries_again: bool = False) -> list[str]:
     app.run("run-0", interval_ms=hours(0, 1))
     driver = app.coordinator()
     slice_ = app.begin("run-1", interval_ms=hours(1, 2), coordinator=driver)
-    for subtopology in range(2):
-        while shares := driver.unfinished(slice_, subtopology):
-            for share in shares:
-                name = f"task {subtopology}_{share.group}"
-                try:
-                    dataclasses.replace(app, on=calls.process(kafka, name)).launched(slice_, share)
-                except Died:
-                    if spark_tries_again:
-                        app.launched(slice_, share)
+    run_tasks(app, kafka, calls, driver, slice_, spark_tries_again=spark_tries_again)
     driver.lease.release()
     driver.close()
     while not finished(dataclasses.replace(app, on=calls.process(kafka, "finish"))):
@@ -137,12 +131,8 @@ def wrong(*, takes_effect: bool, spark_tries_again: bool = False) -> dict[str, l
     assert expected == EXPECTED
     commits = [call for call in undisturbed.made if call == "writer.commit of task 0_1"]
     assert len(commits) == 4, "one transaction for each moment"
-    found: dict[str, list[str]] = {}
-    for number, call in enumerate(undisturbed.made):
-        came = results(Calls(last=number, takes_effect=takes_effect), spark_tries_again=spark_tries_again)
-        if came != expected:
-            found[f"no. {number}, {call}"] = came
-    return found
+    played = partial(results, spark_tries_again=spark_tries_again)
+    return other_results(played, undisturbed, expected, takes_effect=takes_effect)
 
 
 @pytest.mark.parametrize("spark_tries_again", [False, True], ids=["driver asks", "Spark tries again"])

@@ -7,7 +7,7 @@ start. Of one that writes no intermediate topic it is the committed offsets.
 
 from __future__ import annotations
 
-import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +15,8 @@ import pytest
 from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
 from airflow_kstreams.testing import InMemoryKafka
-from tests.simulation.crash_points import Calls, Died
+from tests.simulation.crash_points import Calls
+from tests.simulation.dying_tasks import other_results, run_tasks
 from tests.simulation.protections import PROTECTIONS
 from tests.simulation.stages import APPLICATION_ID
 from tests.support.kafka.in_process import Application
@@ -61,15 +62,7 @@ def results(calls: Calls, *, spark_tries_again: bool = False) -> list[bytes | No
     )
     driver = app.coordinator()
     slice_ = app.begin("run-1", coordinator=driver)
-    for subtopology in range(2):
-        while shares := driver.unfinished(slice_, subtopology):
-            for share in shares:
-                name = f"task {subtopology}_{share.group}"
-                try:
-                    dataclasses.replace(app, on=calls.process(kafka, name)).launched(slice_, share)
-                except Died:
-                    if spark_tries_again:
-                        app.launched(slice_, share)
+    run_tasks(app, kafka, calls, driver, slice_, spark_tries_again=spark_tries_again)
     driver.finish("run-1")
     driver.close()
     return sorted(kafka.values("out"), key=str)
@@ -80,12 +73,8 @@ def wrong(*, takes_effect: bool, spark_tries_again: bool = False) -> dict[str, l
     undisturbed = Calls()
     expected = results(undisturbed)
     assert expected == [b"0_0", b"0_1", b"1", b"1_0", b"2"]
-    found: dict[str, list[bytes | None]] = {}
-    for number, call in enumerate(undisturbed.made):
-        came = results(Calls(last=number, takes_effect=takes_effect), spark_tries_again=spark_tries_again)
-        if came != expected:
-            found[f"no. {number}, {call}"] = came
-    return found
+    played = partial(results, spark_tries_again=spark_tries_again)
+    return other_results(played, undisturbed, expected, takes_effect=takes_effect)
 
 
 @pytest.mark.parametrize("spark_tries_again", [False, True], ids=["driver asks", "Spark tries again"])
