@@ -24,6 +24,7 @@ from airflow_kstreams.explore.findings import NodeRecord
 from airflow_kstreams.explore.record_table import ROWS, shown_time
 from airflow_kstreams.explore.sample import write_private
 from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError
 
 FORMAT = "airflow-kstreams result"
@@ -80,7 +81,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         :raises ConfigError: the file cannot be read, or is no result of this version.
         """
         try:
-            result = msgspec.json.decode(Path(path).read_bytes(), type=cls)
+            result = decode_json(Path(path).read_bytes(), cls)
             if (result.format, result.version) != (FORMAT, VERSION):
                 raise ValueError(f"it has version {result.version}, expected {VERSION}")  # noqa: TRY301
         except (OSError, ValueError) as error:

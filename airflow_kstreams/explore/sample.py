@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import decode_json, json_decoder
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -108,7 +109,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         """
         try:
             first, *lines = Path(path).read_bytes().splitlines()
-            header = msgspec.json.decode(first, type=_Header)
+            header = decode_json(first, _Header)
             if (header.format, header.version) != (FORMAT, VERSION):
                 raise ValueError(f"it has version {header.version}, expected {VERSION}")  # noqa: TRY301
             records = _decoded(lines)
@@ -143,5 +144,5 @@ def write_private(path: str | Path, content: bytes) -> None:
 
 
 def _decoded(lines: Iterable[bytes]) -> tuple[SampleRecord, ...]:
-    decode = msgspec.json.Decoder(SampleRecord).decode
+    decode = json_decoder(SampleRecord).decode
     return tuple(decode(line) for line in lines)

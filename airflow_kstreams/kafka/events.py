@@ -15,6 +15,7 @@ import msgspec
 from confluent_kafka import KafkaError, Message
 
 from airflow_kstreams.kafka.secrets import without_secrets
+from airflow_kstreams.streams.decoders import json_decoder
 
 _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 
@@ -49,7 +50,7 @@ class _Statistics(msgspec.Struct):
 
 #: How the statistics name a connection that is not yet known to be to a certain broker.
 _BOOTSTRAP = "/bootstrap"
-_STATISTICS = msgspec.json.Decoder(_Statistics)
+_STATISTICS = json_decoder(_Statistics)
 
 
 class ClientEvents:

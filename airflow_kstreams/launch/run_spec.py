@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.launch.metrics_target import MetricsTarget
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError
 
 VERSION = 1
@@ -59,7 +60,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
         :raises ConfigError: it is not a run spec of a version this package knows.
         """
         try:
-            spec = msgspec.json.decode(text, type=cls)
+            spec = decode_json(text, cls)
         except msgspec.MsgspecError as error:
             raise ConfigError(
                 f"the run spec is not valid: {error}", fix="pass the JSON that the operator made"

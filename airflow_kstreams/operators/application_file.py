@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from airflow_kstreams.launch.processes import end_session
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -62,7 +63,7 @@ class ApplicationLoader:
         :raises TopologyError: loading took too long, or ended the process.
         :raises KilledError: the Airflow task was killed meanwhile.
         """
-        return msgspec.json.decode(self._answer(PLAN_MARKER, application_id), type=TopologyPlan)
+        return decode_json(self._answer(PLAN_MARKER, application_id), TopologyPlan)
 
     def groups(self, plan: TopologyPlan, counts: Mapping[str, int]) -> dict[int, Groups]:
         """Ask the file's partition grouper for the groups of every subtopology.
@@ -74,7 +75,7 @@ class ApplicationLoader:
         :raises KilledError: the Airflow task was killed meanwhile.
         """
         answer = self._answer(GROUPS_MARKER, plan.application_id, msgspec.json.encode(counts).decode())
-        loaded = msgspec.json.decode(answer, type=LoadedGroups)
+        loaded = decode_json(answer, LoadedGroups)
         if loaded.topology_hash != plan.topology_hash:
             raise TopologyError(
                 f"application file {self.application!r} changed while the run began: it built topology "

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import msgpack_decoder
+
 
 class _ParkedKey(msgspec.Struct, array_like=True, frozen=True):
     """What is asked of a retry topic's key."""
@@ -17,7 +19,7 @@ class _ParkedKey(msgspec.Struct, array_like=True, frozen=True):
     key: bytes | None
 
 
-_decode_parked = msgspec.msgpack.Decoder(_ParkedKey).decode
+_decode_parked = msgpack_decoder(_ParkedKey).decode
 _LENGTH_BYTES = 4
 
 

@@ -31,6 +31,7 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
@@ -334,7 +335,7 @@ def condition_from_json(data: Json) -> Condition:
     :raises ConfigError: this version does not know it.
     """
     try:
-        condition: Condition = msgspec.convert(data, Condition, strict=False)
+        condition: Condition = convert(data, Condition, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"the deferred wait cannot be understood: {error}",

@@ -28,6 +28,7 @@ from airflow_kstreams.batch.ledger.details import DETAILS_KEY, with_details
 from airflow_kstreams.batch.ledger.records import decode_summary
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -236,6 +237,6 @@ def new_runs(cluster: ClusterPort, application_id: str, *, name: str) -> Iterato
 
 def _topic_id_in(metadata: str) -> str:
     try:
-        return msgspec.json.decode(metadata, type=_Cursor).topic_id
+        return decode_json(metadata, _Cursor).topic_id
     except msgspec.MsgspecError:
         return ""

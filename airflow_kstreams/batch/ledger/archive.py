@@ -22,6 +22,7 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
 from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -175,7 +176,7 @@ class RunArchive:
         :raises WrongHintError: it does not stand there.
         """
         value = self._value(at, f"{INDEX_KEY}{digits}")
-        return msgspec.json.decode(value, type=IndexPage)
+        return decode_json(value, IndexPage)
 
     def _by_index(self, digest: str, is_it: Callable[[RunSummary], bool]) -> Located | None:
         try:
@@ -203,7 +204,7 @@ class RunArchive:
     def _entry(self, at: int) -> RunSummary:
         value = self._value(at)
         try:
-            return msgspec.json.decode(value, type=RunSummary)
+            return decode_json(value, RunSummary)
         except msgspec.MsgspecError:
             raise WrongHintError from None
 
@@ -238,7 +239,7 @@ def details_in(records: Sequence[Record]) -> RunDetails | None:
         headers = {name: text or b"" for name, text in record.headers() or ()}
         content = joined(key, headers, values.get) if pieces_of(headers) else value
         try:
-            return None if content is None else msgspec.json.decode(content, type=RunDetails)
+            return None if content is None else decode_json(content, RunDetails)
         except msgspec.MsgspecError:
             return None
     return None

@@ -17,6 +17,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
 from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
+from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -162,4 +163,4 @@ def _reports(details: RunDetails) -> tuple[TaskReport, ...]:
     for name, values in details.reports.items():
         for number, row in enumerate(rows):
             row[name] = values[number] if len(values) > 1 else values[0]
-    return tuple(msgspec.convert(row, TaskReport) for row in rows)
+    return tuple(convert(row, TaskReport) for row in rows)

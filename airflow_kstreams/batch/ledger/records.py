@@ -16,6 +16,7 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -133,7 +134,7 @@ def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:
     :raises KafkaClientError: another version of this package wrote it, or another program did.
     """
     try:
-        return msgspec.json.decode(value, type=kind)
+        return decode_json(value, kind)
     except msgspec.MsgspecError as error:
         raise KafkaClientError(
             f"{topic}-0@{offset} is not a ledger record that this version reads: {error}",

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -69,7 +70,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def decode(cls, text: str) -> Expansion | None:
         """Read the text; None if it is none, as when the expansion was aborted."""
         try:
-            return msgspec.json.decode(text, type=cls) if text else None
+            return decode_json(text, cls) if text else None
         except msgspec.MsgspecError:
             return None
 

@@ -62,6 +62,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -315,7 +316,7 @@ def _plan(marker: _Entry, encoded: bytes | None) -> RunPlan | None:
     if encoded is None:
         return None
     try:
-        return msgspec.json.decode(encoded, type=RunPlan)
+        return decode_json(encoded, RunPlan)
     except msgspec.MsgspecError as error:
         raise KafkaClientError(
             f"the plan in the run's marker cannot be read: {error}",

@@ -14,6 +14,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.task_metrics import NOTHING_YET, TaskMetrics
 from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -176,7 +177,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         if not text:
             return cls()
         try:
-            decoded = msgspec.json.decode(text, type=cls)
+            decoded = decode_json(text, cls)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return cls()
         return decoded if decoded.version == VERSION else cls()

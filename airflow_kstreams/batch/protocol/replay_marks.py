@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: Offsets of one block: about 1.4 KB in its record.
@@ -55,7 +56,7 @@ def block_of(value: bytes) -> MarkBlock:
 
     :raises MsgspecError: it is none.
     """
-    return msgspec.json.decode(value, type=MarkBlock)
+    return decode_json(value, MarkBlock)
 
 
 class Marks:

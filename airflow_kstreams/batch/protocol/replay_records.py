@@ -17,6 +17,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.replay_marks import MarkBlock, Marks, block_of, is_mark
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
@@ -160,7 +161,7 @@ def decode_replays(records: Iterable[Record]) -> Replays:
             if is_mark(key):
                 blocks[key] = block_of(value)
             else:
-                last = by_id[key.decode(errors="replace")] = msgspec.json.decode(value, type=Replay)
+                last = by_id[key.decode(errors="replace")] = decode_json(value, Replay)
         except msgspec.MsgspecError as error:
             raise KafkaClientError(
                 f"{record.topic()}-{record.partition()}@{record.offset()} is not a replay's record that this "

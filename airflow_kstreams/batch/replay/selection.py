@@ -24,6 +24,7 @@ from decimal import Decimal
 import msgspec
 
 from airflow_kstreams.batch.replay.letters import Letter
+from airflow_kstreams.streams.decoders import json_decoder
 from airflow_kstreams.streams.errors import ConfigError
 
 _NUMBERS = ("partition", "offset")
@@ -31,8 +32,8 @@ _TEXTS = ("topic", *_NUMBERS, "node", "exception", "message")
 _VALUE = "value."
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 _JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]{1,6})?")
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_TEXT = msgspec.json.Decoder(str)
+_OBJECT = json_decoder(dict[str, msgspec.Raw])
+_TEXT = json_decoder(str)
 _NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 

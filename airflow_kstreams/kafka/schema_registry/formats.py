@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import decode_json
+
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from google.protobuf.message import Message
@@ -181,7 +183,7 @@ class JsonSchemaFormat:
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 
         deserializer: Deserializer = JSONDeserializer(
-            self.schema, schema_registry_client=client, conf=dict(conf), json_decode=msgspec.json.decode
+            self.schema, schema_registry_client=client, conf=dict(conf), json_decode=decode_json
         )
         return deserializer
 

@@ -16,6 +16,7 @@ A failure prints its cause and what to do, and the same as JSON after ``KSTREAMS
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import os
@@ -65,6 +66,7 @@ def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> 
     :param topology: the top-level function of the application file that returns the topology.
     :param argv: command line; ``sys.argv`` by default.
     """
+    faulthandler.enable()  # a process that a library kills says where
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
     sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
 

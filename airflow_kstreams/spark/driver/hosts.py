@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from airflow_kstreams.spark.driver.failures import failure_of, first_line
 from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
 from airflow_kstreams.spark.driver.shipped import shipped
 from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class SparkHosts:
                 rows = frame.mapInArrow(shipped(host), REPORT_SCHEMA).collect()
             except Exception as error:  # whatever Spark or py4j raised
                 raise failure_of(error, run_id, host.names) from error
-        outcomes = [msgspec.json.decode(row.report, type=HostReport) for row in rows]
+        outcomes = [decode_json(row.report, HostReport) for row in rows]
         for outcome in outcomes:
             if outcome.error is not None:
                 raise ReportedError.from_dict(outcome.error)

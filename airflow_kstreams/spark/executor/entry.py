@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 import airflow_kstreams.batch.task.runner
 import airflow_kstreams.kafka.cluster
 import airflow_kstreams.spark.executor.stream_threads  # noqa: F401
@@ -16,6 +14,7 @@ from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.log_lines import show_log_lines
 from airflow_kstreams.spark.executor.reports import in_arrow
 from airflow_kstreams.spark.executor.task_host import TaskHost
+from airflow_kstreams.streams.decoders import decode_json
 
 if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.reports import ArrowFunction
@@ -27,4 +26,4 @@ def run_shipped(text: str) -> ArrowFunction:
     :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
     """
     show_log_lines()
-    return in_arrow(msgspec.json.decode(text, type=TaskHost | CopyHost).run_partition)
+    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)

@@ -6,10 +6,9 @@ however many records carry it. Nothing outside an application reads these topics
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from airflow_kstreams.streams.decoders import msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
 
 
@@ -143,5 +142,5 @@ def subscription_prefix(foreign_key: bytes) -> bytes:
 
 
 def _structs(kind: type[msgspec.Struct], name: str, written_as: str = "") -> Serde:
-    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(kind)
-    return Serde(id=name, written_as=written_as, serialize=msgspec.msgpack.encode, deserialize=decoder.decode)
+    decode = msgpack_decoder(kind).decode
+    return Serde(id=name, written_as=written_as, serialize=msgspec.msgpack.encode, deserialize=decode)

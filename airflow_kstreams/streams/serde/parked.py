@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import msgpack_decoder
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -60,7 +61,7 @@ def parked_keys() -> Serde:
     return Serde(
         id="parked-key",
         serialize=msgspec.msgpack.Encoder().encode,
-        deserialize=msgspec.msgpack.Decoder(ParkedKey).decode,
+        deserialize=msgpack_decoder(ParkedKey).decode,
     )
 
 
@@ -72,6 +73,6 @@ def parked_records(keys: Serde, values: Serde) -> Serde:
     return Serde(
         id=f"parked({keys.id}, {values.id})",
         serialize=msgspec.msgpack.Encoder().encode,
-        deserialize=msgspec.msgpack.Decoder(ParkedRecord).decode,
+        deserialize=msgpack_decoder(ParkedRecord).decode,
         written_as=f"parked({keys.stored_as}, {values.stored_as})",
     )

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import json_decoder, msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.type_names import type_name
 from airflow_kstreams.streams.serde.typed import of
@@ -122,10 +123,8 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """
     encode = msgspec.json.Encoder().encode
     if type is None:
-        return Serde(id="json", serialize=encode, deserialize=msgspec.json.Decoder().decode)
-    return Serde(
-        id=f"json({type_name(type)})", serialize=encode, deserialize=msgspec.json.Decoder(type).decode
-    )
+        return Serde(id="json", serialize=encode, deserialize=json_decoder(Any).decode)
+    return Serde(id=f"json({type_name(type)})", serialize=encode, deserialize=json_decoder(type).decode)
 
 
 @overload
@@ -144,11 +143,11 @@ def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """
     encode = msgspec.msgpack.Encoder().encode
     if type is None:
-        return Serde(id="msgpack", serialize=encode, deserialize=msgspec.msgpack.Decoder().decode)
+        return Serde(id="msgpack", serialize=encode, deserialize=msgpack_decoder(Any).decode)
     return Serde(
         id=f"msgpack({type_name(type)})",
         serialize=encode,
-        deserialize=msgspec.msgpack.Decoder(type).decode,
+        deserialize=msgpack_decoder(type).decode,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.decoders import json_decoder
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.type_names import type_name
@@ -65,7 +66,7 @@ def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
     """
     name = type_name(annotation)
     try:
-        decode = msgspec.json.Decoder(annotation).decode
+        decode = json_decoder(annotation).decode
     except (TypeError, NameError) as error:
         raise TopologyError(
             f"serdes.of at {call_site()} is given {name}, and cannot read one from JSON: {error}",

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -110,7 +111,7 @@ def _plan(topology: Topology, application_id: str) -> str:
 
 
 def _groups(topology: Topology, application_id: str, counts: str) -> str:
-    found = topology.partition_groups(application_id, msgspec.json.decode(counts, type=dict[str, int]))
+    found = topology.partition_groups(application_id, decode_json(counts, dict[str, int]))
     answer = LoadedGroups(
         topology_hash=topology.topology_hash(), groups={str(sub): groups for sub, groups in found.items()}
     )

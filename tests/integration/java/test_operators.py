@@ -6,6 +6,7 @@ Each test says for which input that holds; ``test_differences.py`` shows what ha
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -61,6 +62,8 @@ ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dea
 ALONE += ["tables_of_one_table", "count_group"]
 
 _WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
+#: Whose table of ``other`` keeps no versions: a deletion in vain there comes through in Kafka Streams only.
+_BESIDE_A_PLAIN_TABLE = {"versioned_tables_outer_join"}
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
 _TWO_TOPICS |= {name for name in VERSIONED if "join" in name}
 _TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
@@ -147,6 +150,8 @@ def test_tables_with_versions_are_those_of_kafka_streams_when_no_deletion_has_th
     @given(st.data(), st.sampled_from([0, 3, 30]))
     def compare(data: st.DataObject, history: int) -> None:
         records = _deleting_at_other_times(data.draw(_records(topology)))
+        if topology in _BESIDE_A_PLAIN_TABLE:
+            records = _without_vain_deletions(records, topics=["other"])
         case = Case(topology=topology, records=records, parameters={"history": history})
         java, python = case.in_java(kafka_streams), case.in_python()
         if topology in _WITHOUT_VAIN_DELETIONS:
@@ -233,13 +238,16 @@ def test_foreign_key_joins_are_those_of_kafka_streams_but_for_vain_deletions(
     compare()
 
 
-def _without_vain_deletions(records: list[Input]) -> list[Input]:
+def _without_vain_deletions(
+    records: list[Input], *, topics: Collection[str] = ("in", "other")
+) -> list[Input]:
+    """Leave out records of topics that delete a key which has no value."""
     held: set[tuple[str, str | None]] = set()
     kept = []
     for topic, key, value, time_ms in records:
         if value is not None:
             held.add((topic, key))
-        elif (topic, key) not in held:
+        elif topic in topics and (topic, key) not in held:
             continue
         else:
             held.discard((topic, key))

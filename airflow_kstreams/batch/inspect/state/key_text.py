@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.inspect.state.entry_form import EntryForm
+from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 
 
@@ -40,5 +41,5 @@ def _meanings(key_id: str, text: str) -> Iterator[Any]:
         return
     if not key_id.startswith("string"):
         with suppress(msgspec.DecodeError):
-            yield msgspec.json.decode(text)
+            yield decode_json(text)
     yield text

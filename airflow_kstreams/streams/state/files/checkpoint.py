@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from airflow_kstreams.streams.decoders import decode_json
+
 log = logging.getLogger(__name__)
 
 #: Of the file's layout.
@@ -71,7 +73,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         if checksum != b"%08x" % zlib.crc32(body):
             return None
         try:
-            checkpoint = msgspec.json.decode(body, type=cls)
+            checkpoint = decode_json(body, cls)
         except msgspec.MsgspecError:
             return None
         return checkpoint if checkpoint.version == VERSION else None

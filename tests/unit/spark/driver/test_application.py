@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
+from airflow_kstreams.spark.driver import application
 from airflow_kstreams.spark.driver.application import _client_config_path, _parser, _spec
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -37,6 +39,14 @@ def test_stopping_point_is_refused_when_it_is_unknown() -> None:
         ConfigError, match=r"must be one of '' \(unset\), eol, interval_end, interval, got 'noon'"
     ):
         settings_of("--autostop-at", "noon")
+
+
+def test_driver_that_a_library_kills_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled: list[bool] = []
+    monkeypatch.setattr(faulthandler, "enable", lambda: enabled.append(True))
+    with pytest.raises(SystemExit):
+        application.run(lambda: pytest.fail("built"), ["--help"])
+    assert enabled == [True]
 
 
 def _driver_reads(*arguments: str) -> str:
