@@ -197,6 +197,9 @@ class LocalAirflow:
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parent / "airflow_plugins"),
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            # The first task of a server waits until that has made its routes: seconds, or half a minute where
+            # the machine is busy, in which five attempts of 5 s each, the default, are over.
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "AIRFLOW__API__HOST": HOST,
             "AIRFLOW__API__PORT": str(self._port),
             "AIRFLOW__API__BASE_URL": self.url,
