@@ -85,10 +85,11 @@ class ClusterWatch:
     def add(self, waiting: Waiting) -> None:
         """Look for a trigger, at once and then at intervals, until :meth:`remove`."""
         with self._lock:
-            self._waiting.add(waiting)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kstreams-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="kstreams-watch", daemon=True)
+                thread.start()
+                self._thread = thread
+            self._waiting.add(waiting)
         self._wake.set()
 
     def remove(self, waiting: Waiting) -> None:
@@ -101,7 +102,6 @@ class ClusterWatch:
         view: ClusterView | None = None
         try:
             while (waiting := self._still_waiting()) is not None:
-                self._wake.clear()
                 began = time.monotonic()
                 view = self._round(view, waiting)
                 pause = min(one.interval_seconds for one in waiting)
@@ -139,8 +139,11 @@ class ClusterWatch:
         return view
 
     def _still_waiting(self) -> set[Waiting] | None:
-        """Return the triggers that wait; if there is none, None, and the thread is no longer this watch's."""
+        """Return the triggers that wait; if there is none, None, and the thread is no longer this watch's. One
+        that comes from now on wakes the thread.
+        """
         with self._lock:
+            self._wake.clear()
             if not self._waiting:
                 self._thread = None
                 return None

@@ -171,6 +171,58 @@ def test_newcomer_is_looked_for_at_once_when_others_wait_for_hours(
     assert asyncio.run(scenario())["run_id"] == "one"
 
 
+def test_newcomer_is_looked_for_at_once_when_it_comes_as_a_round_begins(
+    watch: ClusterWatch, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.run("one")
+
+    async def scenario() -> Any:
+        patient = _waiting(RunFinished(application_id="app", run_id="never"), interval=10_000)
+        newcomer = _waiting(RunFinished(application_id="app", run_id="one"), interval=10_000)
+        still_waiting, coming = watch._still_waiting, [newcomer]
+
+        def look_who_waits() -> set[Waiting] | None:
+            found = still_waiting()
+            if coming:
+                watch.add(coming.pop())
+            return found
+
+        monkeypatch.setattr(watch, "_still_waiting", look_who_waits)
+        watch.add(patient)
+        try:
+            return await _first(newcomer)
+        finally:
+            watch.remove(patient)
+            watch.remove(newcomer)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    assert asyncio.run(scenario())["run_id"] == "one"
+
+
+def test_next_trigger_is_looked_for_when_no_thread_could_be_started_for_the_first(
+    watch: ClusterWatch, application: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application.run("one")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> Any:
+        waiting = _waiting(RunFinished(application_id="app", run_id="one"))
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                watch.add(waiting)
+        watch.add(waiting)
+        try:
+            return await _first(waiting)
+        finally:
+            watch.remove(waiting)
+            await asyncio.wait_for(_thread_ends(), 30)
+
+    assert asyncio.run(scenario())["run_id"] == "one"
+
+
 def test_error_of_one_condition_is_told_to_its_sensor_alone(
     watch: ClusterWatch, application: Application
 ) -> None:
