@@ -139,8 +139,8 @@ class ClusterWatch:
         return view
 
     def _still_waiting(self) -> set[Waiting] | None:
-        """Return the triggers that wait; if there is none, None, and the thread is no longer this watch's. One
-        that comes from now on wakes the thread.
+        """Return the triggers that wait, of which one that comes from now on wakes the thread; if there is none,
+        None, and the thread is no longer this watch's.
         """
         with self._lock:
             self._wake.clear()

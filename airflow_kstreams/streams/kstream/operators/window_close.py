@@ -94,7 +94,8 @@ class JoinClock:
 
     def _pass_time(self, now_ms: int, _node: str) -> None:
         try:
-            self._emit([side.release(now_ms) for side in self._sides])
+            if now_ms >= self._waited_ms:
+                self._emit([side.release(now_ms) for side in self._sides])
         finally:
             if now_ms >= self._removal_ms:
                 for side in self._sides:
