@@ -139,8 +139,9 @@ class ClusterWatch:
         return view
 
     def _still_waiting(self) -> set[Waiting] | None:
-        """Return the triggers that wait, of which one that comes from now on wakes the thread; if there is none,
-        None, and the thread is no longer this watch's.
+        """Return the triggers that wait; one that comes from now on wakes the thread.
+
+        :return: None if there is none; the thread is no longer this watch's then.
         """
         with self._lock:
             self._wake.clear()

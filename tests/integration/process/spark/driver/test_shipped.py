@@ -104,7 +104,7 @@ def test_executor_says_so_when_the_package_is_another_version(tmp_path: Path, co
 @pytest.mark.parametrize(
     ("missing", "there"),
     [
-        ("msgspec", ["pyarrow"]),
+        ("msgspec", ["pyarrow", "tenacity", "confluent-kafka"]),
         ("confluent_kafka", ["pyarrow", "msgspec", "tenacity"]),
         ("tenacity", ["pyarrow", "msgspec", "confluent-kafka"]),
     ],
