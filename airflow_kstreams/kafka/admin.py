@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -52,8 +53,18 @@ _ISOLATION: Mapping[Isolation, Any] = {
 }
 
 
+class _Answers(dict[Any, "Future[Any]"]):
+    """The futures of a request. While they are held, so is the client that answers them: one that another
+    thread has given up ends with its last reference, and its requests with it.
+    """
+
+    def __init__(self, client: AdminClient, futures: Mapping[Any, Future[Any]]) -> None:
+        super().__init__(futures)
+        self.client = client
+
+
 class ClusterAdmin:
-    """The port ``AdminPort`` on the real client.
+    """The port ``AdminPort`` on the real client. Safe to use from several threads.
 
     :param client_config: checked client settings.
     :param request_time: bound of every request.
@@ -66,6 +77,7 @@ class ClusterAdmin:
         self._time = request_time
         self._events = ClientEvents(client_config)
         self._admin: AdminClient | None = None
+        self._making = threading.Lock()
 
     def topic_names(self) -> set[str]:
         """Return the names of all topics that this user may see."""
@@ -133,9 +145,10 @@ class ClusterAdmin:
             timeout=self._time.left(),
         )
         broker = str(min(metadata.brokers))
-        (future,) = self._ask(
+        answers = self._ask(
             "describing settings", "describe_configs", [ConfigResource(ConfigResource.Type.BROKER, broker)]
-        ).values()
+        )
+        (future,) = answers.values()
         return self._settings(
             future,
             f"describing the settings of broker {broker}",
@@ -177,9 +190,8 @@ class ClusterAdmin:
             have no leaders within the client timeout.
         """
         what = f"giving topic {topic} {count} partitions"
-        (future,) = self._ask(
-            "adding partitions", "create_partitions", [NewPartitions(topic, count)]
-        ).values()
+        answers = self._ask("adding partitions", "create_partitions", [NewPartitions(topic, count)])
+        (future,) = answers.values()
         try:
             self._result(future, what, needs=_on_topic(Operation.ALTER, topic))
         except KafkaClientError as error:
@@ -240,7 +252,8 @@ class ClusterAdmin:
         """Return the members of a consumer group; a group that does not exist has none."""
         deadline = time.monotonic() + self._time.left()
         while self._groups().get(group_id) not in (None, *_MEMBERLESS):
-            (future,) = self._ask("describing groups", "describe_consumer_groups", [group_id]).values()
+            answers = self._ask("describing groups", "describe_consumer_groups", [group_id])
+            (future,) = answers.values()
             try:
                 description = self._result(
                     future,
@@ -277,10 +290,11 @@ class ClusterAdmin:
 
     def _groups(self) -> dict[str, ConsumerGroupState]:
         """Return the state of every group that this user may see."""
+        client = self._client()  # held until it has answered
         future: Future[Any] = guarded(
             "listing groups",
             self._bootstrap,
-            self._client().list_consumer_groups,
+            client.list_consumer_groups,
             request_timeout=self._time.left(),
         )
         listed = self._result(future, "listing groups")
@@ -309,33 +323,37 @@ class ClusterAdmin:
         return {TopicPartition(tp.topic, tp.partition): info for tp, info in answers.items()}
 
     def _client(self) -> AdminClient:
-        if self._admin is None:
-            callbacks = self._events.callbacks()
-            logger = callbacks.pop("logger")
-            admin = guarded(
-                "creating an admin client",
-                self._bootstrap,
-                AdminClient,
-                {
-                    "reconnect.backoff.ms": "20",
-                    "reconnect.backoff.max.ms": "2000",
-                    "socket.timeout.ms": str(self._time.request_ms),
-                    **with_callback(self._config),
-                    "allow.auto.create.topics": "false",
-                    **callbacks,
-                },
-                logger=logger,
-            )
-            await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.left())
-            self._admin = admin
-        return self._admin
+        with self._making:
+            if self._admin is None:
+                self._admin = self._made()
+            return self._admin
 
-    def _ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> dict[Any, Future[Any]]:
-        call = getattr(self._client(), method)
-        futures: dict[Any, Future[Any]] = guarded(
-            what, self._bootstrap, call, *args, request_timeout=self._time.left(), **kwargs
+    def _made(self) -> AdminClient:
+        callbacks = self._events.callbacks()
+        logger = callbacks.pop("logger")
+        admin = guarded(
+            "creating an admin client",
+            self._bootstrap,
+            AdminClient,
+            {
+                "reconnect.backoff.ms": "20",
+                "reconnect.backoff.max.ms": "2000",
+                "socket.timeout.ms": str(self._time.request_ms),
+                **with_callback(self._config),
+                "allow.auto.create.topics": "false",
+                **callbacks,
+            },
+            logger=logger,
         )
-        return futures
+        await_connection(admin, self._events, config=self._config, timeout_seconds=self._time.left())
+        return admin
+
+    def _ask(self, what: str, method: str, *args: Any, **kwargs: Any) -> _Answers:
+        client = self._client()
+        futures = guarded(
+            what, self._bootstrap, getattr(client, method), *args, request_timeout=self._time.left(), **kwargs
+        )
+        return _Answers(client, futures)
 
     def _ask_leaders(
         self, what: str, method: str, *args: Any, operation: Operation = Operation.DESCRIBE, **kwargs: Any

@@ -185,15 +185,15 @@ class CoordinatorLease:
 
         :raises RunSupersededError: it does not.
         """
-        lease = self._held
-        if lease is None:
-            raise _none_held()
         with self._session.claiming():
+            lease = self._held
+            if lease is None:
+                raise self._superseded or _none_held()
             found = self._session.read_ledger().lease
             if found is None or not self._is_mine(found) or found.expires_ms == 0:
                 # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
-                self._held = None
                 self._superseded = superseded(self._app, lease, found)
+                self._held = None
                 raise self._superseded
 
     def refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:

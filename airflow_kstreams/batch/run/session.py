@@ -132,15 +132,16 @@ class CoordinatorSession:
     def claiming(self) -> Iterator[None]:
         """Claim the transactional id, and keep it only if the block ends well.
 
-        The block looks up what the claim means: nothing may be written under a claim that may be unlawful.
+        The block looks up what the claim means: nothing may be written under a claim that may be unlawful, by
+        no other thread either.
         """
-        self.claim()
-        try:
-            yield
-        except BaseException:
-            with self.writing:
+        with self.writing:
+            self.claim()
+            try:
+                yield
+            except BaseException:
                 self._drop_writer()
-            raise
+                raise
 
     def write(
         self,

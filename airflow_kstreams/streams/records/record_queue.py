@@ -267,12 +267,12 @@ class RecordQueue:
         bound_ms, other = bound
         if self.partition > other:
             bound_ms -= 1
-        count = 0
-        for timestamp_ms in islice(self._timestamps, self._cursor, self._cursor + limit):
-            if timestamp_ms > bound_ms and count:
-                break
-            count += 1
-        return count
+        timestamps, first = self._timestamps, self._cursor
+        # By index: an iterator would pass what was processed before, and partitions alternate all the time.
+        for index in range(first + 1, first + limit):
+            if timestamps[index] > bound_ms:
+                return index - first
+        return limit
 
     def head(self, count: int) -> tuple[Sequence[Record], Sequence[int]]:
         """Return the next records and their timestamps; they stay in the queue until ``advance``."""

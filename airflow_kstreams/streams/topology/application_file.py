@@ -89,7 +89,9 @@ class ApplicationFile:
                 f"application file {self.filename!r} must define a function {self.function}(), found {found}",
                 fix="define `def topology(): ...` at the top level, ending with `return builder.build()`",
             )
-        with self._as_topology_error(f"{self.function}() fails"):
+        # Tasks of one process ask at the same moment, and what it calls may be no more made for that than the
+        # imports of its file.
+        with _loading, self._as_topology_error(f"{self.function}() fails"):
             topology = factory()
         if not isinstance(topology, Topology):
             raise TopologyError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import TopicCollection
 
+from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition, TopicSpec
@@ -100,6 +103,18 @@ def test_offsets_of_a_missing_partition_are_an_error_when_asked(
     name = create_topic(topic_name("narrow"), 1)
     with pytest.raises(KafkaClientError, match=f"{name}-5.*no such topic or partition"):
         admin.end_offsets([TopicPartition(name, 0), TopicPartition(name, 5)], isolation="read_committed")
+
+
+def test_request_is_answered_when_its_client_was_given_up_meanwhile(
+    kafka: str, topic_name: Callable[..., str], create_topic: Callable[..., str]
+) -> None:
+    name = create_topic(topic_name("in"), 1)
+    admin = KafkaCluster({"bootstrap.servers": kafka}).admin()
+    assert isinstance(admin, ClusterAdmin)
+    answers = admin._ask("describing topics", "describe_topics", TopicCollection([name]))
+    admin.close()  # as a thread does whose client knows no leader of a partition
+    gc.collect()
+    assert answers[name].result(30).name == name
 
 
 def test_empty_requests_need_no_broker_when_there_is_nothing_to_ask() -> None:

@@ -145,10 +145,12 @@ class EntriesInRocksDB:
         if first is None or first >= end:
             return
         self._write()
-        for number, (row, data) in enumerate(self._files.between(first, end), start=1):
+        for number, (row, _) in enumerate(self._files.between(first, end), start=1):
             entry_id = self._id_of(row)
-            entry = self._kept.get(entry_id) or self._object(entry_id, data)
-            self._kept[entry_id] = entry
+            # The rows are as of the beginning; what was handed on may have changed or deleted this one since.
+            entry = self.get_entry(entry_id)
+            if entry is None:
+                continue
             self.put_entry(entry_id, None)
             if number % self._tombstones == 0:
                 self._put_tombstones_away()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+import threading
 import weakref
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -49,6 +50,9 @@ class FileMemory(NamedTuple):
 BY_KEY = FileMemory(192 * _MIB, 96 * _MIB, 32 * _MIB)
 #: Of stores whose entries come, are found and go by time.
 BY_TIME = FileMemory(48 * _MIB, 24 * _MIB, 8 * _MIB)
+
+#: Held while the memory that stores share is made.
+_sharing = threading.Lock()
 
 _METADATA_BLOCK_BYTES = 4096
 _BLOOM_BITS_PER_KEY = 10
@@ -231,7 +235,8 @@ def _shared_memory(rocksdict: ModuleType, memory: FileMemory) -> tuple[Any, Any]
 
 
 def _options(rocksdict: ModuleType, memory: FileMemory) -> Any:
-    cache, buffers = _shared_memory(rocksdict, memory)
+    with _sharing:  # threads that miss the cache together would make two
+        cache, buffers = _shared_memory(rocksdict, memory)
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_block_cache(cache)
     blocks.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.errors import RunBusyError
+from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
@@ -224,6 +225,42 @@ def test_last_renewal_is_shown_and_nothing_decided_when_the_owner_is_dead(
     assert status.lease is not None
     assert status.lease.owner == "a dead driver"
     assert abs(status.lease_renewed_ms - begun_ms) <= 1_000
+
+
+# == threads of one driver
+
+
+def test_no_thread_writes_under_a_claim_while_another_looks_up_what_it_means(
+    scene: ResetScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, owner = scene.coordinator(), scene.coordinator()
+    scene.begin("r2", coordinator=former, order=1)
+    scene.begin("r2", coordinator=owner, order=2)
+    read_ledger, refused = former.session.read_ledger, list[RunSupersededError]()
+
+    def renew() -> None:
+        try:
+            former.lease.renew()
+        except RunSupersededError as error:
+            refused.append(error)
+
+    renewal = threading.Thread(target=renew)
+
+    def read_while_another_renews(**options: Any) -> Any:
+        if threading.current_thread() is threading.main_thread() and renewal.ident is None:
+            renewal.start()
+            renewal.join(0.2)
+        return read_ledger(**options)
+
+    monkeypatch.setattr(former.session, "read_ledger", read_while_another_renews)
+    with pytest.raises(RunSupersededError):
+        former.lease.reclaim()
+    renewal.join(30)
+
+    assert len(refused) == 1
+    lease = scene.ledger.lease
+    assert lease is not None and lease.order == (0, 2)
+    owner.lease.renew()
 
 
 # == resets

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -122,3 +123,32 @@ def test_nothing_is_left_out_twice_when_a_fetch_begins_at_the_stop_offset() -> N
     assert [timestamp_ms for _, timestamp_ms, _ in drain(group)] == [5]
     assert group.complete
     assert (group.positions()[A], group.skipped) == (4, 1)
+
+
+class _Watched(list[int]):
+    """Timestamps that note how many were looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looked_at += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[int]:
+        for timestamp_ms in super().__iter__():
+            self.looked_at += 1
+            yield timestamp_ms
+
+
+def test_choice_looks_at_no_more_records_when_many_of_the_same_fetch_were_processed() -> None:
+    count = 2_000
+    group = PartitionGroup({A: (0, count), B: (0, count)}, buffered=1)
+    for partition, odd in ((A, 0), (B, 1)):
+        group.add(partition, records(partition, *range(odd, 2 * count, 2)))
+    queue = group._queues[A]
+    queue._timestamps = watched = _Watched(queue._timestamps)
+    for _ in range(2 * count - 2):
+        run = group.choose(count)
+        assert run is not None and len(run.records) == 1
+        group.advance(run.partition, 1)
+    assert watched.looked_at <= 12 * count

@@ -146,3 +146,35 @@ def test_rows_of_a_key_hold_no_row_of_another_one(key: bytes) -> None:
         assert not escaped(other).startswith(escaped(key))
         assert (escaped(key) < escaped(other)) == (key < other)
         assert up_to(escaped(key), 2**63) <= escaped(other)
+
+
+@pytest.mark.parametrize("storage", ["memory", "rocksdb"])
+@pytest.mark.parametrize("let_go", [False, True])
+def test_entry_that_changed_while_others_left_leaves_as_it_is_then(storage: Any, let_go: bool) -> None:
+    spec = WindowStoreSpec(
+        name="s",
+        key_serde=serdes.string(),
+        value_serde=serdes.json(),
+        retention_ms=10,
+        storage=storage,
+    )
+    store: Any = make_store(spec, TaskRecordContext())
+    for key in "abc":
+        store.put(key, "old", 0)
+    list(store.drain_changes())
+    if let_go and storage == "rocksdb":
+        store.held._kept_entries = 1
+    left: list[tuple[bytes, str]] = []
+
+    def leave(entry_id: Any, entry: Any) -> None:
+        left.append((entry_id[-1], entry[0]))
+        if len(left) == 1:
+            store.put("b", None, 0)
+            store.put("c", "new", 0)
+
+    store.expire(10, leave)
+
+    assert left == [(b"a", "old"), (b"c", "new")]
+    assert not list(store.all())
+    if storage == "rocksdb":
+        store.close()

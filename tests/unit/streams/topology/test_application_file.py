@@ -68,6 +68,22 @@ def test_missing_import_is_named_when_an_executor_lacks_it() -> None:
         source.topology()
 
 
+def test_topology_is_built_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    text = (
+        "import threading, time\n"
+        "building = threading.Lock()\n"
+        f"{APPLICATION}\n"
+        "def alone():\n"
+        "    assert building.acquire(blocking=False), 'another thread is here'\n"
+        "    time.sleep(0.02)\n"
+        "    building.release()\n"
+        "    return topology()\n"
+    )
+    source = ApplicationFile(filename=str(tmp_path / "alone_application.py"), text=text, function="alone")
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        assert len(set(pool.map(lambda _: source.topology().topology_hash(), range(4)))) == 1
+
+
 def test_file_runs_once_when_several_threads_build_from_it(tmp_path: Path) -> None:
     mark = tmp_path / "runs"
     text = (
