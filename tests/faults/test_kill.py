@@ -18,7 +18,7 @@ from tests.support.spark.gated_scene import Scene, reached
 RECORDS = 4_000
 
 
-@pytest.mark.parametrize("gate", ["first", "second"])
+@pytest.mark.parametrize("gate", ["first", pytest.param("second", marks=pytest.mark.prove)])
 def test_nothing_is_lost_or_doubled_when_the_driver_is_killed(
     scene: Scene, wait_until: Callable[..., Any], gate: str
 ) -> None:

@@ -43,6 +43,7 @@ def _resume(run_dag: RunDag, words: WordTotals, outcome: Any, consume_all: Calla
     assert totals(consume_all(words.sink)) == words.expected
 
 
+@pytest.mark.prove  # dev/test shows how one error comes out of a DAG; what each says, without one
 def test_broker_is_named_and_a_retry_allowed_when_it_cannot_be_reached(
     words: WordTotals, run_dag: RunDag, connections: Connections, free_port: int
 ) -> None:
@@ -121,6 +122,7 @@ def test_run_works_and_hides_the_password_when_credentials_are_right(
     assert "alice-secret" not in json.dumps(outcome.results)
 
 
+@pytest.mark.prove  # dev/test shows how one error comes out of a DAG; what each says, without one
 def test_topic_is_named_and_the_run_can_go_on_when_an_input_was_missing(
     words: WordTotals, run_dag: RunDag, create_topic: Callable[..., str], consume_all: Callable[..., Any]
 ) -> None:
@@ -140,6 +142,7 @@ def test_topic_is_named_and_the_run_can_go_on_when_an_input_was_missing(
     _resume(run_dag, words, outcome, consume_all)
 
 
+@pytest.mark.prove  # dev/test shows how one error comes out of a DAG; what each says, without one
 def test_users_line_is_named_and_no_retry_made_when_the_application_file_does_not_import(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
 ) -> None:
@@ -227,6 +230,7 @@ def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
     _resume(run_dag, words, outcome, consume_all)
 
 
+@pytest.mark.prove  # dev/test shows how one error comes out of a DAG; what each says, without one
 def test_owner_run_and_lease_are_named_and_the_owner_not_disturbed_when_another_run_is_at_work(
     words: WordTotals, run_dag: RunDag, kafka: str, consume_all: Callable[..., Any]
 ) -> None:

@@ -59,6 +59,7 @@ def _asset_events(run_id: str) -> list[dict[str, Any]]:
         return [dict(event.extra) for event in found]
 
 
+@pytest.mark.prove  # dev/test clears a finished run on PostgreSQL
 def test_nothing_is_processed_and_its_asset_event_is_the_same_when_a_finished_run_is_cleared(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
 ) -> None:
@@ -120,6 +121,7 @@ def test_next_run_finishes_the_unfinished_one_first_when_it_was_given_up(
     assert totals(consume_all(words.sink)) == words.expected
 
 
+@pytest.mark.prove  # dev/test runs groups without Airflow (integration/kafka)
 def test_tasks_follow_the_groups_when_the_application_has_a_partition_grouper(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any]
 ) -> None:

@@ -91,6 +91,7 @@ def start_worker(
         worker.end()
 
 
+@pytest.mark.prove  # dev/test kills a driver under Airflow (test_driver_killed.py)
 def test_run_goes_on_when_one_worker_was_asked_to_end_and_the_next_was_killed(
     scene: Scene,
     start_worker: Callable[[], Worker],

@@ -109,6 +109,7 @@ def test_foreign_process_is_left_alone_when_the_pid_file_names_it(tmp_path: Path
         stranger.communicate(b"\n")
 
 
+@pytest.mark.prove  # every session of dev/test starts a broker by the same code
 def test_command_starts_keeps_and_resets_topics_when_used_as_a_user_would(
     tmp_path: Path, free_port: int
 ) -> None:

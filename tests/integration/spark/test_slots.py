@@ -7,7 +7,7 @@ import pytest
 from tests.support.spark.gated_scene import Scene
 
 
-@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.prove)])
 def test_deadlock_dag_ends_when_spark_has_one_slot_or_four(
     scene: Scene, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
