@@ -156,15 +156,9 @@ def scenario_of(seed: int) -> Scenario:
         # Repetition hits transactions that follow each other closely.
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
         name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
-    application = APPLICATIONS[name]
-    calls = drawn_calls(seed, application)
-    if calls is not None:
-        application = calls.application
-        settings |= calls.settings
-    elif not _is_for_some(cell):
-        application = drawn_tables(seed) or application
-    if application.has_tables_of_tables:
-        settings["processing.guarantee"] = "exactly_once"
+    application, calls = _application_of(seed, cell, APPLICATIONS[name])
+    settings |= {} if calls is None else calls.settings
+    settings |= {"processing.guarantee": "exactly_once"} if application.has_tables_of_tables else {}
     partitions = _partitions(application, calls, random)
     if application.dead_letters:
         settings["processing.exception.handler"] = "dead-letter"
@@ -194,6 +188,20 @@ def scenario_of(seed: int) -> Scenario:
         calls=calls,
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
+
+
+def _application_of(
+    seed: int, cell: tuple[str, Fault], application: Application
+) -> tuple[Application, DrawnCalls | None]:
+    """Return which application a seed runs, and how it calls.
+
+    :param application: what it has been drawn of those that may call.
+    """
+    calls = drawn_calls(seed, application)
+    if calls is not None:
+        return calls.application, calls
+    tables = None if _is_for_some(cell) else drawn_tables(seed)
+    return tables or application, None
 
 
 def _is_for_some(cell: tuple[str, Fault]) -> bool:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.given import Result
 from tests.simulation.history import Entry, History
-from tests.simulation.stage_oracles import given_by, groups_of, refused, values_of
 from tests.simulation.sometimes import sometimes
+from tests.simulation.stage_oracles import given_by, groups_of, refused, values_of
 from tests.simulation.stages import (
     DEAD_LETTERS,
     Copy,

@@ -1,5 +1,5 @@
-"""Topologies with tables of tables, joins with tables of another kind, and the folds that have several streams
-or windows behind every record. They are drawn apart from the others, so that seeds of those stay as they are.
+"""Topologies with tables of tables, joins with tables of other kinds, and folds of several streams or with
+windows around every record. They are drawn apart from the others, so that seeds of those stay as they are.
 
 What is taken back of a group must be in it: a subtractor that does not find it fails, and with it the run.
 """
@@ -32,7 +32,7 @@ from tests.simulation.stages import (
 from tests.simulation.steps import Steps
 
 #: Share of the seeds that may draw one of these which do.
-_SHARE = 0.25
+_SHARE = 0.16
 _SLIDING = SlidingWindow(size_ms=300, grace_ms=400)
 _HISTORY_MS = 600
 #: The second repartition topic of what is grouped together.
