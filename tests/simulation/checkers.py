@@ -186,21 +186,20 @@ def slices_are_final(history: History, expected: Expectations) -> None:
 
 
 def global_tables_are_frozen_at_begin(history: History, expected: Expectations) -> None:
-    """A run sees global tables from their topics' start, with all that there was when the run before it was
-    finished, and with nothing that was still undecided when it began.
+    """A run sees global tables from their topics' start, with all that could be read when a scheduler first
+    started it, and with nothing that was still undecided when it began.
     """
-    begun, before = _begun(history), -1
+    begun = _begun(history)
     for run in history.finished:
         for topic, spans in run.global_spans.items():
             for number, (start, stop) in enumerate(spans):
-                for entry in history.logs.get(TopicPartition(topic, number), ()):
-                    seen = start <= entry.offset < stop
-                    if entry.commit > begun[run.run_id] if seen else entry.commit < before:
-                        raise ViolationError(
-                            f"run {run.run_id} saw {topic}-{number} [{start}, {stop}), {entry.offset} was "
-                            f"{'undecided when it began' if seen else 'there when the run before it finished'}"
-                        )
-        before = run.commit
+                partition = TopicPartition(topic, number)
+                seen = [e for e in history.logs.get(partition, ()) if start <= e.offset < stop]
+                late = [entry.offset for entry in seen if entry.commit > begun[run.run_id]]
+                if start or late or stop < expected.readable.get(run.run_id, {}).get(partition, 0):
+                    raise ViolationError(
+                        f"run {run.run_id} saw {partition} [{start}, {stop}), undecided when it began: {late}"
+                    )
 
 
 def _begun(history: History) -> dict[str, int]:

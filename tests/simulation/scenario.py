@@ -400,6 +400,7 @@ class _Run:
             application=self._scenario.application,
             run_ids=frozenset(self._run_ids),
             intervals=self._intervals if self._scenario.by_interval else {},
+            readable={run_id: interval.readable for run_id, interval in self._intervals.items()},
             advances="stream.time.advance" not in self._scenario.settings,
             partitions=partitions,
             exactly_once=self._scenario.exactly_once,
