@@ -40,8 +40,6 @@ STATES: tuple[str, ...] = (
     "a version came too late for its table's history",
     "a record came too late for the history of the table that it was joined with",
     "a global table's row was another one than in the run before",
-    "a sliding window closed in a later run than its first record",
-    "a sliding window closed after a crash since its first record",
     # local state
     "a restore started from a checkpoint",
     "a restore replayed what a checkpoint did not have",

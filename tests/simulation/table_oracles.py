@@ -11,8 +11,8 @@ from tests.simulation.given import Given, Result
 from tests.simulation.history import Entry, History
 from tests.simulation.sometimes import sometimes
 from tests.simulation.stages import GlobalJoin, Rows, SlidingWindows, Tables, VersionsJoin
-from tests.simulation.task_order import Arrival, RunsOut
-from tests.simulation.timed_oracles import DiedBetween, Met
+from tests.simulation.task_order import Arrival
+from tests.simulation.timed_oracles import DiedBetween, Met, seen_closing
 from tests.support.sliding_windows import SlidingWindowsOfJava
 
 
@@ -29,7 +29,7 @@ def sliding_windows(stage: SlidingWindows, met: Met, died: DiedBetween) -> Given
         for key, start_ms in sorted(closed, key=lambda at: (at[1], at[0])):
             numbers, newest_ms = java.windows[key, start_ms]
             given.results.append(Result(f"{key}@{start_ms}", _text(numbers), newest_ms, one.run))
-            _seen_closing(begun[key, start_ms], one, died)
+            seen_closing(begun[key, start_ms], one, died)
         written |= closed
     given.held = [_text(numbers) for at, (numbers, _) in java.windows.items() if at not in written]
     return given
@@ -46,13 +46,6 @@ def _into_sliding_windows(
     if not any(number in numbers for _, _, numbers, _ in updates):
         given.dropped.append(one.run)
         sometimes("a late record was dropped")
-
-
-def _seen_closing(first: Arrival, one: Arrival | RunsOut, died: DiedBetween) -> None:
-    if first.run < one.run:
-        sometimes("a sliding window closed in a later run than its first record")
-    if isinstance(one, Arrival) and died(first, one):
-        sometimes("a sliding window closed after a crash since its first record")
 
 
 def _text(numbers: list[int]) -> str:
