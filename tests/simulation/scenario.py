@@ -158,7 +158,7 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
     application, calls = _application_of(seed, cell, APPLICATIONS[name])
     settings |= {} if calls is None else calls.settings
-    settings |= {"processing.guarantee": "exactly_once"} if application.has_tables_of_tables else {}
+    settings |= {} if application.is_repeatable else {"processing.guarantee": "exactly_once"}
     partitions = _partitions(application, calls, random)
     if application.dead_letters:
         settings["processing.exception.handler"] = "dead-letter"

@@ -224,11 +224,13 @@ class Tables:
 
     :param sources: topics that are read as tables.
     :param rows: what the tables of the sources hold -> what that of the sink holds, by topic and key.
+    :param repeatable: whether at_least_once loses none of these rows: what comes twice is not added twice.
     """
 
     sources: tuple[str, ...]
     sink: str
     rows: Callable[[Mapping[str, Rows]], Rows]
+    repeatable: bool = False
 
 
 #: How long changelogs of stores in RocksDB keep tombstones: so short that some local files are too old.
@@ -306,8 +308,13 @@ class Application:
 
     @property
     def has_tables_of_tables(self) -> bool:
-        """Whether what is taken back of one table changes another one, so that it must not come twice."""
+        """Whether it has stages that are known by their tables only."""
         return any(isinstance(stage, Tables) for stage in self.stages)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether at_least_once promises anything of its results that can be looked at."""
+        return all(stage.repeatable for stage in self.stages if isinstance(stage, Tables))
 
     @property
     def dead_letters(self) -> bool:

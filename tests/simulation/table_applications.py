@@ -237,7 +237,9 @@ def _joined_by_foreign_key(kind: str) -> Application:
         has_stores=True,
         inputs=("a", "a2"),
         through=(),
-        stages=(Tables(sources=("a", "a2"), sink="out", rows=partial(_rows_of_foreign, kind)),),
+        stages=(
+            Tables(sources=("a", "a2"), sink="out", rows=partial(_rows_of_foreign, kind), repeatable=True),
+        ),
         subtopologies=(
             (("a",), (subscriptions, copies)),
             (("a2", subscriptions), (answers,)),
@@ -289,7 +291,7 @@ TABLES: tuple[Application, ...] = (
         through=(),
         stages=(
             _to_repartition("a", REPARTITION),
-            Tables(sources=(REPARTITION,), sink="out", rows=_rows_of_to_table),
+            Tables(sources=(REPARTITION,), sink="out", rows=_rows_of_to_table, repeatable=True),
         ),
         subtopologies=((("a",), (REPARTITION,)), ((REPARTITION,), ())),
     ),
