@@ -49,6 +49,7 @@ import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.BranchedKStream;
 import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -941,6 +942,20 @@ public final class KafkaStreamsPeer {
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
                             Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "global_table":
+                    return builder.globalTable(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "global_join":
+                    return stream.join(
+                            (GlobalKTable<Object, Object>) taken.get(1),
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
+                case "global_left_join":
+                    return stream.leftJoin(
+                            (GlobalKTable<Object, Object>) taken.get(1),
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
                 case "stream_join":
                     return stream.join(
                             (KStream<Object, Object>) taken.get(1),

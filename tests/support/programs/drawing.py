@@ -39,8 +39,11 @@ _ROUNDS = 5
 
 #: The inputs, with what their values are.
 INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
+INPUTS |= {"g": "text", "h": "number"}
 #: Those that become tables.
 TABLES = ("t", "u", "w")
+#: Those that become global tables.
+GLOBALS = ("g", "h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +229,7 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS["stream"].draw(world)
         for _ in range(random.randint(2, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for wanted in (focus, random.choice(SOUGHT)):
+        for wanted in (focus, random.choice(SOUGHT), random.choice(SOUGHT)):
             for _ in range(8):
                 if _reaches(world, wanted):
                     break
@@ -284,13 +287,17 @@ def _finish(world: World) -> None:
 def draw_records(world: World) -> list[Input]:
     """Draw the records of all inputs that a program reads, closers at their end.
 
+    Those of global tables come first: a run sees them as they were when it began
+    (``global-tables-stand-still-in-a-run``).
+
     Times are even, and gap and grace of sessions have an odd sum, so that no record comes at the very moment
     a session closes (``session-last-moment``).
     """
     random = world.random
-    topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
+    read = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
+    topics = [topic for topic in read if topic not in GLOBALS]
     now_ms = random.choice([0, 10, 1_000])
-    records: list[Input] = []
+    records = [record for topic in read if topic in GLOBALS for record in _of_a_global_table(world, topic)]
     held: set[tuple[str, str | None]] = set()
     for number in range(random.randint(8, 30)):
         now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
@@ -305,6 +312,15 @@ def draw_records(world: World) -> list[Input]:
             (held.discard if value is None else held.add)((topic, key))
         records.append((topic, key, value, max(0, now_ms - late_ms)))
     return records + closers(topics, now_ms)
+
+
+def _of_a_global_table(world: World, topic: str) -> list[Input]:
+    """Draw what a global table is made of; closers name the entry of their own key."""
+    drawn: list[Input] = []
+    for number in range(world.random.randint(0, 10)):
+        key = world.pick("k", "g0", "g0", "g1", "g2", "g3", None)
+        drawn.append((topic, key, _value(world, topic, number), world.pick(0, 5, 1_000)))
+    return [*drawn, *closers([topic], 0)[:1]]
 
 
 def _value(world: World, topic: str, number: int) -> str | int | None:

@@ -14,6 +14,8 @@ IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
 _REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
+#: Streams that are joined with tables: results come from the stream alone.
+_LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
 #: What keeps its results in a store, always.
@@ -68,6 +70,9 @@ def agrees(program: Program) -> bool:
 
 def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     operator, arguments = step.operator, step.arguments
+    if operator == "global_table":
+        # It only answers: no result comes from it.
+        return Facts()
     if operator in SOURCES:
         headers = not (cached and operator in TABLE_SOURCES)
         return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
@@ -104,7 +109,7 @@ def _headers_of(step: Step, parents: list[Facts]) -> bool:
     match step.operator:
         case "stream_left_join" | "stream_outer_join" | "suppress":
             return False
-        case "table_join" | "table_left_join":
+        case operator if operator in _LOOKUPS:
             return parents[0].headers
     return all(parent.headers for parent in parents)
 
@@ -114,7 +119,7 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
     of keys that it does not hold, and those of joins by foreign key.
     """
     operator = step.operator
-    if operator in ("table_join", "table_left_join"):
+    if operator in _LOOKUPS:
         return parents[0].vain
     if operator == "filter" and step.arguments["by"] == "present":
         return False
