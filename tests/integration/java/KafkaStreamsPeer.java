@@ -800,6 +800,11 @@ public final class KafkaStreamsPeer {
                             arguments.get("topic").asText(),
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
                             stored(arguments.get("value")));
+                case "versioned_table":
+                    return builder.table(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            stored(arguments.get("value"), arguments));
                 case "filter":
                     return stream.filter((k, v) -> Functions.holds(arguments, k, v));
                 case "filter_not":
@@ -891,7 +896,8 @@ public final class KafkaStreamsPeer {
                 case "cogroup":
                     return cogrouped(arguments, taken);
                 case "to_table":
-                    return stream.toTable(stored(arguments.get("value")));
+                case "versioned_to_table":
+                    return stream.toTable(stored(arguments.get("value"), arguments));
                 case "to_stream_by":
                     return ((KTable<Object, Object>) first)
                             .toStream((k, v) -> Functions.key(arguments.get("key"), k, v));
@@ -933,11 +939,13 @@ public final class KafkaStreamsPeer {
                 case "to_stream":
                     return ((KTable) first).toStream();
                 case "table_join":
+                case "versioned_join":
                     return stream.join(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
                             Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
                 case "table_left_join":
+                case "versioned_left_join":
                     return stream.leftJoin(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
@@ -1097,7 +1105,7 @@ public final class KafkaStreamsPeer {
         private Object derived(String operator, KTable<Object, Object> table, JsonNode arguments) {
             boolean kept = arguments.get("kept").asBoolean();
             Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
-                    kept ? stored(arguments.get("gives")) : null;
+                    kept ? stored(arguments.get("gives"), arguments) : null;
             Predicate<Object, Object> predicate = (k, v) -> Functions.holds(arguments, k, v);
             switch (operator) {
                 case "table_filter":
@@ -1196,6 +1204,16 @@ public final class KafkaStreamsPeer {
         private Materialized stored(JsonNode value) {
             Materialized stored = Materialized.as("s" + made.size()).withKeySerde((Serde) TEXT).withValueSerde((Serde) serde(value));
             return cached ? stored.withCachingEnabled() : stored.withCachingDisabled();
+        }
+
+        /** The same with versions, if a step asks for their history. */
+        private Materialized stored(JsonNode value, JsonNode arguments) {
+            if (!arguments.has("history")) {
+                return stored(value);
+            }
+            return Materialized.as(Stores.persistentVersionedKeyValueStore("s" + made.size(), time(arguments, "history")))
+                    .withKeySerde((Serde) TEXT)
+                    .withValueSerde((Serde) serde(value));
         }
 
         private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;

@@ -72,6 +72,7 @@ class Part:
     :param final: whether only the last value of each key is the same.
     :param derived: of tables: whether it is made of another one.
     :param typed: of tables: whether Kafka Streams knows the serde of its values.
+    :param versions: of tables with versions: whether they are those of a ``topic`` or of a ``stream``.
     """
 
     ref: Ref
@@ -95,6 +96,7 @@ class Part:
     final: bool = False
     derived: bool = False
     typed: bool = True
+    versions: str = ""
 
     @property
     def ends(self) -> bool:
@@ -298,6 +300,7 @@ def draw_records(world: World) -> list[Input]:
     topics = [topic for topic in read if topic not in GLOBALS]
     now_ms = random.choice([0, 10, 1_000])
     records = [record for topic in read if topic in GLOBALS for record in _of_a_global_table(world, topic)]
+    versions = _Versions(world.steps)
     held: set[tuple[str, str | None]] = set()
     for number in range(random.randint(8, 30)):
         now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
@@ -305,13 +308,37 @@ def draw_records(world: World) -> list[Input]:
         topic = random.choice(topics)
         key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
         value = _value(world, topic, number)
-        if topic in TABLES and not world.cached:
+        time_ms = max(0, now_ms - late_ms)
+        if versions.refuse(topic, key, value, time_ms):
+            continue
+        if topic in TABLES and not world.cached and topic not in versions.topics:
             # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
             if value is None and (topic, key) not in held:
                 continue
             (held.discard if value is None else held.add)((topic, key))
-        records.append((topic, key, value, max(0, now_ms - late_ms)))
+        records.append((topic, key, value, time_ms))
     return records + closers(topics, now_ms)
+
+
+class _Versions:
+    """What no table with versions is asked (``versioned-deletion``): a deletion at the time of a version.
+
+    :param steps: of the program; where one keeps the versions of what it makes, which may be deletions, no
+        two records of a key have one time.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.topics = {step.arguments["topic"] for step in steps if step.operator == "versioned_table"}
+        self._apart = any("history" in step.arguments and "kept" in step.arguments for step in steps)
+        self._times: set[tuple[str, str | None, int]] = set()
+
+    def refuse(self, topic: str, key: str | None, value: object, time_ms: int) -> bool:
+        """Return whether a record is left out; if not, it is remembered."""
+        if topic not in self.topics:
+            return False
+        known = (topic, key, time_ms) in self._times
+        self._times.add((topic, key, time_ms))
+        return known and (value is None or self._apart)
 
 
 def _of_a_global_table(world: World, topic: str) -> list[Input]:

@@ -16,10 +16,20 @@ _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
 #: Streams that are joined with tables: results come from the stream alone.
 _LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
+_LOOKUPS |= {"versioned_join", "versioned_left_join"}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
 #: What keeps its results in a store, always.
-_KEEPING = {"table", "count", "reduce", "aggregate", "cogroup", "to_table"}
+_KEEPING = {
+    "table",
+    "versioned_table",
+    "versioned_to_table",
+    "count",
+    "reduce",
+    "aggregate",
+    "cogroup",
+    "to_table",
+}
 _KEEPING |= {"table_count", "table_reduce", "table_aggregate"}
 
 
@@ -73,6 +83,9 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     if operator == "global_table":
         # It only answers: no result comes from it.
         return Facts()
+    # A table with versions is not cached, and passes deletions on in both engines.
+    versions = "history" in arguments
+    cached = cached and not versions
     if operator in SOURCES:
         headers = not (cached and operator in TABLE_SOURCES)
         return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
@@ -82,7 +95,7 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     return Facts(
         order=_order_of(step, parents, sessions),
         headers=_headers_of(step, parents) and not (kept and cached),
-        vain=_vain(step, parents, kept, cached),
+        vain=_vain(step, parents, kept and not versions, cached),
         final=any(parent.final for parent in parents) or _overtakes(operator, parents),
         several=any(parent.several for parent in parents) or _gives_several(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),

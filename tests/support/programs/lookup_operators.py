@@ -13,13 +13,14 @@ from typing import Any
 
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, serde_of
-from tests.support.programs.drawing import GLOBALS, INPUTS, Part, World
+from tests.support.programs.drawing import GLOBALS, INPUTS, TABLES, Part, World
+from tests.support.programs.table_operators import HISTORIES
 
 # == drawing
 
 
 def _table_join(operator: str) -> Callable[[World, Part], bool]:
-    left = operator == "table_left_join"
+    left, versioned = "left" in operator, operator.startswith("versioned")
 
     def extend(world: World, part: Part) -> bool:
         if part.key != "text":
@@ -27,11 +28,11 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
         arrived = world.arrivals(part, f"table-join-{len(world.steps)}")
 
         def fits(table: Part) -> bool:
-            return world.may_meet(arrived, table)
+            return world.may_meet(arrived, table) and (not versioned or bool(table.versions))
 
         table = world.some("table", fits)
         if table is None:
-            _draw(world, "table")
+            draw(world, "versioned_table" if versioned else "table")
             table = world.some("table", fits)
         if table is None:
             return False
@@ -55,6 +56,40 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
     return extend
 
 
+def _versioned_table(world: World, _: None) -> bool:
+    unread = [topic for topic in TABLES if topic not in world.origins]
+    if not unread:
+        return False
+    topic = world.pick(*unread)
+    world.origins[topic] = frozenset({topic})
+    value = INPUTS[topic]
+    ref = world.step("versioned_table", topic=topic, key="text", value=value, history=world.pick(*HISTORIES))
+    world.add(
+        Part(
+            ref=ref,
+            kind="table",
+            value=value,
+            topics=frozenset({topic}),
+            null_values=True,
+            steady=False,
+            versions="topic",
+        )
+    )
+    return True
+
+
+def _versioned_to_table(world: World, part: Part) -> bool:
+    # A deletion may have the time of a version: see ``draw_records``.
+    if part.key != "text" or part.unordered or part.null_values:
+        return False
+    ref = world.step("versioned_to_table", part, value=part.value, history=world.pick(*HISTORIES))
+    arrived = replace(world.arrivals(part, f"s{ref[0]}-repartition"), null_keys=False)
+    world.add(
+        replace(arrived, ref=ref, kind="table", steady=False, derived=False, typed=True, versions="stream")
+    )
+    return True
+
+
 def _global_table(world: World, _: None) -> bool:
     unread = [topic for topic in GLOBALS if topic not in world.origins]
     if not unread:
@@ -72,7 +107,7 @@ def _global_join(operator: str) -> Callable[[World, Part], bool]:
     def extend(world: World, part: Part) -> bool:
         table = None if world.chance(0.2) else world.some("global_table")
         if table is None:
-            _draw(world, "global_table")
+            draw(world, "global_table")
             table = next(part for part in reversed(world.parts) if part.kind == "global_table")
         gives = world.pick("text", "text", "number")
         by = world.arguments_of("key")
@@ -91,7 +126,7 @@ def _global_join(operator: str) -> Callable[[World, Part], bool]:
     return extend
 
 
-def _draw(world: World, operator: str) -> None:
+def draw(world: World, operator: str) -> None:
     from tests.support.programs.operators import OPERATORS
 
     OPERATORS[operator].draw(world)
@@ -121,6 +156,26 @@ OPERATORS: dict[str, Operator] = {
     "table_join": Operator(takes=STREAM, extend=_table_join("table_join"), build=_built_table_join("join")),
     "table_left_join": Operator(
         takes=STREAM, extend=_table_join("table_left_join"), build=_built_table_join("left_join")
+    ),
+    "versioned_table": Operator(
+        takes=(),
+        extend=_versioned_table,
+        build=lambda building, arguments: building.builder.table(
+            arguments["topic"], store=building.spec(arguments["value"], arguments["history"])
+        ),
+    ),
+    "versioned_to_table": Operator(
+        takes=STREAM,
+        extend=_versioned_to_table,
+        build=lambda building, arguments, stream: stream.to_table(
+            store=building.spec(arguments["value"], arguments["history"])
+        ),
+    ),
+    "versioned_join": Operator(
+        takes=STREAM, extend=_table_join("versioned_join"), build=_built_table_join("join")
+    ),
+    "versioned_left_join": Operator(
+        takes=STREAM, extend=_table_join("versioned_left_join"), build=_built_table_join("left_join")
     ),
     # Drawn with what looks into it alone: one that nothing takes is no part of a topology.
     "global_table": Operator(

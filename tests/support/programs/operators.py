@@ -69,7 +69,7 @@ MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
     "windowed": ("tumbling_window", "hopping_window", "session_window", "session_window", "sliding_window"),
-    "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
+    "table": ("table", "table", "versioned_table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
     "grouped_table": ("table_group_by",),
 }
@@ -703,6 +703,6 @@ DEEP = tuple(name for name in OPERATORS if name != "stream")
 
 #: Those that others make needful, so that they are deep often enough without being sought.
 _COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
-_COMMON |= {"send_to", "send_to_by", "table_group_by", "global_table"}
+_COMMON |= {"send_to", "send_to_by", "table_group_by", "global_table", "versioned_table"}
 #: Those that programs are drawn for, one by one.
 SOUGHT = tuple(name for name in DEEP if name not in _COMMON)
