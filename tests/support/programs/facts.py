@@ -92,6 +92,7 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     sessions = operator == "session_window" or any(parent.sessions for parent in parents)
     sessions |= operator == "cogroup" and arguments["sessions"]
     kept = operator in _KEEPING or arguments.get("kept", False)
+    operator = _call_of(step)
     return Facts(
         order=_order_of(step, parents, sessions),
         headers=_headers_of(step, parents) and not (kept and cached),
@@ -104,6 +105,12 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     )
 
 
+def _call_of(step: Step) -> str:
+    """Return the operator, of one with context what is called."""
+    call: str = step.arguments["call"] if step.operator == "stateless_with_context" else step.operator
+    return call
+
+
 def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
     order = max(parent.order for parent in parents)
     match step.operator:
@@ -113,7 +120,7 @@ def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
             return IN_ANY_ORDER
         case "repartition" if step.arguments.get("partitions", 1) > 1:
             return max(order, BY_KEY)
-        case operator if operator in _REKEYING and order == BY_KEY:
+        case _ if _call_of(step) in _REKEYING and order == BY_KEY:
             return IN_ANY_ORDER
     return order
 

@@ -1,10 +1,11 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, in ``stream_operators.py``, ``lookup_operators.py`` or
-``table_operators.py``, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it takes,
-extends a part of that kind by a step, and builds the step. What of its results is compared, if not all, goes
-into ``facts.py``. A new kind of table that is read from a topic is such an entry, too, beside ``table``; its
-name stands in ``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and ``TABLES``.
+A new operator is one entry here, in ``stream_operators.py``, ``context_operators.py``,
+``lookup_operators.py`` or ``table_operators.py``, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An
+entry says what it takes, extends a part of that kind by a step, and builds the step. What of its results is
+compared, if not all, goes into ``facts.py``. A new kind of table that is read from a topic is such an entry,
+too, beside ``table``; its name stands in ``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and
+``TABLES``.
 
 Rules of emission, each with its reason:
 
@@ -33,7 +34,13 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
 )
-from tests.support.programs import functions, lookup_operators, stream_operators, table_operators
+from tests.support.programs import (
+    context_operators,
+    functions,
+    lookup_operators,
+    stream_operators,
+    table_operators,
+)
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
 from tests.support.programs.drawing import (
     ENDLESS_MS,
@@ -690,6 +697,7 @@ OPERATORS: dict[str, Operator] = {
         weight=1,
     ),
     **stream_operators.OPERATORS,
+    **context_operators.OPERATORS,
     **lookup_operators.OPERATORS,
     **table_operators.OPERATORS,
 }
