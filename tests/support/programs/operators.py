@@ -1,10 +1,11 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, in ``stream_operators.py`` or in ``table_operators.py``, and one in
-``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it takes, extends a part of that kind by a
-step, and builds the step. What of its results is compared, if not all, goes into ``facts.py``. A new kind of
-table that is read from a topic is such an entry, too, beside ``table``; its name stands in
-``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and ``TABLES``.
+A new operator is one entry here, in ``stream_operators.py``, ``context_operators.py``,
+``lookup_operators.py`` or ``table_operators.py``, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An
+entry says what it takes, extends a part of that kind by a step, and builds the step. What of its results is
+compared, if not all, goes into ``facts.py``. A new kind of table that is read from a topic is such an entry,
+too, beside ``table``; its name stands in ``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and
+``TABLES``.
 
 Rules of emission, each with its reason:
 
@@ -33,7 +34,13 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
 )
-from tests.support.programs import functions, stream_operators, table_operators
+from tests.support.programs import (
+    context_operators,
+    functions,
+    lookup_operators,
+    stream_operators,
+    table_operators,
+)
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
 from tests.support.programs.drawing import (
     ENDLESS_MS,
@@ -69,7 +76,7 @@ MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
     "windowed": ("tumbling_window", "hopping_window", "session_window", "session_window", "sliding_window"),
-    "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
+    "table": ("table", "table", "versioned_table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
     "grouped_table": ("table_group_by",),
 }
@@ -391,43 +398,6 @@ def _to_stream(world: World, part: Part) -> bool:
     return True
 
 
-def _table_join(operator: str) -> Callable[[World, Part], bool]:
-    left = operator == "table_left_join"
-
-    def extend(world: World, part: Part) -> bool:
-        if part.key != "text":
-            return False
-        arrived = world.arrivals(part, f"table-join-{len(world.steps)}")
-
-        def fits(table: Part) -> bool:
-            return world.may_meet(arrived, table)
-
-        table = world.some("table", fits)
-        if table is None:
-            OPERATORS["table"].draw(world)
-            table = world.some("table", fits)
-        if table is None:
-            return False
-        gives = world.pick("text", "text", "number")
-        world.add(
-            replace(
-                arrived,
-                ref=world.step(operator, part, table, gives=gives, value=part.value),
-                value=gives,
-                topics=arrived.topics | table.topics,
-                null_keys=left and part.null_keys,
-                null_values=False,
-                steady=False,
-                closed=part.closed and (left or table.closed),
-                timed=part.timed or table.timed,
-                redated=arrived.redated,
-            )
-        )
-        return True
-
-    return extend
-
-
 def _stream_join(operator: str) -> Callable[[World, Part], bool]:
     outer = operator != "stream_join"
 
@@ -517,14 +487,6 @@ def _built_join(call: str) -> Callable[..., Any]:
             value_serde=serde_of(arguments["value"]),
             other_value_serde=serde_of(arguments["other"]),
         )
-
-    return built
-
-
-def _built_table_join(call: str) -> Callable[..., Any]:
-    def built(building: Building, arguments: dict[str, Any], stream: Any, table: Any) -> Any:
-        joiner = functions.joiner(arguments)
-        return getattr(stream, call)(table, joiner, value_serde=serde_of(arguments["value"]))
 
     return built
 
@@ -711,10 +673,6 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, table: table.to_stream(),
         weight=4,
     ),
-    "table_join": Operator(takes=STREAM, extend=_table_join("table_join"), build=_built_table_join("join")),
-    "table_left_join": Operator(
-        takes=STREAM, extend=_table_join("table_left_join"), build=_built_table_join("left_join")
-    ),
     "stream_join": Operator(
         takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join"), weight=4
     ),
@@ -739,6 +697,8 @@ OPERATORS: dict[str, Operator] = {
         weight=1,
     ),
     **stream_operators.OPERATORS,
+    **context_operators.OPERATORS,
+    **lookup_operators.OPERATORS,
     **table_operators.OPERATORS,
 }
 
@@ -751,6 +711,6 @@ DEEP = tuple(name for name in OPERATORS if name != "stream")
 
 #: Those that others make needful, so that they are deep often enough without being sought.
 _COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
-_COMMON |= {"send_to", "send_to_by", "table_group_by"}
+_COMMON |= {"send_to", "send_to_by", "table_group_by", "global_table", "versioned_table"}
 #: Those that programs are drawn for, one by one.
 SOUGHT = tuple(name for name in DEEP if name not in _COMMON)
