@@ -191,6 +191,17 @@ _HOMES = {
     "timestamps": "timestamps",
 }
 
+#: What users look for here and find in ``airflow_kstreams.testing``.
+_OF_TESTING = (
+    "FaultyCluster",
+    "InMemoryKafka",
+    "Interceptor",
+    "ManualClock",
+    "OutputRecord",
+    "StoreView",
+    "TopologyTestDriver",
+)
+
 
 def __getattr__(name: str) -> Any:
     """Import a name of this package.
@@ -202,6 +213,10 @@ def __getattr__(name: str) -> Any:
         ours = import_module(f"{__name__}.java_classes").java_class(name)
         if ours:
             raise ImportError(f"Kafka Streams' {name} is not here: write {ours}", name=__name__)
+        if name in _OF_TESTING:
+            raise ImportError(
+                f"{name} is not here: write from airflow_kstreams.testing import {name}", name=__name__
+            )
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = import_module(f"{__name__}.{_HOMES[name]}")
     found = home if home.__name__.endswith(f".{name}") else getattr(home, name)

@@ -27,7 +27,6 @@ METHODS: Mapping[str, str] = {
     "flat_transform": "process(definition)",
     "flat_transform_values": "process_values(definition)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
-    "queryable_store_name": "spec.name",
     "add_global_store": "builder.global_table(topic)",
     "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",
     "versioned_key_value_store_builder": "VersionedStoreSpec(history_ms=...)",
@@ -123,6 +122,10 @@ VALUES_OF_STREAMS: Mapping[str, Mapping[str, str]] = {
 }
 
 
+#: What ``queryableStoreName`` is called where an object has the attribute.
+_STORE_NAMES = {"spec": "spec.name", "topic": "topic"}
+
+
 def answers_java_names(kind: type[T]) -> type[T]:
     """Decorate a class so that a method's name in Kafka Streams is answered by what stands for it here.
 
@@ -149,4 +152,6 @@ def java_method(kind: type[Any], name: str) -> str:
     ours = _CAPITAL.sub("_", name).lower()
     if name.startswith("_"):
         return ""
+    if ours == "queryable_store_name":
+        return next((answer for held, answer in _STORE_NAMES.items() if hasattr(kind, held)), "")
     return ours if ours != name and hasattr(kind, ours) else METHODS.get(ours, "")

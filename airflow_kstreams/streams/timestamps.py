@@ -32,6 +32,13 @@ from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
+#: How the functions that make extractors are called.
+_CALLED = {
+    "record_time": "record_time()",
+    "wall_clock": "wall_clock()",
+    "value_field": "value_field('placed_ms')",
+    "extract": "extract(function)",
+}
 
 
 class ConsumedRecord(NamedTuple):
@@ -122,6 +129,25 @@ def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> Timesta
         function=function,
     )
     return TimestampExtractor(id="extract", invalid=_policy(invalid), function=function)
+
+
+def check_timestamps(call: str, timestamps: object) -> None:
+    """Refuse what is no extractor; None is left to the caller.
+
+    :param call: what was called, for the message: ``stream``.
+    :raises TopologyError: it is another object.
+    """
+    if timestamps is None or isinstance(timestamps, TimestampExtractor):
+        return
+    found, fix = repr(timestamps), "pass an extractor, e.g. timestamps.value_field('placed_ms')"
+    if callable(timestamps):
+        name = getattr(timestamps, "__name__", type(timestamps).__name__)
+        found = f"the function {name}"
+        fix = _CALLED.get(name, "") if getattr(timestamps, "__module__", "") == __name__ else ""
+        fix = f"call it: timestamps.{fix}" if fix else "wrap it: timestamps.extract(function)"
+    raise TopologyError(
+        f"{call} at {call_site()} is given {found} as timestamps, expected a timestamp extractor", fix=fix
+    )
 
 
 def _policy(invalid: InvalidTimestamp) -> InvalidTimestamp:

@@ -204,9 +204,9 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
 
 
 def _check_timestamp(what: str, timestamp_ms: object) -> None:
-    if not isinstance(timestamp_ms, int) or timestamp_ms < -1:
+    if not isinstance(timestamp_ms, int) or not -1 <= timestamp_ms < 2**63:
         raise ConfigError(
-            f"{what} is {timestamp_ms!r}, expected a whole number from 0 on, or -1 for none",
+            f"{what} is {timestamp_ms!r}, expected a whole number from 0 to 2**63 - 1, or -1 for none",
             fix="give epoch milliseconds",
         )
 

@@ -106,6 +106,11 @@ class NodeContext(Protocol):
         ...
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the task goes on after an error of this node, without the record."""
+        ...
+
+    @property
     def record_context(self) -> RecordContext:
         """The record being processed."""
         ...

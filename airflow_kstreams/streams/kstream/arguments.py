@@ -20,6 +20,20 @@ class Partner(Protocol):
     def _known(self) -> KnownStream | KnownTable: ...
 
 
+def check_topic(topic: object, call: str, *, fix: str = "") -> None:
+    """Refuse what is no topic's name.
+
+    :param call: the DSL method, for the message.
+    :param fix: what to do about it.
+    :raises TopologyError: it is another object.
+    """
+    if not isinstance(topic, str):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {type(topic).__name__}, expected a topic's name",
+            fix=fix or f"pass a name, {call}('a')",
+        )
+
+
 def check_partitions(partitions: object, call: str) -> None:
     """Refuse what is no number of partitions.
 

@@ -9,7 +9,12 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import check_store, check_table_keys, check_table_store
+from airflow_kstreams.streams.kstream.arguments import (
+    check_store,
+    check_table_keys,
+    check_table_store,
+    check_topic,
+)
 from airflow_kstreams.streams.kstream.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
@@ -19,7 +24,7 @@ from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.timestamps import TimestampExtractor, check_timestamps
 from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
@@ -151,6 +156,7 @@ class KStreamBuilder(Generic[K, V]):
         ['UA15']
         """
         names = _named_or_pattern(topics, pattern)
+        check_timestamps("stream", timestamps)
         call = f"stream(pattern={pattern!r})" if pattern else f"stream({', '.join(map(repr, names))})"
         key = self._graph.serde("key", key_serde, None, call)
         value = self._graph.serde("value", value_serde, None, call)
@@ -226,8 +232,10 @@ class KStreamBuilder(Generic[K, V]):
         (('airlines', 'flights-2013', 'flights-2014'),)
         """
         graph = self._graph
+        check_topic(topic, "table")
         call = f"table({topic!r})"
         check_store(store, "table")
+        check_timestamps("table", timestamps)
         if isinstance(store, StoreSpec):
             key_serde = key_serde or store.key_serde
             value_serde = value_serde or store.value_serde
@@ -292,6 +300,7 @@ class KStreamBuilder(Generic[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("destinations")]
         [('UA15', 'Los Angeles')]
         """
+        check_topic(topic, "global_table")
         call = f"global_table({topic!r})"
         definition = GlobalTableDef(
             topic=topic,
@@ -357,11 +366,9 @@ def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, 
         else:
             names.append(topic)
     for name in names:
-        if not isinstance(name, str):
-            raise TopologyError(
-                f"stream at {call_site()} is given {type(name).__name__}, expected a topic's name",
-                fix="pass names, stream('a', 'b'), or a list of names, stream(['a', 'b'])",
-            )
+        check_topic(
+            name, "stream", fix="pass names, stream('a', 'b'), or a list of names, stream(['a', 'b'])"
+        )
     if not names or len({*names}) < len(names):
         listed = ", ".join(names) or "none"
         raise TopologyError(

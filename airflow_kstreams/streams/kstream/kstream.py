@@ -1395,8 +1395,15 @@ class KTable(Generic[K, V]):
         """Hold back results until they are final; for tables of windows only.
 
         :param name: of the node.
-        :raises TopologyError: always; a table without windows is never final.
+        :raises TopologyError: always; a table without windows is never final, and one that is made of a table
+            of windows keeps none.
         """
+        if self._known.windowed:
+            raise TopologyError(
+                f"suppress at {call_site()} is called on a table that is made of a table of windows: only "
+                "the fold that keeps the windows knows when they are closed",
+                fix="call suppress() ahead of filter, map_values and their like: .suppress().filter(...)",
+            )
         raise TopologyError(
             f"suppress at {call_site()} is called on the table {self._known.kept_in[0].name!r}, which has no "
             "windows and so is never final",

@@ -4,6 +4,9 @@ Rule: what waits is a copy, made where the record reached the node, unless no on
 immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the value as it is
 where it was reached, whatever other nodes and later records do with the object.
 
+The aggregate of a fold is kept likewise where the task goes on after an error (:func:`standing`): an
+aggregator that changes it in place and then raises has changed a copy.
+
 A value that cannot be copied is refused by name. A plain function that runs on a thread only because the task
 has several is then called where the record is, on the task's own thread, and what it gives is kept instead.
 """
@@ -14,7 +17,7 @@ import copy
 import datetime
 import decimal
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -49,14 +52,37 @@ def kept(value: Any) -> Any:
 
     :raises UncopyableError: it cannot be copied.
     """
-    if type(value) in _IMMUTABLE:
+    kind = type(value)
+    if kind in _IMMUTABLE or (kind is tuple and _IMMUTABLE.issuperset(map(type, value))):
         return value
+    if kind is dict and all(_IMMUTABLE.issuperset(map(type, held)) for held in (value, value.values())):
+        return value.copy()
     try:
         return copy.deepcopy(value)
     except Exception as error:
         raise UncopyableError(
             f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
         ) from error
+
+
+def standing(node: str) -> Callable[[Any], Any]:
+    """Return the function that copies the aggregate a node's fold is about to give to its aggregator.
+
+    :return: raises TopologyError for an aggregate that cannot be copied.
+    """
+
+    def copied(aggregate: Any) -> Any:
+        try:
+            return kept(aggregate)
+        except UncopyableError as error:
+            raise TopologyError(
+                f"{error}, and the aggregate of node {node!r} must stay as it is when its function raises, "
+                "since processing.exception.handler goes on then",
+                fix="aggregate plain data, give the class a __deepcopy__, or set "
+                "processing.exception.handler=fail",
+            ) from error
+
+    return copied
 
 
 def refused(error: UncopyableError, node: str, *, task_id: str, implicit: bool) -> TopologyError:

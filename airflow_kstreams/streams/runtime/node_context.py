@@ -69,6 +69,7 @@ class BoundNodeContext:
         self.tables = owner.tables
         self.taking_changes = owner.table_changes.takers
         self.old_needed = node.name in owner.table_changes.old_needed
+        self.goes_on = owner.errors.handle is not None
 
     def store(self, name: str) -> Any:
         """Return the task's instance of a connected store.

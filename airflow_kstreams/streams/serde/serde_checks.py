@@ -12,6 +12,24 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.serde.base import Serde
 
+_ROOM = __name__.rpartition(".")[0]
+#: How the functions of ``serdes`` are called.
+_CALLED = {
+    **{name: f"{name}()" for name in ("bytes", "double", "int32", "int64", "json", "msgpack", "string")},
+    "of": "of(Order)",
+    "session_windowed": "session_windowed(serdes.string())",
+    "time_windowed": "time_windowed(serdes.string(), 60_000)",
+}
+#: What a type stands for.
+_OF_TYPES: dict[type, str] = {
+    bytes: "serdes.bytes()",
+    dict: "serdes.json()",
+    float: "serdes.double()",
+    int: "serdes.int64()",
+    list: "serdes.json()",
+    str: "serdes.string()",
+}
+
 
 def check_serdes(call: str, **given: Any) -> None:
     """Refuse what is no serde; None is left to the caller.
@@ -23,11 +41,20 @@ def check_serdes(call: str, **given: Any) -> None:
     for argument, serde in given.items():
         if serde is None or isinstance(serde, Serde):
             continue
-        if callable(serde):
-            name = getattr(serde, "__name__", type(serde).__name__)
-            found, fix = f"the function {name}", f"call it: serdes.{name}()"
-        else:
-            found, fix = repr(serde), "pass a serde, e.g. serdes.string()"
+        found, fix = _found(serde)
         raise TopologyError(
             f"{call} at {call_site()} is given {found} as {argument}, expected a serde", fix=fix
         )
+
+
+def _found(given: Any) -> tuple[str, str]:
+    """Return what was given in the place of a serde, and what to give."""
+    name = getattr(given, "__name__", type(given).__name__)
+    if isinstance(given, type):
+        called = f"{name}(...)" if issubclass(given, Serde) else _OF_TYPES.get(given, f"serdes.of({name})")
+        return f"the class {name}", f"pass {called}"
+    if not callable(given):
+        return repr(given), "pass a serde, e.g. serdes.string()"
+    known = (getattr(given, "__module__", "") or "").startswith(_ROOM)
+    called = f"call it: serdes.{_CALLED[name]}" if known and name in _CALLED else ""
+    return f"the function {name}", called or "pass what it returns, if that is one"

@@ -47,7 +47,7 @@ from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
-from airflow_kstreams.streams.timestamps import TimestampExtractor
+from airflow_kstreams.streams.timestamps import TimestampExtractor, check_timestamps
 from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import validate
@@ -109,6 +109,7 @@ class TopologyBuilder:
         """
         site = call_site()
         check_serdes(f"source {name!r}", key_serde=key_serde, value_serde=value_serde)
+        check_timestamps(f"source {name!r}", timestamps)
         if pattern:
             _check_pattern(pattern, topics, f"source {name!r} at {site}")
         elif not topics:

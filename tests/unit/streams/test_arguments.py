@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams import testing
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    Serde,
     SessionStoreSpec,
     SessionWindow,
     SlidingWindow,
@@ -216,6 +218,78 @@ def test_argument_is_named_when_it_is_no_serde(owner: str, name: str, parameter:
     with pytest.raises(TopologyError, match=rf"test_arguments\.py:\d+ is given .* as {parameter}, ") as no:
         call_with(owner, name, parameter, given)
     assert "serdes.string()" in no.value.fix
+
+
+class Order:
+    pass
+
+
+class Own(Serde[Any]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (str, "pass serdes.string()"),
+        (int, "pass serdes.int64()"),
+        (float, "pass serdes.double()"),
+        (bytes, "pass serdes.bytes()"),
+        (dict, "pass serdes.json()"),
+        (Order, "pass serdes.of(Order)"),
+        (Own, "pass Own(...)"),
+        (lambda: serdes.string(), "pass what it returns, if that is one"),
+        *((getattr(serdes, name), f"call it: serdes.{name}(") for name in serdes.__all__ if name != "Serde"),
+    ],
+)
+def test_hint_names_a_serde_that_there_is(given: Any, fix: str) -> None:
+    with pytest.raises(TopologyError) as no:
+        builder().stream("in", key_serde=given)
+    assert no.value.fix.startswith(fix)
+    named = re.findall(r"serdes\.(\w+)", no.value.fix)
+    assert all(callable(getattr(serdes, name)) for name in named)
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (lambda record: 5, "wrap it: timestamps.extract(function)"),
+        (max, "wrap it: timestamps.extract(function)"),
+        (timestamps.wall_clock, "call it: timestamps.wall_clock()"),
+        (timestamps.record_time, "call it: timestamps.record_time()"),
+        (timestamps.value_field, "call it: timestamps.value_field('placed_ms')"),
+        (timestamps.extract, "call it: timestamps.extract(function)"),
+        ("placed_ms", "pass an extractor, e.g. timestamps.value_field('placed_ms')"),
+    ],
+)
+def test_timestamps_are_named_when_they_are_no_extractor(given: Any, fix: str) -> None:
+    def refused(call: Callable[[], Any], name: str) -> None:
+        with pytest.raises(
+            TopologyError, match=rf"{name} at .*test_arguments\.py:\d+ .* as timestamps,"
+        ) as no:
+            call()
+        assert no.value.fix == fix
+
+    refused(lambda: builder().stream("in", timestamps=given), "stream")
+    refused(lambda: builder().table("in", timestamps=given), "table")
+    refused(lambda: TopologyBuilder().add_source("a", "in", timestamps=given), "source 'a'")
+
+
+@pytest.mark.parametrize("call", ["stream", "table", "global_table"])
+@pytest.mark.parametrize("given", [5, None, b"in"])
+def test_topic_is_named_when_it_is_no_text(call: str, given: Any) -> None:
+    with pytest.raises(
+        TopologyError,
+        match=rf"{call} at .*test_arguments\.py:\d+ is given {type(given).__name__}, expected a",
+    ) as no:
+        getattr(builder(), call)(given)
+    assert call in no.value.fix
+
+
+@pytest.mark.parametrize("name", testing.__all__)
+def test_room_is_named_when_a_test_asks_the_engine_for_what_testing_has(name: str) -> None:
+    with pytest.raises(ImportError, match=f"from airflow_kstreams.testing import {name}"):
+        exec(f"from airflow_kstreams.streams import {name}")
 
 
 @pytest.mark.parametrize(("owner", "name", "parameter"), FUNCTION_CALLS)

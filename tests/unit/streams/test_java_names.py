@@ -11,6 +11,7 @@ import pytest
 from airflow_kstreams.streams import (
     CogroupedKStream,
     ConfigError,
+    GlobalKTable,
     KGroupedStream,
     KGroupedTable,
     KStream,
@@ -91,6 +92,12 @@ def test_error_names_our_method_when_java_s_is_called(make: Any, java: str, ours
         getattr(asked, java)
     assert (no.value.name, no.value.obj) == (java, asked)
     assert not hasattr(asked, java)
+
+
+def test_name_of_a_store_is_answered_only_where_the_object_has_what_the_answer_names() -> None:
+    kinds = (KTable, GlobalKTable, KStream, KGroupedStream)
+    answers = {kind.__name__: java_method(kind, "queryableStoreName") for kind in kinds}
+    assert answers == {"KTable": "spec.name", "GlobalKTable": "topic", "KStream": "", "KGroupedStream": ""}
 
 
 def test_other_names_stay_lacking() -> None:

@@ -50,6 +50,7 @@ def piped(**given: Any) -> Callable[[TopologyTestDriver], object]:
         (piped(partition=1), ConfigError, "topic 'numbers' has no partition 1: its partitions are 0 to 0"),
         (piped(partition=-1), ConfigError, "has no partition -1"),
         (piped(timestamp_ms=-2), ConfigError, "timestamp_ms is -2"),
+        (piped(timestamp_ms=2**63), ConfigError, "timestamp_ms is 9223372036854775808"),
         (piped(timestamp_ms=1.5), ConfigError, "timestamp_ms is 1.5"),
         (piped(headers={"h": b"1"}), ConfigError, "a header is 'h'"),
         (piped(headers=[("h", "1")]), ConfigError, "expected a pair of a text and bytes or None"),

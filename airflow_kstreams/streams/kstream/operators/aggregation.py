@@ -11,6 +11,10 @@ Crash argument: what is dirty is never saved. A crash loses the dirty keys toget
 records that made them so; the attempt that resumes reads those records again and, since commit points are
 counted in records, emits the same keys in the same order.
 
+Where the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
+reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
+though the function changed its aggregate in place before it raised, wherever runs are cut.
+
 The three operators differ in one expression, the new aggregate; the lines around it are those of
 ``codegen/fold_code.py``.
 """
@@ -29,6 +33,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]
@@ -217,12 +222,18 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
     store = context.store(spec.name)
     emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
     count_null = context.counting("null")
+    copied = standing(context.node) if context.goes_on and not isinstance(self, Count) else None
+
+    def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
+        if so_far and copied is not None:
+            so_far = f"{code.name(copied, 'copied')}({so_far})"
+        return self.aggregate(code, key, value, so_far)
 
     def write(code: LoopCode, key: str, value: str) -> None:
         with code.block(f"if {key} is None or {value} is None"):
             code.line(f"{code.name(count_null, 'count_null')}()")
         with code.block("else"):
-            write_fold(code, (key, value), self.aggregate, emitter, store)
+            write_fold(code, (key, value), aggregate, emitter, store)
 
     return context.written(write, forward, children)
 

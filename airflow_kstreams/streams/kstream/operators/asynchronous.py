@@ -16,6 +16,7 @@ from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, HandedOn
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.
@@ -88,7 +89,7 @@ class Asynchronous:
         """Make the closure of one task."""
         shape = self.shape
         spec = CallSpec(
-            function=in_list(self.function) if shape.listed else self.function,
+            function=in_list(self.function, shape.type) if shape.listed else self.function,
             arguments=shape.arguments,
             options=self.calls,
             hands_on=shape.hands_on,
@@ -106,8 +107,7 @@ def _mapped_values(forward: Forward, context: NodeContext, children: Mapping[str
 
 def _mapped(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
-        new_key, new_value = answer
-        forward(new_key, new_value)
+        forward(*pair_of("map", answer))
 
     return give
 
@@ -149,8 +149,8 @@ def _rekeyed(forward: Forward, context: NodeContext, children: Mapping[str, Forw
 
 def _flat_mapped(forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> Give:
     def give(key: Any, value: Any, answer: Any) -> None:
-        for new_key, new_value in answer:
-            forward(new_key, new_value)
+        for result in answer:
+            forward(*pair_of("flat_map", result, among=True))
 
     return give
 
@@ -214,20 +214,22 @@ FLAT_MAP = Shape(
 BRANCH = Shape(type="branch_async", by_value=False, giving=_branched, hands_on=_BOTH, accounted=False)
 
 
-def in_list(function: AsyncFunction) -> AsyncFunction:
+def in_list(function: AsyncFunction, call: str) -> AsyncFunction:
     """Return a function that gives a list of what another one gives one by one: a generator's body then runs
     in the call.
+
+    :param call: the DSL method, for messages.
     """
     if is_async(function):
 
         @functools.wraps(function)
         async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
-            return [*await function(*arguments, **offered)]
+            return [*results_of(call, await function(*arguments, **offered))]
 
         return listed_async
 
     @functools.wraps(function)
     def listed(*arguments: Any, **offered: Any) -> list[Any]:
-        return [*function(*arguments, **offered)]
+        return [*results_of(call, function(*arguments, **offered))]
 
     return listed

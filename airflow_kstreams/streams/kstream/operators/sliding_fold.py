@@ -19,7 +19,7 @@ since windows of later records begin with its aggregate; there it is kept for an
 more. A first store that keeps windows so long itself needs no second one.
 
 Invariant: an aggregate belongs to one window: what begins with another one's begins with a copy, for an
-aggregator may change its aggregate in place.
+aggregator may change its aggregate in place. Where the task goes on after an error it gets a copy, too.
 
 Crash argument: as for time windows: all depends on the stores, on stream time and on the records alone.
 """
@@ -34,7 +34,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
-from airflow_kstreams.streams.kstream.operators.window_fold import Fold
+from airflow_kstreams.streams.kstream.operators.window_fold import Fold, fold_of
 from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
@@ -103,7 +103,7 @@ class _Windows:
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
-        self.fold = operator.fold
+        self.fold = fold_of(operator.fold, context)
         self.emitter = emitter
         self.record_context: RecordContext = context.record_context
         self.store: WindowStore = context.store(operator.store.name)

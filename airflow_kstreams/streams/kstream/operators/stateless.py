@@ -29,6 +29,7 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     SELECT_KEY,
     Asynchronous,
 )
+from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
 from airflow_kstreams.streams.records.record_context import RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
@@ -177,6 +178,24 @@ class Foreach:
         code.line(called)
 
 
+def _written_unpacking(code: LoopCode, pair: str, *about: str) -> tuple[str, str]:
+    """Write how a pair is taken apart, and return the variables that then hold key and value.
+
+    :param pair: variable that holds what the function gave.
+    :param about: further arguments of :func:`pair_of`: expressions.
+    """
+    key, value = code.variable("key"), code.variable("value")
+    call, *others = about
+    asked = f"{code.name(pair_of, 'pair_of')}({', '.join((call, pair, *others))})"
+    with code.block(f"if type({pair}) is not tuple"):
+        code.line(f"{pair} = {asked}")
+    with code.block("try"):
+        code.line(f"{key}, {value} = {pair}")
+    with code.block("except ValueError"):
+        code.line(f"{key}, {value} = {asked}")
+    return key, value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
     """Replaces key and value."""
@@ -195,9 +214,9 @@ class Map:
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         called = written_call(code, self.mapper, "mapper", f"{key}, {value}", with_context=self.with_context)
-        new_key, new_value = code.variable("key"), code.variable("value")
-        code.line(f"{new_key}, {new_value} = {called}")
-        code.forward(new_key, new_value)
+        pair = code.variable("pair")
+        code.line(f"{pair} = {called}")
+        code.forward(*_written_unpacking(code, pair, "'map'"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +261,12 @@ class FlatMap:
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         called = written_call(code, self.mapper, "mapper", f"{key}, {value}", with_context=self.with_context)
-        new_key, new_value = code.variable("key"), code.variable("value")
-        with code.block(f"for {new_key}, {new_value} in {called}"):
-            code.forward(new_key, new_value)
+        results, pair = code.variable("results"), code.variable("pair")
+        code.line(f"{results} = {called}")
+        with code.block(f"if type({results}) is not list"):
+            code.line(f"{results} = {code.name(results_of, 'results_of')}('flat_map', {results})")
+        with code.block(f"for {pair} in {results}"):
+            code.forward(*_written_unpacking(code, pair, "'flat_map'", "among=True"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

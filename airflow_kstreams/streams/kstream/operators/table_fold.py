@@ -3,7 +3,8 @@
 Rule: of a change of a group, the old value is subtracted first, if the group has an aggregate, and the new
 one added then, to an empty aggregate if there is none. An aggregate that becomes None deletes the group. The
 entry has the largest timestamp that was added or subtracted. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.operators.aggregation`.
+:mod:`airflow_kstreams.streams.kstream.operators.aggregation`, and so is when
+functions get a copy of the aggregate: a change whose adder raises is not subtracted either.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, TableEmitter
 from airflow_kstreams.streams.kstream.operators.window_fold import Fold
+from airflow_kstreams.streams.records.kept_values import standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class TableFold:
         begin, add, subtract = self.fold.begin, self.fold.add, self.subtract
         store = context.store(self.store.name)
         serialize_key, get_entry = store.serialize_key, store.get_entry
+        copied = standing(context.node) if context.goes_on and self.fold.kind != "count" else None
         record_context = context.record_context
         emitter = TableEmitter(
             forward, context, children, store=self.store.name, cached=self.store.cached and bool(children)
@@ -54,6 +57,8 @@ class TableFold:
             result, newest_ms = None, record_context.timestamp_ms
             if entry is not None:
                 result, newest_ms = entry[0], max(newest_ms, entry[1])
+                if copied is not None:
+                    result = copied(result)
                 if change.old is not None:
                     result = subtract(key, change.old, result)
             if change.new is not None:

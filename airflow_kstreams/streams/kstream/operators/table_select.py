@@ -20,6 +20,7 @@ from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.kstream.operators.pairs import pair_of
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: ``selector(key, value)`` gives the key of the group, and the value that goes into it.
@@ -43,7 +44,10 @@ class TableSelect:
         def selected(key: Any, value: Any) -> tuple[Any, Any] | None:
             if value is None:
                 return None
-            group, grouped = selector(key, value)
+            pair = selector(key, value)
+            if type(pair) is not tuple or len(pair) != 2:
+                pair = pair_of("group_by", pair)
+            group, grouped = pair
             return None if group is None or grouped is None else (group, grouped)
 
         def run(key: Any, change: Change, _node: str = context.node) -> None:

@@ -17,6 +17,10 @@ value); a session that grew or was merged is emitted with None, since its key is
 last record's time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of
 the commit point that would have emitted it.
 
+Where the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of
+a record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have
+the record, as in Kafka Streams.
+
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
 changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
 """
@@ -24,7 +28,7 @@ changes, stream time and offsets are committed together, so the attempt that res
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
@@ -32,6 +36,7 @@ from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
+from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
@@ -85,6 +90,20 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
     )
 
 
+def fold_of(fold: Fold, context: NodeContext) -> Fold:
+    """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
+    what is in the store.
+    """
+    if fold.kind == "count" or not context.goes_on:
+        return fold
+    copied = standing(context.node)
+    return replace(
+        fold,
+        add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
+        merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindowFold:
     """Folds the records of each key per tumbling or hopping window."""
@@ -106,7 +125,8 @@ class TimeWindowFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        begin, add = self.fold.begin, self.fold.add
+        fold = fold_of(self.fold, context)
+        begin, add = fold.begin, fold.add
         size_ms, advance_ms = self.window.size_ms, _advance_ms(self.window)
         open_ms = size_ms + self.window.grace_ms
         overlap_ms = size_ms - advance_ms
@@ -182,7 +202,8 @@ class SessionFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        begin, add, merge = self.fold.begin, self.fold.add, self.fold.merge
+        fold = fold_of(self.fold, context)
+        begin, add, merge = fold.begin, fold.add, fold.merge
         gap_ms = self.window.gap_ms
         open_ms = gap_ms + self.window.grace_ms
         serialize_key = context.store(self.store.name).serialize_key

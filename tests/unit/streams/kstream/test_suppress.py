@@ -243,6 +243,20 @@ def test_plain_table_is_refused_when_suppressed() -> None:
         counts.suppress()
 
 
+@pytest.mark.parametrize(
+    "derived",
+    [
+        lambda counts: counts.filter(lambda key, count: count > 1),
+        lambda counts: counts.map_values(str).filter_not(lambda key, count: count == "1"),
+    ],
+)
+def test_table_made_of_windows_is_refused_with_the_order_that_works_when_suppressed(derived: Any) -> None:
+    counts = _builder().stream("in").group_by_key().windowed_by(TUMBLING).count(store="w")
+    with pytest.raises(TopologyError, match=r"test_suppress\.py:\d+ .*made of a table of windows") as refused:
+        derived(counts).suppress()
+    assert ".suppress().filter(...)" in refused.value.fix
+
+
 def test_store_without_changelog_is_refused_when_suppressed() -> None:
     store = StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.int64(), logged=False)
     with pytest.raises(TopologyError, match=r"test_suppress\.py:\d+ needs the changelog of the store 'w'"):

@@ -1,0 +1,53 @@
+"""What a function gave where a pair of key and value is expected.
+
+Tuples are taken by the operators' own lines. What is asked of here is everything else: lists and iterators of
+two are pairs, too. A text of two characters is none, though Python would unpack it, and neither is a set or
+a dict, whose order means nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from itertools import islice
+from typing import Any
+
+_NO_PAIRS = (str, bytes, bytearray, Mapping, Set)
+
+
+def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
+    """Return what a function gave as key and value.
+
+    :param call: the DSL method, for the message.
+    :param among: whether it is one of several results.
+    :raises TypeError: it is no pair.
+
+    >>> pair_of("map", ["a", 1])
+    ('a', 1)
+    >>> pair_of("map", "ab")
+    Traceback (most recent call last):
+    TypeError: map: the function returned str, expected a pair (key, value)
+    """
+    found = type(given).__name__
+    if isinstance(given, Iterable) and not isinstance(given, _NO_PAIRS):
+        pair = tuple(islice(given, 3))
+        if len(pair) == 2:
+            return pair
+        found += f" of {len(pair)}" if len(pair) < 3 else " of more than 2"
+    if among:
+        raise TypeError(
+            f"{call}: the function returned {found} among its results, expected pairs (key, value)"
+        )
+    raise TypeError(f"{call}: the function returned {found}, expected a pair (key, value)")
+
+
+def results_of(call: str, given: Any) -> Iterable[Any]:
+    """Return what a function gave as any number of results.
+
+    :param call: the DSL method, for the message.
+    :raises TypeError: it is no iterable.
+    """
+    try:
+        return iter(given)
+    except TypeError:
+        found = type(given).__name__
+        raise TypeError(f"{call}: the function returned {found}, expected a list of results") from None
