@@ -68,8 +68,9 @@ def _counts_are_trusted() -> SwitchedOff:
 
     def copied(waiting: Any, foreign_key: bytes, digest: Any) -> Any:
         known = next((each for each in waiting if each.foreign_key == foreign_key), None)
-        equal = known is not None and known.copies == -1 and known.answer is not None
-        return with_copy(waiting, foreign_key, known.answer.hash if equal else digest)
+        if known is not None and known.copies == -1 and known.answer is not None:
+            digest = known.answer.hash
+        return with_copy(waiting, foreign_key, digest)
 
     def answered(waiting: Any, answer: Any, answer_ms: int) -> Any:
         known = next((each for each in waiting if each.foreign_key == answer.foreign_key), None)

@@ -129,7 +129,7 @@ def predicate_in_context(arguments: Arguments, *, place: bool) -> Callable[[Reco
         if closes(value):
             return bool(closer)
         number = number_of_context(context, place=place)
-        return (_weight(by, key, value) + number) % modulus == rest
+        return bool((_weight(by, key, value) + number) % modulus == rest)
 
     return holds
 

@@ -43,8 +43,8 @@ def _derived(world: World, part: Part, operator: str, value: str, arguments: dic
     ref = world.step(operator, part, **arguments, kept=kept, gives=value)
     typed = kept or value == "text" or (part.typed and operator in ("table_filter", "table_filter_not"))
     vain = facts_of(world.steps, cached=world.cached)[ref[0]].vain
-    of_it = {"typed": typed, "vain": vain, "versions": versions}
-    return replace(part, ref=ref, value=value, null_values=True, derived=True, **of_it)
+    made = replace(part, ref=ref, value=value, null_values=True, derived=True)
+    return replace(made, typed=typed, vain=vain, versions=versions)
 
 
 def _filtered(operator: str, closer: bool) -> Callable[[World, Part], bool]:
