@@ -13,7 +13,9 @@ Rules of emission, each with its reason:
   that takes a record without changing its bounds; with caches it emits once per key and commit, as this
   engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
 - Of what a cached table emits at one commit point, Kafka Streams emits first what changed longest ago, and
-  this engine what began to change first. So where records are folded by windows, one comes at a time.
+  this engine what began to change first. So where records are folded by windows, one comes at a time; a
+  record that was dated anew comes by a topic of its own here alone, so there is one commit point for several
+  in Kafka Streams.
 - A fold without a cache that tells what it takes back begins, in Kafka Streams, with the initial aggregate
   (``first-old-value``), so such a table is not grouped anew.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
@@ -293,7 +295,7 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
         if part.null_values or (operator == "session_window" and not world.cached):
             return False
         # Where a cached table emits several windows at once: see above.
-        if world.cached and not (part.single or part.rekeyed or part.redated):
+        if world.cached and not (part.single or part.rekeyed):
             return False
         steady = goes_by_its_times(part)
         # ``sliding-late``, and a session that Kafka Streams' store has forgotten, and its cache has not:
