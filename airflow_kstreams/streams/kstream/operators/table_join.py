@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -55,24 +56,38 @@ class TableJoin:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        joiner = self.joiner
-        left = self.left
-        entry_of = self._reading(context)
+        store = None if self.store is None or self.versioned else context.store(self.store.name)
+        entry_of = self._reading(context) if store is None else store.get_entry
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if value is None or (key is None and not left):
-                count_null()
-                return
-            entry = None if key is None else entry_of(key)
-            if entry is not None:
-                forward(key, joiner(value, entry[0]))
-            elif left:
-                forward(key, joiner(value, None))
+        def found(code: LoopCode, key: str) -> str:
+            """Return the expression for the table's entry of a key that is not None."""
+            if store is not None:
+                key = code.serialized(key, store.spec.key_serde, store.serialize_key)
             else:
-                count_unmatched()
+                code.place()  # by what is there, the table may be as of the record's time, or ask functions
+            return f"{code.name(entry_of, 'entry_of')}({key})"
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            joiner, entry, joined = code.name(self.joiner, "joiner"), *map(code.variable, ("entry", "joined"))
+            with code.block(f"if {value} is None" + ("" if self.left else f" or {key} is None")):
+                code.line(f"{code.name(count_null, 'count_null')}()")
+            with code.block("else"):
+                expression = found(code, key)
+                code.line(f"{entry} = {f'None if {key} is None else ' if self.left else ''}{expression}")
+                with code.block(f"if {entry} is not None"):
+                    code.line(f"{joined} = {joiner}({value}, {entry}[0])")
+                    if not self.left:
+                        code.forward(key, joined)
+                with code.block("else"):
+                    if self.left:
+                        code.line(f"{joined} = {joiner}({value}, None)")
+                    else:
+                        code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
+                if self.left:
+                    code.forward(key, joined)
+
+        return context.written(write, forward, children)
 
     def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
         """Return what reads the table's entry of a key: as it is now, or as of the record's time."""
@@ -80,9 +95,5 @@ class TableJoin:
             views: dict[str, Any] = context.tables
             record_context, node = context.record_context, self.table
             return lambda key: views[node].get_as_of(key, record_context.timestamp_ms)
-        if self.store is None:
-            tables, table = context.tables, self.table
-            return lambda key: tables[table].get(key, None)
-        serialize_key = context.store(self.store.name).serialize_key
-        get_entry = context.store(self.store.name).get_entry
-        return lambda key: get_entry(serialize_key(key))
+        tables, table = context.tables, self.table
+        return lambda key: tables[table].get(key, None)
