@@ -190,7 +190,7 @@ def test_aggregate_that_cannot_be_copied_is_refused_by_name_when_a_handler_goes_
     settings = {"processing.exception.handler": "skip"}
     with (
         TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver,
-        pytest.raises(TopologyError, match=r"lock cannot be copied.*processing\.exception\.handler=fail"),
+        pytest.raises(TopologyError, match=r"(?s)lock cannot be copied.*processing\.exception\.handler=fail"),
     ):
         for _ in range(2):
             driver.pipe_input("orders", key="x", value=GOOD, timestamp_ms=0)
