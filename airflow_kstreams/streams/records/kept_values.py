@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.nodes import Node, SourceNode
@@ -48,21 +50,39 @@ class UncopyableError(Exception):
 
 
 def kept(value: Any) -> Any:
-    """Return a value that stays as this one is.
+    """Return a value that stays as this one is: itself, if no one can change it.
 
     :raises UncopyableError: it cannot be copied.
     """
     kind = type(value)
-    if kind in _IMMUTABLE or (kind is tuple and _IMMUTABLE.issuperset(map(type, value))):
-        return value
-    if kind is dict and all(_IMMUTABLE.issuperset(map(type, held)) for held in (value, value.values())):
+    if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
         return value.copy()
+    if kind is list and all(map(_stays, value)):
+        return value.copy()
+    if _stays(value):
+        return value
     try:
         return copy.deepcopy(value)
     except Exception as error:
         raise UncopyableError(
             f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
         ) from error
+
+
+def _stays(value: Any) -> bool:
+    """Say whether no one can change a value; some of which that is true are not known here."""
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return True
+    if kind is tuple:
+        return all(map(_stays, value))
+    if isinstance(value, msgspec.Struct):
+        fields = kind.__struct_fields__ if kind.__struct_config__.frozen else None
+    else:
+        # Not asked of the class by attribute: a class below a frozen one may have attributes of its own.
+        params = vars(kind).get("__dataclass_params__")
+        fields = vars(kind)["__dataclass_fields__"] if params is not None and params.frozen else None
+    return fields is not None and all(_stays(getattr(value, name)) for name in fields)
 
 
 def standing(node: str) -> Callable[[Any], Any]:
