@@ -43,6 +43,8 @@ _IMMUTABLE = frozenset(
         uuid.UUID,
     )
 )
+#: Where a dataclass says whether it is frozen.
+_DATACLASS = "__dataclass_params__"
 
 
 class UncopyableError(Exception):
@@ -55,14 +57,14 @@ def kept(value: Any) -> Any:
     :raises UncopyableError: it cannot be copied.
     """
     kind = type(value)
-    if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
-        return value.copy()
-    if kind is list and all(map(_stays, value)):
-        return value.copy()
-    if _stays(value):
+    if kind in _IMMUTABLE:
         return value
     try:
-        return copy.deepcopy(value)
+        if kind is list and all(map(_stays, value)):
+            return value.copy()
+        if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
+            return value.copy()
+        return value if _stays(value) else copy.deepcopy(value)
     except Exception as error:
         raise UncopyableError(
             f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
@@ -76,13 +78,12 @@ def _stays(value: Any) -> bool:
         return True
     if kind is tuple:
         return all(map(_stays, value))
-    if isinstance(value, msgspec.Struct):
-        fields = kind.__struct_fields__ if kind.__struct_config__.frozen else None
-    else:
-        # Not asked of the class by attribute: a class below a frozen one may have attributes of its own.
-        params = vars(kind).get("__dataclass_params__")
-        fields = vars(kind)["__dataclass_fields__"] if params is not None and params.frozen else None
-    return fields is not None and all(_stays(getattr(value, name)) for name in fields)
+    # Other classes are asked for what they have themselves: one below a frozen one may have more attributes.
+    frozen = kind.__struct_config__ if isinstance(value, msgspec.Struct) else vars(kind).get(_DATACLASS)
+    if frozen is None or not frozen.frozen:
+        return False
+    names = kind.__struct_fields__ if isinstance(value, msgspec.Struct) else kind.__dataclass_fields__
+    return all(_stays(getattr(value, name, ...)) for name in names)
 
 
 def standing(node: str) -> Callable[[Any], Any]:
