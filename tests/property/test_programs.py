@@ -76,7 +76,7 @@ def _by_driver(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[st
 def _by_runs(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
     kafka = InMemoryKafka()
     plan = topology.plan(APPLICATION)
-    for topic in {*plan.sources, *plan.outputs} - {*plan.repartition_topics}:
+    for topic in {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}:
         kafka.create_topic(topic)
     app = Application(
         application_id=APPLICATION,

@@ -175,10 +175,7 @@ def stops_cover_what_was_written(history: History, expected: Expectations) -> No
 
 def slices_are_final(history: History, expected: Expectations) -> None:
     """Nothing in a slice was still undecided when the run began."""
-    begun: dict[str, int] = {}
-    for entry in history.metadata:
-        if entry.key == APPLICATION_ID and entry.value == "0":
-            begun.setdefault(entry.headers["kstreams.run"], entry.commit)
+    begun = _begun(history)
     for run in history.finished:
         for partition, (start, stop) in run.spans.items():
             for entry in history.logs.get(partition, ()):
@@ -186,6 +183,32 @@ def slices_are_final(history: History, expected: Expectations) -> None:
                     raise ViolationError(
                         f"run {run.run_id} read {partition}@{entry.offset}, which was undecided when it began"
                     )
+
+
+def global_tables_are_frozen_at_begin(history: History, expected: Expectations) -> None:
+    """A run sees global tables from their topics' start, with all that could be read when a scheduler first
+    started it, and with nothing that was still undecided when it began.
+    """
+    begun = _begun(history)
+    for run in history.finished:
+        for topic, spans in run.global_spans.items():
+            for number, (start, stop) in enumerate(spans):
+                partition = TopicPartition(topic, number)
+                seen = [e for e in history.logs.get(partition, ()) if start <= e.offset < stop]
+                late = [entry.offset for entry in seen if entry.commit > begun[run.run_id]]
+                if start or late or stop < expected.readable.get(run.run_id, {}).get(partition, 0):
+                    raise ViolationError(
+                        f"run {run.run_id} saw {partition} [{start}, {stop}), undecided when it began: {late}"
+                    )
+
+
+def _begun(history: History) -> dict[str, int]:
+    """Return the commit with which each run began."""
+    begun: dict[str, int] = {}
+    for entry in history.metadata:
+        if entry.key == APPLICATION_ID and entry.value == "0":
+            begun.setdefault(entry.headers["kstreams.run"], entry.commit)
+    return begun
 
 
 def intervals_cut_the_log(history: History, expected: Expectations) -> None:
@@ -246,6 +269,7 @@ CHECKERS: tuple[Checker, ...] = (
     notifications_are_complete,
     stops_cover_what_was_written,
     slices_are_final,
+    global_tables_are_frozen_at_begin,
     intervals_cut_the_log,
     leases_are_respected,
     runs_say_what_is_parked,

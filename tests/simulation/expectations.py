@@ -36,6 +36,7 @@ class Expectations:
     :param outsiders: (topic, value) of records that outsiders wrote.
     :param commit_every: records between two commit points, 0 for the end of the slice only.
     :param intervals: of the runs that a scheduler started, if data intervals cut the log.
+    :param readable: what could be read when a scheduler first started each run.
     :param buffered: records that a task looks ahead to in each partition.
     :param calling: the asynchronous nodes.
     :param service: what they call; None if there are none.
@@ -50,6 +51,7 @@ class Expectations:
     outsiders: frozenset[tuple[str, str]]
     commit_every: int
     intervals: Mapping[str, RunInterval] = field(default_factory=dict)
+    readable: Mapping[str, Mapping[TopicPartition, int]] = field(default_factory=dict)
     buffered: int = 1_000
     calling: Sequence[CallingNode] = ()
     service: Service | None = None

@@ -63,6 +63,7 @@ class FinishedRun:
     :param by_topic: None if the entry does not say.
     :param measured: how many records the latencies of a task are of; those that are not known are missing.
     :param parked: node -> how many records it left parked.
+    :param global_spans: what it saw of each partition of a topic that every task sees whole.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class FinishedRun:
     by_topic: TopicCounts | None
     measured: dict[str, int]
     parked: dict[str, int | None]
+    global_spans: dict[str, list[tuple[int, int]]]
 
 
 @dataclass(slots=True)
@@ -193,10 +195,19 @@ def _finished(entry: dict[str, Any], details: dict[str, Any], commit: int) -> Fi
     rows = zip(*map(column, names), strict=True)
     counts = {task_id: Counts(*numbers) for task_id, *numbers in rows}
     by_topic = _by_topic(entry.get("record_counts"))
+    tables = details.get("global_tables", entry.get("global_tables", ()))
     speeds = zip(column("task_id"), column("metrics"), strict=True)
     measured = {task_id: sum(speed[0][3][1::2]) for task_id, speed in speeds if speed is not None}
     return FinishedRun(
-        entry["run_id"], commit, spans, others, counts, by_topic, measured, entry.get("parked", {})
+        entry["run_id"],
+        commit,
+        spans,
+        others,
+        counts,
+        by_topic,
+        measured,
+        entry.get("parked", {}),
+        {table["topic"]: [(start, stop) for start, stop in table["spans"]] for table in tables},
     )
 
 

@@ -42,6 +42,7 @@ from tests.simulation.call_protections import CALLS
 from tests.simulation.kept_protections import KEPT
 from tests.simulation.protection import Protection, SwitchedOff
 from tests.simulation.retry_protections import RETRIES
+from tests.simulation.table_protections import TABLES_KEPT
 
 
 def _id_per_attempt() -> SwitchedOff:
@@ -461,6 +462,7 @@ PROTECTIONS: dict[str, Protection] = {
         *KEPT,
         *CALLS,
         *RETRIES,
+        *TABLES_KEPT,
         Protection(name="one transactional id per task", section="5.1", off=_id_per_attempt),
         Protection(name="offsets are read after fencing", section="5.2", off=_offsets_before_the_fence),
         Protection(name="state is dropped on abort", section="5.5", off=_state_survives_an_abort),

@@ -40,6 +40,7 @@ from tests.simulation.service import Service, serving
 from tests.simulation.sometimes import noting, sometimes
 from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS, Application
 from tests.simulation.steps import CallingSteps, Steps
+from tests.simulation.table_applications import drawn_tables
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, ProcessDied, StuckError, World
 from tests.support.topology.crashing_files import let_go_of_locks
@@ -155,11 +156,9 @@ def scenario_of(seed: int) -> Scenario:
         # Repetition hits transactions that follow each other closely.
         settings |= {"commit.interval.ms": 1, "commit.every.records": random.choice((1, 2))}
         name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
-    application = APPLICATIONS[name]
-    calls = drawn_calls(seed, application)
-    if calls is not None:
-        application = calls.application
-        settings |= calls.settings
+    application, calls = _application_of(seed, cell, APPLICATIONS[name])
+    settings |= {} if calls is None else calls.settings
+    settings |= {} if application.is_repeatable else {"processing.guarantee": "exactly_once"}
     partitions = _partitions(application, calls, random)
     if application.dead_letters:
         settings["processing.exception.handler"] = "dead-letter"
@@ -189,6 +188,26 @@ def scenario_of(seed: int) -> Scenario:
         calls=calls,
         forgets=frozenset(random.choice(((), (), (), ("offsets",), ("metadata",), ("offsets", "metadata")))),
     )
+
+
+def _application_of(
+    seed: int, cell: tuple[str, Fault], application: Application
+) -> tuple[Application, DrawnCalls | None]:
+    """Return which application a seed runs, and how it calls.
+
+    :param application: what it has been drawn of those that may call.
+    """
+    calls = drawn_calls(seed, application)
+    if calls is not None:
+        return calls.application, calls
+    tables = None if _is_for_some(cell) else drawn_tables(seed)
+    return tables or application, None
+
+
+def _is_for_some(cell: tuple[str, Fault]) -> bool:
+    """Whether what happens in a cell happens in some applications only."""
+    calls = ("reader.resume", "admin.delete_records", "admin.create_topics")
+    return cell[0] in calls or cell == ("reader.pause", Fault.SECOND_OWNER) or cell[1] is Fault.REPEATED
 
 
 def _advance(calls: DrawnCalls | None) -> dict[str, str]:
@@ -287,7 +306,7 @@ class _Run:
         self._scheduler = Scheduler(
             scenario.application.build(self._steps)
             if scenario.calls
-            else _topology(scenario.application.name, _storage(scenario)),
+            else _topology(scenario.application, _storage(scenario)),
             settings=ApplicationSettings.parse(APPLICATION_ID, scenario.settings),
             injector=self.injector,
             separate_finish=scenario.separate_finish,
@@ -381,6 +400,7 @@ class _Run:
             application=self._scenario.application,
             run_ids=frozenset(self._run_ids),
             intervals=self._intervals if self._scenario.by_interval else {},
+            readable={run_id: interval.readable for run_id, interval in self._intervals.items()},
             advances="stream.time.advance" not in self._scenario.settings,
             partitions=partitions,
             exactly_once=self._scenario.exactly_once,
@@ -468,7 +488,7 @@ class _Run:
     def _keeps_tombstones(self, topic: str) -> bool:
         """Whether tombstones of a topic are too young to go, which local files rely on."""
         if not self._scenario.rocksdb or topic != CHANGELOG:
-            return False
+            return self._scenario.rocksdb and topic in self._scenario.application.changelogs
         since_ms = self._world.now_ms() - DELETE_RETENTION_MS
         return any(
             record.topic() == topic and record.value() is None
@@ -496,8 +516,8 @@ def _runs(application: Application, *, rocksdb: bool, parks: bool) -> tuple[int,
 
 
 @cache
-def _topology(name: str, storage: Storage) -> Topology:
-    return APPLICATIONS[name].build(Steps(storage))
+def _topology(application: Application, storage: Storage) -> Topology:
+    return application.build(Steps(storage))
 
 
 def _storage(scenario: Scenario) -> Storage:

@@ -31,6 +31,15 @@ STATES: tuple[str, ...] = (
     "a partner came too late for a join",
     "a table's row was deleted and not found",
     "a table's row of an earlier run was found",
+    # tables and versions
+    "a row of an earlier run was taken back",
+    "a row of an earlier run was changed",
+    "a late record met an older version of a row",
+    "a late record met an older version of an earlier run",
+    "a late record met an older version after a crash",
+    "a version came too late for its table's history",
+    "a record came too late for the history of the table that it was joined with",
+    "a global table's row was another one than in the run before",
     # local state
     "a restore started from a checkpoint",
     "a restore replayed what a checkpoint did not have",

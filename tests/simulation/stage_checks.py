@@ -8,8 +8,21 @@ from itertools import pairwise
 from tests.simulation.expectations import Expectations, ViolationError
 from tests.simulation.given import Result
 from tests.simulation.history import Entry, History
+from tests.simulation.sometimes import sometimes
 from tests.simulation.stage_oracles import given_by, groups_of, refused, values_of
-from tests.simulation.stages import DEAD_LETTERS, Copy, Fold, FoldsAtOnce, Join, Stage
+from tests.simulation.stages import (
+    DEAD_LETTERS,
+    Copy,
+    Fold,
+    FoldsAtOnce,
+    GlobalJoin,
+    Join,
+    Rows,
+    Stage,
+    Tables,
+    VersionsJoin,
+)
+from tests.simulation.table_oracles import rows_after_each_run
 
 #: (key, value) of a record.
 _Pair = tuple[str, str]
@@ -25,6 +38,9 @@ def check_stage(stage: Stage, history: History, expected: Expectations) -> None:
     if isinstance(stage, Copy):
         _check_copy(stage, history, expected)
         return
+    if isinstance(stage, Tables):
+        _check_tables(stage, history, expected)
+        return
     if expected.exactly_once:
         _check_results(stage, history, expected)
     elif isinstance(stage, Fold):
@@ -32,6 +48,25 @@ def check_stage(stage: Stage, history: History, expected: Expectations) -> None:
     else:
         _check_covered(stage, history, expected)
     _check_state(stage, history, expected)
+
+
+def _check_tables(stage: Tables, history: History, expected: Expectations) -> None:
+    """After each run the sink holds the table that a person would work out from what the runs have read; in
+    at_least_once all of its rows have been written.
+    """
+    before: Rows = {}
+    written = {(entry.key, entry.value) for log in history.topic(stage.sink).values() for entry in log}
+    for run, wanted, found in rows_after_each_run(stage, history):
+        if found != wanted if expected.exactly_once else wanted.items() - written:
+            raise ViolationError(
+                f"{stage.sink} holds {dict(found)} after run {history.finished[run].run_id}, expected "
+                f"{dict(wanted)}"
+            )
+        if before.keys() - wanted.keys():
+            sometimes("a row of an earlier run was taken back")
+        if any(before[key] != value for key, value in wanted.items() if key in before):
+            sometimes("a row of an earlier run was changed")
+        before = wanted
 
 
 def _check_copy(stage: Copy, history: History, expected: Expectations) -> None:
@@ -206,7 +241,7 @@ def _check_covered(stage: Stage, history: History, expected: Expectations) -> No
 
 def _check_state(stage: Stage, history: History, expected: Expectations) -> None:
     """The changelog folds to the state; of windows only the values are compared, their keys are encoded."""
-    if isinstance(stage, Copy | Join):
+    if isinstance(stage, Copy | Join | GlobalJoin | Tables | VersionsJoin):
         return
     for group in groups_of(stage, expected):
         kept = _folds_to(stage.changelog, group, history)

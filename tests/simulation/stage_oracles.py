@@ -11,7 +11,21 @@ from tests.simulation.expectations import Expectations
 from tests.simulation.given import Given, Result
 from tests.simulation.history import Entry, History
 from tests.simulation.sometimes import sometimes
-from tests.simulation.stages import Copy, Fold, FoldsAtOnce, Join, Sessions, Stage, TableJoin, Windows
+from tests.simulation.stages import (
+    Copy,
+    Fold,
+    FoldsAtOnce,
+    GlobalJoin,
+    Join,
+    Sessions,
+    SlidingWindows,
+    Stage,
+    TableJoin,
+    Tables,
+    VersionsJoin,
+    Windows,
+)
+from tests.simulation.table_oracles import global_join, sliding_windows, versions_join
 from tests.simulation.task_order import Arrival, arrivals
 from tests.simulation.timed_oracles import join, sessions, table_join, windows
 
@@ -19,9 +33,11 @@ from tests.simulation.timed_oracles import join, sessions, table_join, windows
 _LARGE = 900_000
 _TIMED: dict[type, Callable[..., Given]] = {
     Windows: windows,
+    SlidingWindows: sliding_windows,
     Sessions: sessions,
     Join: join,
     TableJoin: table_join,
+    VersionsJoin: versions_join,
 }
 
 
@@ -40,7 +56,9 @@ def groups_of(stage: Stage, expected: Expectations) -> range:
 
 
 def given_by(stage: Stage, group: int, history: History, expected: Expectations) -> Given:
-    """Return what a stage gives in the task of a group, over all finished runs."""
+    """Return what a stage gives in the task of a group, over all finished runs; of tables of tables nothing
+    is known.
+    """
     known = (id(stage), group)
     if known not in history.given:
         history.given[known] = _given(stage, group, history, expected)
@@ -55,6 +73,10 @@ def _given(stage: Stage, group: int, history: History, expected: Expectations) -
         return _folded_at_once(stage, group, history, expected)
     if isinstance(stage, Fold):
         return _folded(stage, group, history, expected)
+    if isinstance(stage, GlobalJoin):
+        return global_join(stage, group, history)
+    if isinstance(stage, Tables):
+        return Given()
     moments = expected.moments([run.run_id for run in history.finished])
     met = arrivals(history, stage.sources, group, expected.buffered, moments)
     records = [one for one in met if isinstance(one, Arrival)]
@@ -136,13 +158,19 @@ def _folded(stage: Fold, group: int, history: History, expected: Expectations) -
     given, every = Given(), expected.commit_every
     state: dict[str, str] = {}
     second: dict[str, str] = {}
-    for run, part in enumerate(history.per_run(TopicPartition(stage.source, group))):
+    met = [
+        one for one in arrivals(history, stage.sources, group, expected.buffered) if isinstance(one, Arrival)
+    ]
+    for run in range(len(history.finished)):
         changed: dict[str, None] = {}
-        for count, entry in enumerate(part, start=1):
-            key = entry.key
+        part = [one for one in met if one.run == run]
+        for count, one in enumerate(part, start=1):
+            key, value = one.entry.key, one.entry.value or ""
             if stage.window_ms:
-                key = f"{key}@{entry.timestamp_ms // stage.window_ms * stage.window_ms}"
-            state[key] = f"{state[key]}|{entry.value}" if state.get(key) else entry.value or ""
+                key = f"{key}@{one.entry.timestamp_ms // stage.window_ms * stage.window_ms}"
+            if one.partition.topic == stage.beside:
+                value += "r"
+            state[key] = f"{state[key]}|{value}" if state.get(key) else value
             changed[key] = None
             if count == len(part) or (every and count % every == 0):
                 if stage.again:

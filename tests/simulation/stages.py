@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_kstreams.streams import StoreSpec, Topology
+from airflow_kstreams.streams import StoreSpec, Topology, VersionedStoreSpec
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde import serdes
 from tests.simulation.steps import Steps, nothing_fails
@@ -46,6 +46,8 @@ class Fold:
     :param mark: appended to what it writes.
     :param window_ms: size of the windows in which it folds; the key it writes then says which. 0 for none.
     :param again: changelog of a second fold in the same task, of what the first one gives; empty for none.
+    :param beside: a second source, whose values are folded with the first one's and end with an r; empty for
+        none.
     """
 
     source: str
@@ -54,11 +56,12 @@ class Fold:
     mark: str = ""
     window_ms: int = 0
     again: str = ""
+    beside: str = ""
 
     @property
     def sources(self) -> tuple[str, ...]:
         """What it reads."""
-        return (self.source,)
+        return (self.source, self.beside) if self.beside else (self.source,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,22 @@ class Windows:
     changelog: str
     size_ms: int
     advance_ms: int
+    grace_ms: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindows:
+    """A stage that collects the values of each key per sliding window, and writes a window when it closes."""
+
+    source: str
+    sink: str
+    changelog: str
+    size_ms: int
     grace_ms: int
 
     @property
@@ -157,23 +176,97 @@ class TableJoin:
         return (self.stream, self.table)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionsJoin:
+    """A stage that joins each record of a stream with the version of its key that a table had at its time.
+
+    :param history_ms: how far the table's versions reach back.
+    """
+
+    stream: str
+    table: str
+    sink: str
+    history_ms: int
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.stream, self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalJoin:
+    """A stage that joins each record of a stream with the row that it names in a table that every task sees
+    whole, as it was when the run began.
+
+    :param names: value -> the key of the row.
+    """
+
+    stream: str
+    table: str
+    sink: str
+    names: Callable[[str], str]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads."""
+        return (self.stream,)
+
+
+#: Keys and values of a table.
+Rows = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """Tables of tables, in one subtopology or several, which leave a table in their sink. What they write to
+    each other, and on the way to their last results, is not worked out.
+
+    :param sources: topics that are read as tables.
+    :param rows: what the tables of the sources hold -> what that of the sink holds, by topic and key.
+    :param repeatable: whether at_least_once loses none of these rows: what comes twice is not added twice.
+    """
+
+    sources: tuple[str, ...]
+    sink: str
+    rows: Callable[[Mapping[str, Rows]], Rows]
+    repeatable: bool = False
+
+
 #: How long changelogs of stores in RocksDB keep tombstones: so short that some local files are too old.
 DELETE_RETENTION_MS = 40_000
 
 
 def store_spec(storage: Storage) -> StoreSpec:
     """Return the spec of the key-value store of an application."""
-    configs = {"delete.retention.ms": str(DELETE_RETENTION_MS)} if storage == "rocksdb" else {}
     return StoreSpec(
         name="s",
         key_serde=serdes.string(),
         value_serde=serdes.string(),
         storage=storage,
-        changelog_configs=configs,
+        changelog_configs=_configs(storage),
     )
 
 
-Stage = Copy | Fold | FoldsAtOnce | Windows | Sessions | Join | TableJoin
+def versioned_store_spec(storage: Storage, history_ms: int) -> VersionedStoreSpec:
+    """Return the spec of the store of an application, for one with versions."""
+    return VersionedStoreSpec(
+        name="s",
+        key_serde=serdes.string(),
+        value_serde=serdes.string(),
+        storage=storage,
+        changelog_configs=_configs(storage),
+        history_ms=history_ms,
+    )
+
+
+def _configs(storage: Storage) -> dict[str, str]:
+    return {"delete.retention.ms": str(DELETE_RETENTION_MS)} if storage == "rocksdb" else {}
+
+
+#: Those whose results the times of records decide, or what earlier runs left.
+_Timed = Windows | SlidingWindows | Sessions | Join | TableJoin | VersionsJoin | GlobalJoin | Tables
+Stage = Copy | Fold | FoldsAtOnce | _Timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +280,7 @@ class Application:
     :param joined: topics of equal partition counts.
     :param tables: inputs in which a record may have no value.
     :param has_stores: whether it has key-value stores, which may lie in RocksDB.
+    :param changelogs: of stores that may lie there and keep tombstones as long as changelogs do by default.
     """
 
     name: str
@@ -198,16 +292,29 @@ class Application:
     joined: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
     has_stores: bool = False
+    changelogs: frozenset[str] = frozenset()
 
     @property
     def timed(self) -> bool:
         """Whether its results depend on the times of records, or on what earlier runs left."""
-        return any(isinstance(stage, Windows | Sessions | Join | TableJoin) for stage in self.stages)
+        return any(
+            isinstance(stage, _Timed) or (isinstance(stage, Fold) and stage.beside) for stage in self.stages
+        )
 
     @property
     def waits_for_points(self) -> bool:
         """Whether results wait for commit points."""
         return any(isinstance(stage, Fold | TableJoin | Windows | Sessions) for stage in self.stages)
+
+    @property
+    def has_tables_of_tables(self) -> bool:
+        """Whether it has stages that are known by their tables only."""
+        return any(isinstance(stage, Tables) for stage in self.stages)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether at_least_once promises anything of its results that can be looked at."""
+        return all(stage.repeatable for stage in self.stages if isinstance(stage, Tables))
 
     @property
     def dead_letters(self) -> bool:

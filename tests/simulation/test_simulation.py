@@ -17,6 +17,7 @@ from tests.simulation.called_applications import INSTEAD, INSTEAD_AGAIN
 from tests.simulation.campaign import Campaign, run_campaign
 from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
 from tests.simulation.scenario import scenario_of, simulate
+from tests.simulation.table_applications import TABLES
 
 #: In ``dev/test``: twice as many as leave no hole in the matrix of calls and faults; which is asserted, too.
 RUNS = 2_350
@@ -79,14 +80,15 @@ def test_nothing_is_lost_or_doubled_in_seeds_that_were_never_run(capsys: pytest.
 
 
 def test_every_scenario_has_two_subtopologies_and_two_partitions_or_more() -> None:
-    assert all(len(application.subtopologies) >= 2 for application in APPLICATIONS.values())
+    every = [*APPLICATIONS.values(), *TABLES]
+    assert all(len(application.subtopologies) >= 2 for application in every)
     for seed in range(500):
         scenario = scenario_of(seed)
         assert min(scenario.partitions.values()) >= 2
         assert scenario.plan
     drawn = {scenario_of(seed).application.name for seed in range(500)}
-    instead = [*INSTEAD.values(), *INSTEAD_AGAIN.values()]
-    assert drawn == {*APPLICATIONS, *(application.name for application in instead)}
+    others = [*INSTEAD.values(), *INSTEAD_AGAIN.values(), *TABLES]
+    assert drawn == {*APPLICATIONS, *(application.name for application in others)}
     assert {
         (scenario_of(seed).plan[0].call, scenario_of(seed).plan[0].fault) for seed in range(len(CYCLE))
     } == set(CELLS)

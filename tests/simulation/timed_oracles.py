@@ -31,7 +31,7 @@ def windows(stage: Windows, met: Met, died: DiedBetween) -> Given:
         closed = [at for at in open_ if one.now_ms >= at[0] + stage.size_ms + stage.grace_ms]
         for start, key in sorted(closed):
             rows = open_.pop((start, key))
-            _seen_closing(rows, one, died)
+            seen_closing(rows[0], one, died)
             given.results.append(_result(f"{key}@{start}", rows, one.run))
     given.held = [_values(rows) for rows in open_.values()]
     return given
@@ -67,7 +67,7 @@ def sessions(stage: Sessions, met: Met, died: DiedBetween) -> Given:
         closed = [rows for rows in open_ if _end(rows) + patience_ms < one.now_ms]
         for rows in sorted(closed, key=lambda rows: (_end(rows), _start(rows), rows[0].entry.key)):
             open_.remove(rows)
-            _seen_closing(rows, one, died)
+            seen_closing(rows[0], one, died)
             given.results.append(_result(f"{rows[0].entry.key}@{_start(rows)}-{_end(rows)}", rows, one.run))
     given.held = [_values(rows) for rows in open_]
     return given
@@ -101,12 +101,17 @@ def _seen_merging(near: list[list[Arrival]], merged: list[Arrival], one: Arrival
         sometimes("a session went on after a crash")
 
 
-def _seen_closing(rows: list[Arrival], one: Arrival | RunsOut, died: DiedBetween) -> None:
-    if rows[0].run < one.run:
+def seen_closing(first: Arrival, one: Arrival | RunsOut, died: DiedBetween) -> None:
+    """Take note of how a window closes.
+
+    :param first: its first record.
+    :param one: what brings the time at which it closes.
+    """
+    if first.run < one.run:
         sometimes("a window closed in a later run than its first record")
     if isinstance(one, RunsOut):
         sometimes("the end of a run closed a window")
-    elif died(rows[0], one):
+    elif died(first, one):
         sometimes("a window closed after a crash since its first record")
 
 

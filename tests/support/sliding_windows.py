@@ -39,10 +39,15 @@ class SlidingWindowsOfJava:
         self.windows: dict[tuple[str, int], tuple[list[int], int]] = {}
         self._updates: list[tuple[str, int, list[int], int]] = []
 
-    def arrive(self, key: str, time_ms: int, value: int) -> list[tuple[str, int, list[int], int]]:
-        """Take a record and return (key, start, values, time) of each window that changed."""
+    def arrive(
+        self, key: str, time_ms: int, value: int, *, now_ms: int | None = None
+    ) -> list[tuple[str, int, list[int], int]]:
+        """Take a record and return (key, start, values, time) of each window that changed.
+
+        :param now_ms: stream time with the record; None for the largest time of any record.
+        """
         self._updates = []
-        self.stream_time_ms = max(self.stream_time_ms, time_ms)
+        self.stream_time_ms = max(self.stream_time_ms, time_ms) if now_ms is None else now_ms
         if time_ms + self.size_ms < self.stream_time_ms - self.grace_ms:
             return []
         if time_ms < self.size_ms:

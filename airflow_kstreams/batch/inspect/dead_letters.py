@@ -51,16 +51,15 @@ class SeenLetter:
     def facts(self, *, values: bool) -> dict[str, str]:
         """Return what the letter says of the failure, by the names of its headers.
 
-        :param values: whether the exception's texts may quote the record; else what they quote of it, or
-            may quote where the letter does not hold it, is ``***``.
+        :param values: whether the exception's texts may quote the record; else what they quote that is not
+            of the program is ``***``.
         """
         facts = dict(self.letter.facts)
         # A traceback's lines of the program are indented.
         program = "\n".join(line for line in facts.get("stacktrace", "").splitlines() if line[:2] == "  ")
-        record = self.letter.record if self.letter.whole else None
         for name in () if values else ("message", "stacktrace"):
             if name in facts:
-                facts[name] = without_values(facts[name], record, own=program)
+                facts[name] = without_values(facts[name], own=program)
         return facts
 
 

@@ -27,7 +27,10 @@ again by the next attempt.
 
 **The hash** of a left value is Kafka Streams' idea, not its function: nothing outside the application sees
 it. It is BLAKE2b of the bytes that the value's serde writes, 16 of them, as many as Kafka Streams' murmur3
-has.
+has. It is salted with the entry's time, so that a value that comes back has another hash than before.
+
+**At least once.** An attempt that dies may leave some copies and some subscriptions, and the next one sends
+all of them again. The resolver's counts are then wrong; its hashes tell, and it keeps the answers in doubt.
 """
 
 from __future__ import annotations

@@ -81,4 +81,7 @@ def join_global_table(
         joiner=joiner, selector=selector, global_table=table._definition, left=call == "left_join"
     )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
-    return stream.behind(kind, operator, name).with_new_value(call)
+    joined = stream.behind(kind, operator, name)
+    if operator.left:
+        stream.graph.without_key.append(joined.node)
+    return joined.with_new_value(call)

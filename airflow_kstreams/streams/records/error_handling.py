@@ -13,6 +13,7 @@ producer, a broken store) are never handled here; they end the attempt.
 
 from __future__ import annotations
 
+import builtins
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -20,21 +21,30 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
-from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.refused_results import RefusedResultError
-from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, as_consumed
+from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import UnfitKeyError
 
 log = logging.getLogger(__name__)
 
-#: What an error may repeat of a record: something in quotes, or a number.
-_REPEATED = re.compile(r"""(?P<mark>['"])(?P<quoted>(?:(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}""")
+#: What an error may repeat of a record: something in quotes, which no apostrophe within a word opens, or a
+#: number.
+_REPEATED = re.compile(
+    r"""(?<!\w)(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
+)
+#: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
+_PYTHONS_OWN = "\n".join(
+    [
+        *(name for name, found in vars(builtins).items() if isinstance(found, type)),
+        *("NoneType", "function", "module", "encode", "decode", "utf-8", "ascii", "latin-1"),
+    ]
+)
 
 
 class ErrorHandling:
@@ -186,7 +196,7 @@ class ErrorHandling:
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
         text = " ".join(text.split())
         if not isinstance(error, UnfitKeyError):
-            text = without_values(text, self._context.record, own=program_text(error))
+            text = without_values(text, own=program_text(error))
         where = self._context.where()
         return (
             f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
@@ -224,28 +234,23 @@ class ErrorHandling:
             )
 
 
-def without_values(text: str, record: Record | None, *, own: str = "") -> str:
-    """Return an error's text without what it quotes of the record: texts of errors go into logs, where the
-    data of users must not be.
+def without_values(text: str, *, own: str) -> str:
+    """Return an error's text without what may be of a record: texts of errors go into logs, where the data of
+    users must not be.
 
-    Quoted parts and longer numbers are taken out if the record holds them as whole words; that is what
-    Python's own errors and those of decoders repeat. What a user's function writes otherwise is its own
-    choice.
+    Quoted parts and longer numbers are taken out unless they are whole words of the program: those are what
+    Python's own errors and those of decoders repeat. They may come from the record, in whatever form its
+    serde gives it, from a table or from a join's other side. What a user's function writes otherwise is its
+    own choice.
 
-    :param record: None when the error came at a commit point, from a timer, or from a processor's ``init`` or
-        ``close``: then any of it may be data that is no text of the program.
     :param own: what the program itself says.
     """
-    consumed = None if record is None else as_consumed(record)
-    parts = () if consumed is None else (consumed.key(), consumed.value())
-    data = b" ".join(part for part in parts if part).decode("utf-8", "replace")
+    known = f"{own}\n{_PYTHONS_OWN}"
 
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None
         part = match["quoted"] if quoted else match[0]
-        known = own if record is None else data
-        holds = bool(part) and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", known) is not None
-        if holds == (record is None):
+        if part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", known) is not None:
             return match[0]
         return f"{match['mark']}***{match['mark']}" if quoted else "***"
 

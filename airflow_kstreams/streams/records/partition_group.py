@@ -48,6 +48,7 @@ from airflow_kstreams.streams.records.record_queue import (
     ReadTimestamps,
     RecordQueue,
 )
+from airflow_kstreams.streams.records.stream_clock import NEVER
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, RecordTimestamps, no_bound
 
 #: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
@@ -227,14 +228,18 @@ class PartitionGroup:
                 return None
             count = min(limit, queue.most_ready() if self._timed else len(queue))
         else:
-            heads = []
-            for each in live:
+            queue = other = live[0]
+            first_ms = next_ms = NEVER
+            for each in live:  # sorted by partition: of equal heads, the first one goes first
                 if not each.ready:
                     return None
-                heads.append((each.head_ms(), each.partition))
-            heads.sort()
-            queue = self._queues[heads[0][1]]
-            count = queue.count_below(heads[1], min(limit, queue.most_ready()))
+                head_ms = each.head_ms()
+                if head_ms < first_ms:
+                    other, next_ms = queue, first_ms
+                    queue, first_ms = each, head_ms
+                elif head_ms < next_ms:
+                    other, next_ms = each, head_ms
+            count = queue.count_below((next_ms, other.partition), min(limit, queue.most_ready()))
         records, timestamps_ms = queue.head(count)
         stream_times_ms = self._stream_times(queue, live, count) if self._timed else ()
         return RecordRun(queue.partition, records, timestamps_ms, stream_times_ms)

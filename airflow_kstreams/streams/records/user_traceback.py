@@ -87,8 +87,16 @@ def _node_line(node: str, site: str) -> str:
 
 
 def program_text(error: BaseException) -> str:
-    """Return all text constants of the functions on an error's traceback: what the program itself says."""
-    return "\n".join(constant for frame, _ in _frames(error) for constant in _constants(frame.f_code))
+    """Return what the program itself says: the constants and names of the functions on an error's traceback,
+    and the names in the modules of those that are the user's.
+    """
+    said: dict[str, None] = {}
+    for frame, _ in _frames(error):
+        code = frame.f_code
+        said.update(dict.fromkeys([*_constants(code), *code.co_names, *code.co_varnames]))
+        if not _is_ours(code):
+            said.update(dict.fromkeys(frame.f_globals))
+    return "\n".join(said)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

@@ -296,16 +296,25 @@ class StreamTask:
             return self._release(self._lanes, limit)
         if self._points_every:
             limit = min(limit, self._points_every - self._records_in % self._points_every)
-        chosen = self.group.choose(limit)
-        if chosen is None:
-            return 0
-        count = self._guarded(lambda: self._bound.run(chosen))
-        self.group.advance(chosen.partition, count)
-        self._records_in += count
-        self._read[chosen.partition.topic] += count
-        if self._at_point:
-            self._guarded(self._bound.flush)
-        return count
+        return self._guarded(lambda: self._run_up_to(limit))
+
+    def _run_up_to(self, limit: int) -> int:
+        """Run records, of one partition after the other, as many as may be chosen.
+
+        Where partitions alternate, few records lie in a row, and each call of :meth:`process` has its price.
+        """
+        group, bound, processed = self.group, self._bound, 0
+        while processed < limit and (chosen := group.choose(limit - processed)) is not None:
+            count = bound.run(chosen)
+            group.advance(chosen.partition, count)
+            processed += count
+            self._records_in += count
+            self._read[chosen.partition.topic] += count
+            if bound.commit_requested:
+                break
+        if processed and self._at_point:
+            bound.flush()
+        return processed
 
     def punctuate(self) -> bool:
         """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.

@@ -57,14 +57,16 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How far copies of a left entry and answers from one foreign key are apart.
 
     :param copies: how many copies came to which no answer came yet; below 0 if answers came earlier.
-    :param answer: the newest answer, if answers came earlier.
+    :param answer: the newest answer of those that came since both were equal.
     :param answer_ms: its timestamp.
+    :param hash: that of the newest copy.
     """
 
     foreign_key: bytes
     copies: int
     answer: Answer | None
     answer_ms: int
+    hash: bytes | None = None
 
 
 class ResolverEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):

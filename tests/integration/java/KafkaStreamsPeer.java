@@ -29,6 +29,7 @@ import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.header.Header;
+import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -49,6 +50,7 @@ import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.BranchedKStream;
 import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Initializer;
 import org.apache.kafka.streams.kstream.JoinWindows;
@@ -89,6 +91,7 @@ import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
@@ -799,6 +802,11 @@ public final class KafkaStreamsPeer {
                             arguments.get("topic").asText(),
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
                             stored(arguments.get("value")));
+                case "versioned_table":
+                    return builder.table(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            stored(arguments.get("value"), arguments));
                 case "filter":
                     return stream.filter((k, v) -> Functions.holds(arguments, k, v));
                 case "filter_not":
@@ -841,6 +849,8 @@ public final class KafkaStreamsPeer {
                 case "with_context":
                     return stream.processValues(() -> new Calling(
                             (count, record) -> Functions.valueWith(arguments.get("value"), record), null));
+                case "stateless_with_context":
+                    return inContext(stream, arguments, name);
                 case "set_headers":
                     return stream.processValues(() -> new Heading());
                 case "set_timestamp":
@@ -890,7 +900,8 @@ public final class KafkaStreamsPeer {
                 case "cogroup":
                     return cogrouped(arguments, taken);
                 case "to_table":
-                    return stream.toTable(stored(arguments.get("value")));
+                case "versioned_to_table":
+                    return stream.toTable(stored(arguments.get("value"), arguments));
                 case "to_stream_by":
                     return ((KTable<Object, Object>) first)
                             .toStream((k, v) -> Functions.key(arguments.get("key"), k, v));
@@ -932,15 +943,31 @@ public final class KafkaStreamsPeer {
                 case "to_stream":
                     return ((KTable) first).toStream();
                 case "table_join":
+                case "versioned_join":
                     return stream.join(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
                             Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
                 case "table_left_join":
+                case "versioned_left_join":
                     return stream.leftJoin(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
                             Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                case "global_table":
+                    return builder.globalTable(
+                            arguments.get("topic").asText(),
+                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "global_join":
+                    return stream.join(
+                            (GlobalKTable<Object, Object>) taken.get(1),
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
+                case "global_left_join":
+                    return stream.leftJoin(
+                            (GlobalKTable<Object, Object>) taken.get(1),
+                            (k, v) -> Functions.key(arguments.get("by"), k, v),
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
                 case "stream_join":
                     return stream.join(
                             (KStream<Object, Object>) taken.get(1),
@@ -1022,6 +1049,54 @@ public final class KafkaStreamsPeer {
             return new String[] {name};
         }
 
+        /** What Python calls with a record's context: here each is a processor. */
+        private Object inContext(KStream<Object, Object> stream, JsonNode arguments, String name) {
+            boolean place = arguments.get("place").asBoolean();
+            switch (arguments.get("call").asText()) {
+                case "filter":
+                case "filter_not":
+                    boolean holds = arguments.get("call").asText().equals("filter");
+                    return stream.processValues(() -> new InContext(place, (number, record) ->
+                            Functions.holds(arguments, number, record.key(), record.value()) == holds
+                                    ? Collections.singletonList(record.value())
+                                    : List.of()));
+                case "flat_map_values":
+                    return stream.processValues(() -> new InContext(place, (number, record) -> {
+                        List<Object> copies = new ArrayList<>();
+                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), record.value()); copy++) {
+                            copies.add(Functions.numbered(
+                                    Functions.value(arguments.get("value"), copy, record.value()), number));
+                        }
+                        return copies;
+                    }));
+                case "peek":
+                case "foreach":
+                    boolean ends = arguments.get("call").asText().equals("foreach");
+                    KStream<Object, Object> looked = stream.processValues(() -> new InContext(place, (number, record) -> {
+                        String shown = Functions.shown(record.value());
+                        String told = Functions.closes(record.value()) ? shown : shown + "#" + number;
+                        seen.add(new String[] {name, Functions.shown(record.key()), told});
+                        return ends ? List.of() : Collections.singletonList(record.value());
+                    }));
+                    return ends ? "end" : looked;
+                case "branch":
+                case "split":
+                    List<Object> branches = new ArrayList<>();
+                    JsonNode predicates = arguments.get("predicates");
+                    int count = predicates.size() + (arguments.get("default").asBoolean() ? 1 : 0);
+                    for (int branch = 0; branch < count; branch++) {
+                        int wanted = branch;
+                        branches.add(stream.processValues(() -> new InContext(place, (number, record) ->
+                                Functions.branch(predicates, number, record.key(), record.value()) == wanted
+                                        ? Collections.singletonList(record.value())
+                                        : List.of())));
+                    }
+                    return branches;
+                default:
+                    return stream.process(() -> new MappedInContext(place, arguments));
+            }
+        }
+
         private Object processed(KStream<Object, Object> stream, JsonNode arguments) {
             String[] stores = counts(arguments);
             String store = stores.length == 0 ? null : stores[0];
@@ -1082,7 +1157,7 @@ public final class KafkaStreamsPeer {
         private Object derived(String operator, KTable<Object, Object> table, JsonNode arguments) {
             boolean kept = arguments.get("kept").asBoolean();
             Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
-                    kept ? stored(arguments.get("gives")) : null;
+                    kept ? stored(arguments.get("gives"), arguments) : null;
             Predicate<Object, Object> predicate = (k, v) -> Functions.holds(arguments, k, v);
             switch (operator) {
                 case "table_filter":
@@ -1183,6 +1258,16 @@ public final class KafkaStreamsPeer {
             return cached ? stored.withCachingEnabled() : stored.withCachingDisabled();
         }
 
+        /** The same with versions, if a step asks for their history. */
+        private Materialized stored(JsonNode value, JsonNode arguments) {
+            if (!arguments.has("history")) {
+                return stored(value);
+            }
+            return Materialized.as(Stores.persistentVersionedKeyValueStore("s" + made.size(), time(arguments, "history")))
+                    .withKeySerde((Serde) TEXT)
+                    .withValueSerde((Serde) serde(value));
+        }
+
         private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;
 
         private static Serde<Object> serde(JsonNode name) {
@@ -1224,6 +1309,53 @@ public final class KafkaStreamsPeer {
             Object made = function.apply(count, record);
             for (Object value : made instanceof List ? (List<?>) made : Collections.singletonList(made)) {
                 context().forward(record.withValue(value));
+            }
+        }
+    }
+
+    /** Forwards the values that a function makes of a record and the number of its context. */
+    private static final class InContext extends ContextualFixedKeyProcessor<Object, Object, Object> {
+        private final boolean place;
+        private final BiFunction<Long, FixedKeyRecord<Object, Object>, List<Object>> function;
+
+        InContext(boolean place, BiFunction<Long, FixedKeyRecord<Object, Object>, List<Object>> function) {
+            this.place = place;
+            this.function = function;
+        }
+
+        @Override
+        public void process(FixedKeyRecord<Object, Object> record) {
+            long number = Functions.number(place, record.timestamp(), record.headers(), context().recordMetadata());
+            for (Object value : function.apply(number, record)) {
+                context().forward(record.withValue(value));
+            }
+        }
+    }
+
+    /** What map, flat_map and select_key are with a record's context. */
+    private static final class MappedInContext extends ContextualProcessor<Object, Object, Object, Object> {
+        private final boolean place;
+        private final JsonNode arguments;
+
+        MappedInContext(boolean place, JsonNode arguments) {
+            this.place = place;
+            this.arguments = arguments;
+        }
+
+        @Override
+        public void process(Record<Object, Object> record) {
+            long number = Functions.number(place, record.timestamp(), record.headers(), context().recordMetadata());
+            Object key = Functions.key(arguments.get("key"), number, record.key(), record.value());
+            if (arguments.get("value").isNull()) {
+                context().forward(record.withKey(key));
+                return;
+            }
+            boolean one = arguments.get("copies").isNull();
+            int copies = one ? 1 : Functions.copies(arguments.get("copies"), record.value());
+            for (int copy = 0; copy < copies; copy++) {
+                Object value = Functions.numbered(
+                        Functions.value(arguments.get("value"), copy, record.value()), number);
+                context().forward(record.withKey(key).withValue(value));
             }
         }
     }
@@ -1293,6 +1425,42 @@ public final class KafkaStreamsPeer {
                 return shown(windowed.key()) + "@" + windowed.window().start() + "/" + windowed.window().end();
             }
             return part == null ? "null" : part.toString();
+        }
+
+        /** A number of a record's context: its time, its header "n" and, if asked for, its place. */
+        static long number(boolean place, long time, Headers headers, Optional<RecordMetadata> metadata) {
+            long number = time + Long.parseLong(new String(headers.lastHeader("n").value(), StandardCharsets.UTF_8));
+            if (!place) {
+                return number;
+            }
+            RecordMetadata found = metadata.orElseThrow();
+            return number + weight(found.topic()) + found.partition() + found.offset();
+        }
+
+        static boolean holds(JsonNode arguments, long number, Object key, Object value) {
+            if (closes(value)) {
+                return arguments.get("closer").asBoolean();
+            }
+            return (weight(arguments, key, value) + number) % arguments.get("modulus").asLong()
+                    == arguments.get("rest").asLong();
+        }
+
+        /** The first predicate that holds, or their count. */
+        static int branch(JsonNode predicates, long number, Object key, Object value) {
+            int branch = 0;
+            while (branch < predicates.size() && !holds(predicates.get(branch), number, key, value)) {
+                branch++;
+            }
+            return branch;
+        }
+
+        static Object key(JsonNode arguments, long number, Object key, Object value) {
+            if (closes(value)) {
+                return CLOSER;
+            }
+            long found = weight(arguments, key, value) + number;
+            long nulls = arguments.get("null").asLong();
+            return nulls > 0 && found % nulls == 0 ? null : "g" + found % arguments.get("count").asLong();
         }
 
         static boolean holds(JsonNode arguments, Object key, Object value) {

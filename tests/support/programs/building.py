@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, serdes
+from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, VersionedStoreSpec, serdes
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World
 
@@ -28,11 +28,15 @@ class Building:
     builder: KStreamBuilder = field(default_factory=KStreamBuilder)
     number: int = 0
 
-    def spec(self, value: str) -> StoreSpec:
-        """Return the store of the step that is being built."""
-        return StoreSpec(
-            name=f"s{self.number}", key_serde=TEXT, value_serde=serde_of(value), cached=self.cached
-        )
+    def spec(self, value: str, history_ms: int | None = None) -> StoreSpec:
+        """Return the store of the step that is being built.
+
+        :param history_ms: of its versions; None if it keeps none.
+        """
+        name, serde = f"s{self.number}", serde_of(value)
+        if history_ms is not None:
+            return VersionedStoreSpec(name=name, key_serde=TEXT, value_serde=serde, history_ms=history_ms)
+        return StoreSpec(name=name, key_serde=TEXT, value_serde=serde, cached=self.cached)
 
     def see(self) -> Callable[[Any, Any], None]:
         """Return an action that remembers what it sees."""

@@ -153,6 +153,6 @@ def outputs_of(program: Program) -> dict[str, Facts]:
     for number, (step, known) in enumerate(zip(program.steps, facts, strict=True)):
         if step.operator in SINKS:
             outputs[step.arguments["topic"]] = known
-        elif step.operator in ("peek", "foreach"):
+        elif step.arguments.get("call", step.operator) in ("peek", "foreach"):
             outputs[f"seen-{number}"] = dataclasses.replace(known, headers=False)
     return outputs

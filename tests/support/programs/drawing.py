@@ -39,8 +39,11 @@ _ROUNDS = 5
 
 #: The inputs, with what their values are.
 INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
+INPUTS |= {"g": "text", "h": "number"}
 #: Those that become tables.
 TABLES = ("t", "u", "w")
+#: Those that become global tables.
+GLOBALS = ("g", "h")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Part:
     :param final: whether only the last value of each key is the same.
     :param derived: of tables: whether it is made of another one.
     :param typed: of tables: whether Kafka Streams knows the serde of its values.
+    :param versions: of tables with versions: whether they are those of a ``topic`` or of a ``stream``.
     """
 
     ref: Ref
@@ -92,6 +96,7 @@ class Part:
     final: bool = False
     derived: bool = False
     typed: bool = True
+    versions: str = ""
 
     @property
     def ends(self) -> bool:
@@ -226,7 +231,7 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS["stream"].draw(world)
         for _ in range(random.randint(2, 4)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for wanted in (focus, random.choice(SOUGHT)):
+        for wanted in (focus, random.choice(SOUGHT), random.choice(SOUGHT)):
             for _ in range(8):
                 if _reaches(world, wanted):
                     break
@@ -284,13 +289,18 @@ def _finish(world: World) -> None:
 def draw_records(world: World) -> list[Input]:
     """Draw the records of all inputs that a program reads, closers at their end.
 
+    Those of global tables come first: a run sees them as they were when it began
+    (``global-tables-stand-still-in-a-run``).
+
     Times are even, and gap and grace of sessions have an odd sum, so that no record comes at the very moment
     a session closes (``session-last-moment``).
     """
     random = world.random
-    topics = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
+    read = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
+    topics = [topic for topic in read if topic not in GLOBALS]
     now_ms = random.choice([0, 10, 1_000])
-    records: list[Input] = []
+    records = [record for topic in read if topic in GLOBALS for record in _of_a_global_table(world, topic)]
+    versions = _Versions(world.steps)
     held: set[tuple[str, str | None]] = set()
     for number in range(random.randint(8, 30)):
         now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
@@ -298,13 +308,46 @@ def draw_records(world: World) -> list[Input]:
         topic = random.choice(topics)
         key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
         value = _value(world, topic, number)
-        if topic in TABLES and not world.cached:
+        time_ms = max(0, now_ms - late_ms)
+        if versions.refuse(topic, key, value, time_ms):
+            continue
+        if topic in TABLES and not world.cached and topic not in versions.topics:
             # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
             if value is None and (topic, key) not in held:
                 continue
             (held.discard if value is None else held.add)((topic, key))
-        records.append((topic, key, value, max(0, now_ms - late_ms)))
+        records.append((topic, key, value, time_ms))
     return records + closers(topics, now_ms)
+
+
+class _Versions:
+    """What no table with versions is asked (``versioned-deletion``): a deletion at the time of a version.
+
+    :param steps: of the program; where one keeps the versions of what it makes, which may be deletions, no
+        two records of a key have one time.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.topics = {step.arguments["topic"] for step in steps if step.operator == "versioned_table"}
+        self._apart = any("history" in step.arguments and "kept" in step.arguments for step in steps)
+        self._times: set[tuple[str, str | None, int]] = set()
+
+    def refuse(self, topic: str, key: str | None, value: object, time_ms: int) -> bool:
+        """Return whether a record is left out; if not, it is remembered."""
+        if topic not in self.topics:
+            return False
+        known = (topic, key, time_ms) in self._times
+        self._times.add((topic, key, time_ms))
+        return known and (value is None or self._apart)
+
+
+def _of_a_global_table(world: World, topic: str) -> list[Input]:
+    """Draw what a global table is made of; closers name the entry of their own key."""
+    drawn: list[Input] = []
+    for number in range(world.random.randint(0, 10)):
+        key = world.pick("k", "g0", "g0", "g1", "g2", "g3", None)
+        drawn.append((topic, key, _value(world, topic, number), world.pick(0, 5, 1_000)))
+    return [*drawn, *closers([topic], 0)[:1]]
 
 
 def _value(world: World, topic: str, number: int) -> str | int | None:

@@ -14,10 +14,22 @@ IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
 _REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
+#: Streams that are joined with tables: results come from the stream alone.
+_LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
+_LOOKUPS |= {"versioned_join", "versioned_left_join"}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
 #: What keeps its results in a store, always.
-_KEEPING = {"table", "count", "reduce", "aggregate", "cogroup", "to_table"}
+_KEEPING = {
+    "table",
+    "versioned_table",
+    "versioned_to_table",
+    "count",
+    "reduce",
+    "aggregate",
+    "cogroup",
+    "to_table",
+}
 _KEEPING |= {"table_count", "table_reduce", "table_aggregate"}
 
 
@@ -68,22 +80,35 @@ def agrees(program: Program) -> bool:
 
 def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     operator, arguments = step.operator, step.arguments
+    if operator == "global_table":
+        # It only answers: no result comes from it.
+        return Facts()
+    # A table with versions is not cached, and passes deletions on in both engines.
+    versions = "history" in arguments
+    cached = cached and not versions
     if operator in SOURCES:
         headers = not (cached and operator in TABLE_SOURCES)
         return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
     sessions = operator == "session_window" or any(parent.sessions for parent in parents)
     sessions |= operator == "cogroup" and arguments["sessions"]
     kept = operator in _KEEPING or arguments.get("kept", False)
+    operator = _call_of(step)
     return Facts(
         order=_order_of(step, parents, sessions),
         headers=_headers_of(step, parents) and not (kept and cached),
-        vain=_vain(step, parents, kept, cached),
+        vain=_vain(step, parents, kept and not versions, cached),
         final=any(parent.final for parent in parents) or _overtakes(operator, parents),
         several=any(parent.several for parent in parents) or _gives_several(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
         begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
     )
+
+
+def _call_of(step: Step) -> str:
+    """Return the operator, of one with context what is called."""
+    call: str = step.arguments["call"] if step.operator == "stateless_with_context" else step.operator
+    return call
 
 
 def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
@@ -95,7 +120,7 @@ def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
             return IN_ANY_ORDER
         case "repartition" if step.arguments.get("partitions", 1) > 1:
             return max(order, BY_KEY)
-        case operator if operator in _REKEYING and order == BY_KEY:
+        case _ if _call_of(step) in _REKEYING and order == BY_KEY:
             return IN_ANY_ORDER
     return order
 
@@ -104,7 +129,7 @@ def _headers_of(step: Step, parents: list[Facts]) -> bool:
     match step.operator:
         case "stream_left_join" | "stream_outer_join" | "suppress":
             return False
-        case "table_join" | "table_left_join":
+        case operator if operator in _LOOKUPS:
             return parents[0].headers
     return all(parent.headers for parent in parents)
 
@@ -114,7 +139,7 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
     of keys that it does not hold, and those of joins by foreign key.
     """
     operator = step.operator
-    if operator in ("table_join", "table_left_join"):
+    if operator in _LOOKUPS:
         return parents[0].vain
     if operator == "filter" and step.arguments["by"] == "present":
         return False

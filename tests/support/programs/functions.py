@@ -112,6 +112,46 @@ def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], 
     return value_with
 
 
+def number_of_context(context: RecordContext, *, place: bool) -> int:
+    """Return a number of a record's context: its time and its header ``n``.
+
+    :param place: whether topic, partition and offset are part of it.
+    """
+    number = context.timestamp_ms + sum(int(text or b"") for name, text in context.headers if name == "n")
+    return number + (weight(context.topic) + context.partition + context.offset if place else 0)
+
+
+def predicate_in_context(arguments: Arguments, *, place: bool) -> Callable[[RecordContext, Any, Any], bool]:
+    """Return what holds for some keys and values in some contexts, and for closers if ``closer`` says so."""
+    by, modulus, rest, closer = (arguments[name] for name in ("by", "modulus", "rest", "closer"))
+
+    def holds(context: RecordContext, key: Any, value: Any) -> bool:
+        if closes(value):
+            return bool(closer)
+        number = number_of_context(context, place=place)
+        return bool((_weight(by, key, value) + number) % modulus == rest)
+
+    return holds
+
+
+def key_in_context(
+    arguments: Arguments, context: RecordContext, key: Any, value: Any, *, place: bool
+) -> str | None:
+    """Return a key, as :func:`key_maker` does, by the context too."""
+    if closes(value):
+        return CLOSER
+    found = _weight(arguments["by"], key, value) + number_of_context(context, place=place)
+    null = arguments["null"]
+    return None if null and found % null == 0 else f"g{found % arguments['count']}"
+
+
+def value_in_context(
+    arguments: Arguments, context: RecordContext, value: Any, more: int, *, place: bool
+) -> str | int | None:
+    """Return a value, as :func:`value_maker` does, and the context in it."""
+    return _numbered(value_maker(arguments, more)(value), number_of_context(context, place=place))
+
+
 def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
     """Return what makes a table's value of key, value and count, and of a deleted key if ``gone`` says so."""
     value_of = value_maker(arguments["value"])

@@ -1,10 +1,11 @@
 """The operators of programs: how each is drawn, and how it is built with ``KStreamBuilder``.
 
-A new operator is one entry here, in ``stream_operators.py`` or in ``table_operators.py``, and one in
-``KafkaStreamsPeer.java``, ``Programs.made``. An entry says what it takes, extends a part of that kind by a
-step, and builds the step. What of its results is compared, if not all, goes into ``facts.py``. A new kind of
-table that is read from a topic is such an entry, too, beside ``table``; its name stands in
-``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and ``TABLES``.
+A new operator is one entry here, in ``stream_operators.py``, ``context_operators.py``,
+``lookup_operators.py`` or ``table_operators.py``, and one in ``KafkaStreamsPeer.java``, ``Programs.made``. An
+entry says what it takes, extends a part of that kind by a step, and builds the step. What of its results is
+compared, if not all, goes into ``facts.py``. A new kind of table that is read from a topic is such an entry,
+too, beside ``table``; its name stands in ``program.TABLE_SOURCES`` and its topics in ``drawing.INPUTS`` and
+``TABLES``.
 
 Rules of emission, each with its reason:
 
@@ -12,7 +13,9 @@ Rules of emission, each with its reason:
   that takes a record without changing its bounds; with caches it emits once per key and commit, as this
   engine always does. So folds that delete, tables with deletions, and sessions are drawn with caches alone.
 - Of what a cached table emits at one commit point, Kafka Streams emits first what changed longest ago, and
-  this engine what began to change first. So where records are folded by windows, one comes at a time.
+  this engine what began to change first. So where records are folded by windows, one comes at a time; a
+  record that was dated anew comes by a topic of its own here alone, so there is one commit point for several
+  in Kafka Streams.
 - A fold without a cache that tells what it takes back begins, in Kafka Streams, with the initial aggregate
   (``first-old-value``), so such a table is not grouped anew.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
@@ -33,7 +36,13 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
 )
-from tests.support.programs import functions, stream_operators, table_operators
+from tests.support.programs import (
+    context_operators,
+    functions,
+    lookup_operators,
+    stream_operators,
+    table_operators,
+)
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
 from tests.support.programs.drawing import (
     ENDLESS_MS,
@@ -69,7 +78,7 @@ MAKERS = {
     "stream": ("stream",),
     "grouped": ("group_by_key", "group_by"),
     "windowed": ("tumbling_window", "hopping_window", "session_window", "session_window", "sliding_window"),
-    "table": ("table", "table", "count", "reduce", "aggregate", "to_table"),
+    "table": ("table", "table", "versioned_table", "count", "reduce", "aggregate", "to_table"),
     "windows": ("count", "reduce", "aggregate"),
     "grouped_table": ("table_group_by",),
 }
@@ -286,7 +295,7 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
         if part.null_values or (operator == "session_window" and not world.cached):
             return False
         # Where a cached table emits several windows at once: see above.
-        if world.cached and not (part.single or part.rekeyed or part.redated):
+        if world.cached and not (part.single or part.rekeyed):
             return False
         steady = goes_by_its_times(part)
         # ``sliding-late``, and a session that Kafka Streams' store has forgotten, and its cache has not:
@@ -391,43 +400,6 @@ def _to_stream(world: World, part: Part) -> bool:
     return True
 
 
-def _table_join(operator: str) -> Callable[[World, Part], bool]:
-    left = operator == "table_left_join"
-
-    def extend(world: World, part: Part) -> bool:
-        if part.key != "text":
-            return False
-        arrived = world.arrivals(part, f"table-join-{len(world.steps)}")
-
-        def fits(table: Part) -> bool:
-            return world.may_meet(arrived, table)
-
-        table = world.some("table", fits)
-        if table is None:
-            OPERATORS["table"].draw(world)
-            table = world.some("table", fits)
-        if table is None:
-            return False
-        gives = world.pick("text", "text", "number")
-        world.add(
-            replace(
-                arrived,
-                ref=world.step(operator, part, table, gives=gives, value=part.value),
-                value=gives,
-                topics=arrived.topics | table.topics,
-                null_keys=left and part.null_keys,
-                null_values=False,
-                steady=False,
-                closed=part.closed and (left or table.closed),
-                timed=part.timed or table.timed,
-                redated=arrived.redated,
-            )
-        )
-        return True
-
-    return extend
-
-
 def _stream_join(operator: str) -> Callable[[World, Part], bool]:
     outer = operator != "stream_join"
 
@@ -517,14 +489,6 @@ def _built_join(call: str) -> Callable[..., Any]:
             value_serde=serde_of(arguments["value"]),
             other_value_serde=serde_of(arguments["other"]),
         )
-
-    return built
-
-
-def _built_table_join(call: str) -> Callable[..., Any]:
-    def built(building: Building, arguments: dict[str, Any], stream: Any, table: Any) -> Any:
-        joiner = functions.joiner(arguments)
-        return getattr(stream, call)(table, joiner, value_serde=serde_of(arguments["value"]))
 
     return built
 
@@ -711,10 +675,6 @@ OPERATORS: dict[str, Operator] = {
         build=lambda building, arguments, table: table.to_stream(),
         weight=4,
     ),
-    "table_join": Operator(takes=STREAM, extend=_table_join("table_join"), build=_built_table_join("join")),
-    "table_left_join": Operator(
-        takes=STREAM, extend=_table_join("table_left_join"), build=_built_table_join("left_join")
-    ),
     "stream_join": Operator(
         takes=STREAM, extend=_stream_join("stream_join"), build=_built_join("join"), weight=4
     ),
@@ -739,6 +699,8 @@ OPERATORS: dict[str, Operator] = {
         weight=1,
     ),
     **stream_operators.OPERATORS,
+    **context_operators.OPERATORS,
+    **lookup_operators.OPERATORS,
     **table_operators.OPERATORS,
 }
 
@@ -751,6 +713,6 @@ DEEP = tuple(name for name in OPERATORS if name != "stream")
 
 #: Those that others make needful, so that they are deep often enough without being sought.
 _COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
-_COMMON |= {"send_to", "send_to_by", "table_group_by"}
+_COMMON |= {"send_to", "send_to_by", "table_group_by", "global_table", "versioned_table"}
 #: Those that programs are drawn for, one by one.
 SOUGHT = tuple(name for name in DEEP if name not in _COMMON)

@@ -21,7 +21,7 @@ Input = tuple[str, str | None, str | int | None, int]
 
 
 #: What reads a topic, as a table or not.
-TABLE_SOURCES = ("table",)
+TABLE_SOURCES = ("table", "versioned_table", "global_table")
 SOURCES = ("stream", *TABLE_SOURCES)
 
 #: What writes topics for readers.

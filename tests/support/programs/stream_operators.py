@@ -130,7 +130,7 @@ def _cogroup(world: World, part: Part) -> bool:
 
     def fits_windows(group: Part) -> bool:
         """Say whether records come one at a time, see ``operators.py``."""
-        single = group.single or group.rekeyed or group.redated
+        single = group.single or group.rekeyed
         apart = all(group is one or not arrived(one).topics & arrived(group).topics for one in groups)
         return not (windowed and world.cached) or (single and apart)
 

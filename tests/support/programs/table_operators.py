@@ -21,6 +21,8 @@ from tests.support.programs.drawing import Part, World
 from tests.support.programs.facts import facts_of
 
 TABLE = ("table", "table", "windows")
+#: How far tables with versions look back, milliseconds.
+HISTORIES = (0, 6, 30, 1_000)
 
 # == drawing
 
@@ -34,10 +36,15 @@ def _derived(world: World, part: Part, operator: str, value: str, arguments: dic
     kept = arguments.pop("kept", None)
     if kept is None:
         kept = part.kind == "table" and world.chance(0.4)
+    # Deletions are made here, too, and only records of a topic can be kept apart: see ``draw_records``.
+    if kept and part.versions == "topic" and world.chance(0.5):
+        arguments["history"] = world.pick(*HISTORIES)
+    versions = part.versions if not kept or "history" in arguments else ""
     ref = world.step(operator, part, **arguments, kept=kept, gives=value)
     typed = kept or value == "text" or (part.typed and operator in ("table_filter", "table_filter_not"))
     vain = facts_of(world.steps, cached=world.cached)[ref[0]].vain
-    return replace(part, ref=ref, value=value, null_values=True, derived=True, typed=typed, vain=vain)
+    made = replace(part, ref=ref, value=value, null_values=True, derived=True)
+    return replace(made, typed=typed, vain=vain, versions=versions)
 
 
 def _filtered(operator: str, closer: bool) -> Callable[[World, Part], bool]:
@@ -187,7 +194,7 @@ def _to_table(world: World, part: Part) -> bool:
 
 
 def _store(building: Building, arguments: dict[str, Any]) -> StoreSpec | None:
-    return building.spec(arguments["gives"]) if arguments["kept"] else None
+    return building.spec(arguments["gives"], arguments.get("history")) if arguments["kept"] else None
 
 
 def _built_filter(call: str) -> Callable[..., Any]:

@@ -6,9 +6,14 @@ between them. So an answer that comes before its copy is kept, and makes its res
 
 How it is known that answers come early: of one left key and one foreign key, copies are in the order in which
 they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through one
-partition of each topic, and one task. So the resolver counts both by foreign key. While more answers than
-copies have come, the newest answer is kept, where right entries that change replace it. As soon as both
-numbers are equal, what was kept is forgotten: all later copies have answers that are yet to come.
+partition of each topic, and one task. So the resolver counts both by foreign key. While the numbers differ,
+the newest answer is kept, where right entries that change replace it. As soon as they are equal, what was
+kept is forgotten: all later copies have answers that are yet to come.
+
+In at_least_once a copy, or a subscription, may come once more than the other, after a crash. Then the numbers
+are equal while the newest answer has another hash than the newest copy, which shows it: the answer's copy is
+yet to come, and the answer is kept on. Where numbers stay apart, an answer is kept that may not be needed.
+The hash has the entry's time in it, so a value that comes back is not taken for the one before.
 
 Why the last result is right, whatever the order: take the last copy of a key, with foreign key f, and the
 newest answer from f. If the answer comes later, it matches, and makes the last result: from then on no copy
@@ -91,7 +96,7 @@ class _Resolver:
         before = self._entry(key)
         waiting, early = before.waiting, None
         if copy.foreign_key is not None:
-            waiting, early = _with_copy(waiting, copy.foreign_key)
+            waiting, early = _with_copy(waiting, copy.foreign_key, copy.hash)
         entry = ResolverEntry(copy.foreign_key, copy.hash, copy.value, before.shown, waiting)
         self._keep(key, entry)
         if copy.foreign_key is None:
@@ -155,29 +160,31 @@ def _parted(waiting: tuple[Waiting, ...], foreign_key: bytes) -> tuple[Waiting |
 
 
 def _with_copy(
-    waiting: tuple[Waiting, ...], foreign_key: bytes
+    waiting: tuple[Waiting, ...], foreign_key: bytes, digest: bytes | None
 ) -> tuple[tuple[Waiting, ...], Waiting | None]:
     """Count a copy, and return what then waits, and what waited for it, if an answer did."""
     known, others = _parted(waiting, foreign_key)
     if known is None:
-        return (*others, Waiting(foreign_key, 1, None, -1)), None
-    copies = known.copies + 1
-    if copies == 0:
-        return others, known
-    early = known if copies < 0 else None
-    return (*others, Waiting(foreign_key, copies, known.answer, known.answer_ms)), early
+        return (*others, Waiting(foreign_key, 1, None, -1, digest)), None
+    answer, copies = known.answer, known.copies + 1
+    if copies == 0 and answer is not None:
+        # Where their hashes differ a copy has come twice, and that of the answer is yet to come.
+        return (others, known) if answer.hash == digest else (waiting, None)
+    counted = Waiting(foreign_key, copies, answer, known.answer_ms, digest)
+    return (*others, counted), None if answer is None else known
 
 
 def _with_answer(waiting: tuple[Waiting, ...], answer: Answer, answer_ms: int) -> tuple[Waiting, ...]:
-    """Count an answer, keep it if its copy did not come yet, and return what then waits."""
-    known, others = _parted(waiting, answer.foreign_key)
-    copies = (0 if known is None else known.copies) - answer.to_subscription
-    if known is None and copies == 0:
-        return waiting
-    if copies == 0:
-        return others
-    if copies < 0:
-        return (*others, Waiting(answer.foreign_key, copies, answer, answer_ms))
+    """Count an answer, keep it unless it is known that its copy has come, and return what then waits."""
+    foreign_key = answer.foreign_key
+    known, others = _parted(waiting, foreign_key)
     if not answer.to_subscription:
-        return waiting
-    return (*others, Waiting(answer.foreign_key, copies, None, -1))
+        if known is None or known.answer is None:
+            return waiting
+        return (*others, Waiting(foreign_key, known.copies, answer, answer_ms, known.hash))
+    copies, digest = (-1, None) if known is None else (known.copies - 1, known.hash)
+    if copies == 0:
+        if digest == answer.hash:
+            return others
+        copies = -1  # a copy has come twice
+    return (*others, Waiting(foreign_key, copies, answer, answer_ms, digest))

@@ -2,9 +2,9 @@
 (:mod:`airflow_kstreams.streams.kstream.foreign_key_join` describes the whole join).
 
 Rule: a change of an entry is one copy for the resolver and, if the new value has a foreign key, one
-subscription under it, both with the hash of the value. A foreign key that the entry no longer has gets the
-end of the subscription. In an inner join an entry without a result still asks its last foreign key for an
-answer, as in Kafka Streams, so that the deletion has the time that it has there.
+subscription under it, both with the hash of its value and time. A foreign key that the entry no longer has
+gets the end of the subscription. In an inner join an entry without a result still asks its last foreign key
+for an answer, as in Kafka Streams, so that the deletion has the time that it has there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from airflow_kstreams.streams.type_variables import KR, K, V
 ForeignKey = Callable[[K, V], KR | None]
 
 _HASH_BYTES = 16
+_SALT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class ForeignKeySubscribe:
         key_bytes, value_bytes = self.left_keys.serde.serialize, self.left_values.serde.serialize
         foreign_bytes = self.right_keys.serde.serialize
         copy, subscribe = children[self.copies], children[self.subscriptions]
-        count_null = context.counting("null")
+        count_null, record_context = context.counting("null"), context.record_context
 
         def extracted(key: Any, value: Any) -> tuple[Any, bytes | None]:
             found = None if value is None else foreign_key(key, value)
@@ -72,7 +73,7 @@ class ForeignKeySubscribe:
             (old_key, old_bytes), (new_key, new_bytes) = extracted(key, old), extracted(key, new)
             left_key = key_bytes(key)
             data = None if new is None else value_bytes(new)
-            digest = None if data is None else blake2b(data, digest_size=_HASH_BYTES).digest()
+            digest = None if data is None else hash_of(data, record_context.timestamp_ms)
             if new is not None and new_bytes is None and not left:
                 count_null()
             if new_bytes is None and not left:
@@ -87,3 +88,12 @@ class ForeignKeySubscribe:
                 subscribe(new_key, Subscription(left_key, digest, True))
 
         return run
+
+
+def hash_of(data: bytes, timestamp_ms: int) -> bytes:
+    """Return the hash of a left entry.
+
+    :param data: its value.
+    """
+    salt = timestamp_ms.to_bytes(_SALT_BYTES, "big", signed=True)
+    return blake2b(data, digest_size=_HASH_BYTES, salt=salt).digest()

@@ -47,7 +47,8 @@ def results_of(call: str, given: Any) -> Iterable[Any]:
     :raises TypeError: it is no iterable.
     """
     try:
-        return iter(given)
+        results: Iterable[Any] = iter(given)
     except TypeError:
         found = type(given).__name__
         raise TypeError(f"{call}: the function returned {found}, expected a list of results") from None
+    return results

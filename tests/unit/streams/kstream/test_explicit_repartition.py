@@ -209,6 +209,16 @@ def _table_left_join(builder: KStreamBuilder, stream: KStream, other: KStream) -
     return stream.left_join(builder.table("table"), lambda one, two: f"{one} {two}")
 
 
+def _global_left_join(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    airports = builder.global_table("table")
+    return stream.left_join(airports, lambda one, two: f"{one} {two}", key=lambda key, value: key)
+
+
+def _global_join(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
+    airports = builder.global_table("table")
+    return stream.join(airports, lambda one, two: f"{one} {two}", key=lambda key, value: key)
+
+
 def _behind_another(builder: KStreamBuilder, stream: KStream, other: KStream) -> KStream:
     return _left_join(builder, stream.filter(lambda key, value: True).repartition(1), other)
 
@@ -227,6 +237,8 @@ def _behind_a_topic(builder: KStreamBuilder, stream: KStream, other: KStream) ->
     [
         (_left_join, True),
         (_table_left_join, True),
+        (_global_left_join, True),
+        (_global_join, False),
         (_behind_another, True),
         (_inner_join, False),
         (_behind_a_topic, False),

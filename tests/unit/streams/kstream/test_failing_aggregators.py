@@ -174,7 +174,7 @@ def test_aggregator_gets_the_aggregate_itself_when_an_error_ends_the_task() -> N
         settings = {"processing.exception.handler": handler}
         with TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver:
             for _ in range(2):
-                driver.pipe_input("orders", key="x", value=GOOD)
+                driver.pipe_input("orders", key="x", value=GOOD, timestamp_ms=0)
         first, second = given
         assert (first is second) is same
 
@@ -182,7 +182,9 @@ def test_aggregator_gets_the_aggregate_itself_when_an_error_ends_the_task() -> N
 def test_aggregate_that_cannot_be_copied_is_refused_by_name_when_a_handler_goes_on() -> None:
     made = builder()
     made.stream("orders").group_by_key().aggregate(
-        threading.Lock, lambda key, order, lock: lock, store=StoreSpec(name="locks", logged=False)
+        threading.Lock,
+        lambda key, order, lock: lock,
+        store=StoreSpec(name="locks", key_serde=serdes.string(), value_serde=serdes.json(), logged=False),
     )
     settings = {"processing.exception.handler": "skip"}
     with (
@@ -190,4 +192,4 @@ def test_aggregate_that_cannot_be_copied_is_refused_by_name_when_a_handler_goes_
         pytest.raises(TopologyError, match=r"lock cannot be copied.*processing\.exception\.handler=fail"),
     ):
         for _ in range(2):
-            driver.pipe_input("orders", key="x", value=GOOD)
+            driver.pipe_input("orders", key="x", value=GOOD, timestamp_ms=0)

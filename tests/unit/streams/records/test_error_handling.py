@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -279,6 +280,63 @@ def test_keys_stay_out_of_errors_when_a_function_fails() -> None:
     ):
         driver.pipe_input("in", key="canary", value={}, timestamp_ms=0)
     assert "canary" not in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("serde", "value"),
+    [
+        (serdes.int64(), 4_929_123_412_341_234),
+        (serdes.json(), "Andr\u00e9 M\u00fcller"),
+        (serdes.json(), 'O\'Neil "canary" \\ y'),
+    ],
+)
+def test_values_stay_out_of_errors_in_whatever_form_their_serde_gives_them(serde: Any, value: Any) -> None:
+    known: dict[Any, str] = {}
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serde)
+    builder.stream("in").map_values(lambda found: known[found]).send_to("out")
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError, match=r"KeyError: ['\"]?\*\*\*['\"]?\n") as caught,
+    ):
+        # As other producers write it: with what is not ASCII escaped.
+        data = json.dumps(value).encode() if isinstance(value, str) else value
+        driver.pipe_input("in", key="a", value=data, timestamp_ms=0)
+    assert "canary" not in caught.value.cause
+
+
+def test_values_of_the_other_side_stay_out_of_errors_when_a_joiner_fails() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").join(builder.table("accounts"), lambda value, account: int(account)).send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        driver.pipe_input("accounts", key="a", value="canary", timestamp_ms=0)
+        with pytest.raises(RecordError, match=r"invalid literal for int\(\) with base 10: '\*\*\*'"):
+            driver.pipe_input("in", key="a", value=1, timestamp_ms=1)
+
+
+@pytest.mark.parametrize(
+    ("joiner", "said"),
+    [
+        (lambda left, right: left + right["x"], "'NoneType' object is not subscriptable"),
+        (lambda left, right: left + right, "unsupported operand type(s) for +: 'int' and 'NoneType'"),
+        (lambda left, right: right.amount, "'NoneType' object has no attribute 'amount'"),
+        (
+            lambda left, right: str.encode(left),
+            "descriptor 'encode' for 'str' objects doesn't apply to a 'int'",
+        ),
+    ],
+)
+def test_words_of_the_program_and_of_python_stay_in_errors_below_a_cached_table(
+    joiner: Any, said: str
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    left, right = builder.table("left", store="left"), builder.table("right", store="right")
+    left.left_join(right, joiner).to_stream().send_to("out")
+    with (
+        pytest.raises(RecordError) as caught,
+        TopologyTestDriver(builder.build(), application_id="a") as driver,
+    ):
+        driver.pipe_input("left", key="a", value=1, timestamp_ms=0)
+    assert said in caught.value.cause
 
 
 class Mute(Exception):
