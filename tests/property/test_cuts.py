@@ -276,13 +276,12 @@ def _failing_folds(storage: Any) -> Topology:
         return {"records": 0, "values": []}
 
     grace_ms = 2 * LAST_MS
-    for number, window in enumerate(
-        (
-            TumblingWindow(size_ms=20, grace_ms=grace_ms),
-            HoppingWindow(size_ms=20, advance_ms=10, grace_ms=grace_ms),
-            SlidingWindow(size_ms=10, grace_ms=grace_ms),
-        )
-    ):
+    windows: list[TumblingWindow | HoppingWindow | SlidingWindow] = [
+        TumblingWindow(size_ms=20, grace_ms=grace_ms),
+        HoppingWindow(size_ms=20, advance_ms=10, grace_ms=grace_ms),
+        SlidingWindow(size_ms=10, grace_ms=grace_ms),
+    ]
+    for number, window in enumerate(windows):
         folded = group.windowed_by(window).aggregate(empty, _add_or_raise, store=spec(f"w{number}"))
         folded.to_stream().send_to(f"out-{number}")
     sessions = group.windowed_by(SessionWindow(gap_ms=5, grace_ms=grace_ms))

@@ -56,19 +56,24 @@ def kept(value: Any) -> Any:
 
     :raises UncopyableError: it cannot be copied.
     """
-    kind = type(value)
-    if kind in _IMMUTABLE:
+    if type(value) in _IMMUTABLE:
         return value
     try:
-        if kind is list and all(map(_stays, value)):
-            return value.copy()
-        if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
-            return value.copy()
-        return value if _stays(value) else copy.deepcopy(value)
+        return _copied(value)
     except Exception as error:
         raise UncopyableError(
             f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
         ) from error
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a value, flat where that is enough; a value that stays as it is, itself."""
+    kind = type(value)
+    if kind is list and all(map(_stays, value)):
+        return value.copy()
+    if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
+        return value.copy()
+    return value if _stays(value) else copy.deepcopy(value)
 
 
 def _stays(value: Any) -> bool:
