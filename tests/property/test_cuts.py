@@ -16,11 +16,14 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import (
     FixedGroups,
+    HoppingWindow,
     KStreamBuilder,
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SessionWindow,
     SlidingWindow,
+    StoreSpec,
     Topology,
     TumblingWindow,
     serdes,
@@ -63,14 +66,21 @@ BUFFERED = st.integers(1, 6)
 
 
 def in_runs(
-    topology: Topology, slices: Sequence[Sequence[Row]], outputs: Sequence[str], buffered: int
+    topology: Topology,
+    slices: Sequence[Sequence[Row]],
+    outputs: Sequence[str],
+    buffered: int,
+    handler: str = "fail",
 ) -> dict[str, Results]:
-    """Process each slice in a run of its own, and return what the topics got, in bytes."""
+    """Process each slice in a run of its own, and return what the topics got, in bytes.
+
+    :param handler: of processing exceptions.
+    """
     driver = TopologyTestDriver(
         topology,
         application_id="app",
         partitions=dict.fromkeys(topology.plan("app").inputs, PARTITIONS),
-        settings={"buffered.records.per.partition": buffered},
+        settings={"buffered.records.per.partition": buffered, "processing.exception.handler": handler},
     )
     with driver:
         for rows in slices:
@@ -230,6 +240,76 @@ def test_each_keys_results_are_the_same_when_no_time_matters_and_a_key_lies_in_o
         for given_ in ([rows], slices)
     )
     assert cut == whole
+
+
+def _add_or_raise(key: str, value: int, total: dict[str, Any]) -> dict[str, Any]:
+    total["records"] += 1
+    total["values"].append(value)
+    if value == 3:
+        raise ValueError
+    return total
+
+
+def _merge(key: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    left["records"] += right["records"]
+    left["values"] += right["values"]
+    return left
+
+
+def _failing_folds(storage: Any) -> Topology:
+    """One fold of each kind, by an aggregator that raises when it has changed its aggregate already."""
+    builder = KStreamBuilder(
+        default_key_serde=serdes.string(), default_value_serde=serdes.json(), partition_grouper=ONE_TASK
+    )
+    group = builder.stream("a").group_by_key()
+
+    def spec(name: str) -> StoreSpec:
+        return StoreSpec(
+            name=name,
+            key_serde=serdes.string(),
+            value_serde=serdes.json(),
+            cached=False,
+            storage=storage,
+        )
+
+    def empty() -> dict[str, Any]:
+        return {"records": 0, "values": []}
+
+    grace_ms = 2 * LAST_MS
+    windows: list[TumblingWindow | HoppingWindow | SlidingWindow] = [
+        TumblingWindow(size_ms=20, grace_ms=grace_ms),
+        HoppingWindow(size_ms=20, advance_ms=10, grace_ms=grace_ms),
+        SlidingWindow(size_ms=10, grace_ms=grace_ms),
+    ]
+    for number, window in enumerate(windows):
+        folded = group.windowed_by(window).aggregate(empty, _add_or_raise, store=spec(f"w{number}"))
+        folded.to_stream().send_to(f"out-{number}")
+    sessions = group.windowed_by(SessionWindow(gap_ms=5, grace_ms=grace_ms))
+    sessions.aggregate(empty, _add_or_raise, _merge, store=spec("s")).to_stream().send_to("out-3")
+    group.aggregate(empty, _add_or_raise, store=spec("n")).to_stream().send_to("out-4")
+    group.cogroup(_add_or_raise).aggregate(empty, store=spec("c")).to_stream().send_to("out-5")
+    return builder.build()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    rows=ROWS,
+    storage=st.sampled_from(["memory", "memory", "rocksdb"]),
+    handler=st.sampled_from(["skip", "dead-letter"]),
+    data=st.data(),
+    runs=st.integers(2, 4),
+)
+def test_records_that_a_handler_leaves_out_leave_nothing_in_any_fold_wherever_runs_are_cut(
+    rows: list[Row], storage: str, handler: str, data: st.DataObject, runs: int
+) -> None:
+    rows = [row._replace(topic="a", partition=0) for row in rows]
+    outputs = [f"out-{number}" for number in range(6)]
+    slices = cut_anywhere(rows, lambda length: data.draw(st.integers(0, length)), runs)
+    whole = in_runs(_failing_folds(storage), [rows], outputs, 1, handler)
+    cut = in_runs(_failing_folds(storage), slices, outputs, 1, handler)
+    assert cut == whole
+    values = [value for results in whole.values() for _, value, _ in results if value is not None]
+    assert all(3 not in serdes.json().deserialize(value)["values"] for value in values)
 
 
 @settings(max_examples=50, deadline=None)

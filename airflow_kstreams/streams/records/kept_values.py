@@ -20,6 +20,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.nodes import Node, SourceNode
@@ -41,6 +43,8 @@ _IMMUTABLE = frozenset(
         uuid.UUID,
     )
 )
+#: Where a dataclass says whether it is frozen.
+_DATACLASS = "__dataclass_params__"
 
 
 class UncopyableError(Exception):
@@ -48,21 +52,43 @@ class UncopyableError(Exception):
 
 
 def kept(value: Any) -> Any:
-    """Return a value that stays as this one is.
+    """Return a value that stays as this one is: itself, if no one can change it.
 
     :raises UncopyableError: it cannot be copied.
     """
-    kind = type(value)
-    if kind in _IMMUTABLE or (kind is tuple and _IMMUTABLE.issuperset(map(type, value))):
+    if type(value) in _IMMUTABLE:
         return value
-    if kind is dict and all(_IMMUTABLE.issuperset(map(type, held)) for held in (value, value.values())):
-        return value.copy()
     try:
-        return copy.deepcopy(value)
+        return _copied(value)
     except Exception as error:
         raise UncopyableError(
             f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
         ) from error
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a value, flat where that is enough; a value that stays as it is, itself."""
+    kind = type(value)
+    if kind is list and all(map(_stays, value)):
+        return value.copy()
+    if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
+        return value.copy()
+    return value if _stays(value) else copy.deepcopy(value)
+
+
+def _stays(value: Any) -> bool:
+    """Say whether no one can change a value; some of which that is true are not known here."""
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return True
+    if kind is tuple:
+        return all(map(_stays, value))
+    # Other classes are asked for what they have themselves: one below a frozen one may have more attributes.
+    frozen = kind.__struct_config__ if isinstance(value, msgspec.Struct) else vars(kind).get(_DATACLASS)
+    if frozen is None or not frozen.frozen:
+        return False
+    names = kind.__struct_fields__ if isinstance(value, msgspec.Struct) else kind.__dataclass_fields__
+    return all(_stays(getattr(value, name, ...)) for name in names)
 
 
 def standing(node: str) -> Callable[[Any], Any]:

@@ -66,6 +66,10 @@ class NodeServices:
         return self.node in table_changes(self.owner.topology.nodes).old_needed
 
     @property
+    def goes_on(self) -> bool:
+        return False
+
+    @property
     def record_context(self) -> TaskRecordContext:
         return self.owner.context
 

@@ -16,6 +16,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
 
@@ -280,3 +281,16 @@ def test_store_spec_is_taken_whole_when_given() -> None:
 def test_store_has_a_numbered_name_when_none_is_given() -> None:
     (store,) = _bind(lambda grouped: grouped.count()).topology.stores
     assert store.name == "KSTREAM-AGGREGATE-STATE-STORE-0000000001"
+
+
+@pytest.mark.parametrize(("cached", "headers"), [(True, []), (False, [("trace", b"1")])])
+def test_update_has_the_headers_of_its_record_only_when_the_table_is_not_cached(
+    *, cached: bool, headers: list[Any]
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    counts = builder.stream("in").group_by_key().count(store=_store(cached=cached))
+    counts.to_stream().send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        with driver.run():
+            driver.pipe_input("in", key="a", value=0, timestamp_ms=1, headers=[("trace", b"1")])
+        assert [record.headers for record in driver.read_output("out")] == [headers]

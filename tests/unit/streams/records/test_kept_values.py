@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from airflow_kstreams.streams import (
@@ -18,6 +20,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.graph.nodes import SinkNode
+from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 from airflow_kstreams.testing import TopologyTestDriver
 
@@ -28,6 +31,64 @@ RECORDS = [("a", {"n": n}, n) for n in range(6)]
 
 def builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    held: Any
+
+
+class Open(msgspec.Struct):
+    held: Any
+
+
+@dataclass(frozen=True)
+class FrozenData:
+    held: Any
+
+
+class Below(FrozenData):
+    """Has attributes of its own."""
+
+
+@pytest.mark.parametrize(
+    "value", [None, 1, "a", (1, ("a", 2.5)), Frozen((1, Frozen("a"))), FrozenData(Frozen(1)), ()]
+)
+def test_value_is_kept_itself_when_no_one_can_change_it(value: Any) -> None:
+    assert kept(value) is value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"a": 1, "b": (1, 2)},
+        {"a": [1]},
+        {FrozenData(1): {}},
+        [1, "a"],
+        [[1]],
+        ([1],),
+        {1, 2},
+        Frozen([1]),
+        Open(1),
+        FrozenData([1]),
+    ],
+)
+def test_value_is_copied_to_its_depth_when_it_can_be_changed(value: Any) -> None:
+    found = kept(value)
+    assert found == value
+    assert found is not value
+    for ours, theirs in ((found, value), (getattr(found, "held", 0), getattr(value, "held", 0))):
+        assert ours is not theirs or type(ours) is int
+    if isinstance(value, dict):
+        assert all(found[key] is not held for key, held in value.items() if isinstance(held, list | dict))
+    elif isinstance(value, list | tuple):
+        assert all(a is not b for a, b in zip(found, value, strict=True) if isinstance(a, list))
+
+
+def test_value_is_copied_when_its_class_lets_it_have_more_than_its_fields() -> None:
+    value = Below(1)
+    vars(value)["more"] = [1]
+    assert kept(value) is not value
+    assert vars(kept(value))["more"] is not vars(value)["more"]
 
 
 def outputs(
