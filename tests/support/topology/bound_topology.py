@@ -51,7 +51,6 @@ class NodeServices:
     node: str
     connected: tuple[str, ...]
     task_id: str = "0_0"
-    goes_on: bool = False
 
     @property
     def tables(self) -> dict[str, TableView]:

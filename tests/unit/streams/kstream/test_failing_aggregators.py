@@ -181,10 +181,14 @@ def test_aggregator_gets_the_aggregate_itself_when_an_error_ends_the_task() -> N
 
 def test_aggregate_that_cannot_be_copied_is_refused_by_name_when_a_handler_goes_on() -> None:
     made = builder()
-    counts = made.stream("orders").group_by_key().aggregate(
-        threading.Lock,
-        lambda key, order, lock: lock,
-        store=StoreSpec(name="locks", key_serde=serdes.string(), value_serde=serdes.json(), logged=False),
+    counts = (
+        made.stream("orders")
+        .group_by_key()
+        .aggregate(
+            threading.Lock,
+            lambda key, order, lock: lock,
+            store=StoreSpec(name="locks", key_serde=serdes.string(), value_serde=serdes.json(), logged=False),
+        )
     )
     counts.to_stream().map_values(lambda lock: 1).send_to("out")
     settings = {"processing.exception.handler": "skip"}
