@@ -17,6 +17,8 @@ from airflow_kstreams.streams.records.record_context import RecordContext
 class CallTimeoutError(TimeoutError):
     """A call took longer than its node allows; it may still take effect at the service."""
 
+    own_words = True  # nothing of them is to be hidden
+
 
 class CallEndedError(RuntimeError):
     """A call came to no result by its own doing: it was cancelled, or wanted to end its process."""

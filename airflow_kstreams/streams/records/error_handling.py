@@ -29,7 +29,6 @@ from airflow_kstreams.streams.records.refused_results import RefusedResultError
 from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state.stores.store_serdes import UnfitKeyError
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +194,7 @@ class ErrorHandling:
         text = text_of(error)
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
         text = " ".join(text.split())
-        if not isinstance(error, UnfitKeyError):
+        if not getattr(error, "own_words", False):  # those of this package say so
             text = without_values(text, own=program_text(error))
         where = self._context.where()
         return (

@@ -22,6 +22,8 @@ class RefusedResultError(Exception):
     :param refused: what client or broker said.
     """
 
+    own_words = True  # nothing of them is to be hidden
+
     def __init__(self, refused: RecordError) -> None:
         super().__init__(refused.cause)
         self.refused = refused

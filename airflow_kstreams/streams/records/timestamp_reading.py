@@ -221,6 +221,8 @@ class TimestampAheadError(ValueError):
     :param allowed_ms: the latest one that is allowed.
     """
 
+    own_words = True  # nothing of them is to be hidden
+
     def __init__(self, timestamp_ms: int, allowed_ms: int) -> None:
         super().__init__(
             f"dated {_iso(timestamp_ms)}, and max.timestamp.ahead.ms allows {_iso(allowed_ms)} at the latest"

@@ -32,6 +32,8 @@ class UnfitKeyError(ValueError):
     decides about that, and its error names the record, too.
     """
 
+    own_words = True  # nothing of them is to be hidden
+
 
 def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
     """Return what makes the bytes of a store's keys; it raises UnfitKeyError for others."""
