@@ -1,5 +1,5 @@
-"""In at_least_once a dead task leaves copies of a foreign-key join without their subscriptions: few seeds come
-to that with an answer that is read before its copy.
+"""In at_least_once a dead task leaves copies of a foreign-key join without their subscriptions. Few seeds
+come to that with an answer that is read before its copy.
 """
 
 from __future__ import annotations
