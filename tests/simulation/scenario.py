@@ -158,7 +158,7 @@ def scenario_of(seed: int) -> Scenario:
         name = random.choice([app.name for app in APPLICATIONS.values() if not app.timed])
     application, calls = _application_of(seed, cell, APPLICATIONS[name])
     settings |= {} if calls is None else calls.settings
-    settings |= {} if application.is_repeatable else {"processing.guarantee": "exactly_once"}
+    settings |= _guarantee(seed, application)
     partitions = _partitions(application, calls, random)
     if application.dead_letters:
         settings["processing.exception.handler"] = "dead-letter"
@@ -202,6 +202,14 @@ def _application_of(
         return calls.application, calls
     tables = None if _is_for_some(cell) else drawn_tables(seed)
     return tables or application, None
+
+
+def _guarantee(seed: int, application: Application) -> dict[str, str]:
+    """Return what is promised of tables of tables: exactly once, where each change must come once."""
+    if not application.has_tables_of_tables:
+        return {}
+    drawn = Random(f"{seed} guarantee").choice(("exactly_once", "at_least_once"))
+    return {"processing.guarantee": drawn if application.is_repeatable else "exactly_once"}
 
 
 def _is_for_some(cell: tuple[str, Fault]) -> bool:

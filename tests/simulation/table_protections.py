@@ -139,8 +139,7 @@ TABLES_KEPT: tuple[Protection, ...] = (
         name="hashes tell wrong counts of copies",
         section="6",
         off=_counts_are_trusted,
-        seeds=3 * _SEEDS,
-        concerns=lambda scenario: _in("foreign_key")(scenario) and not scenario.exactly_once,
+        scene="test_foreign_keys_and_repeats.py",
     ),
     Protection(
         name="joins see tables as they were given them",
