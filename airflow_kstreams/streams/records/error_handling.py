@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: What an error may repeat of a record: something in quotes, which no apostrophe within a word opens, or a
 #: number.
 _REPEATED = re.compile(
-    r"""(?<!\w)(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
+    r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
 )
 #: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
 _PYTHONS_OWN = "\n".join(
