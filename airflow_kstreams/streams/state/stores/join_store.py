@@ -79,22 +79,13 @@ class JoinStore:
         "_waiting",
         "_wake",
         "deserialize_key",
-        "find",
         "name",
         "period_ms",
-        "put",
         "serialize_key",
         "spec",
         "stored_values",
         "stream_time",
     )
-
-    #: (key, time_ms, value, whether it waits for a partner) -> adds an element; the key is serialized, the
-    #: value is not None. Both are closures, which operators call for every record.
-    put: Callable[[bytes, int, Any, bool], None]
-    #: (key, first_ms, last_ms, the join's stream time) -> the elements of a serialized key from first to last
-    #: moment, both included, by (t, arrival).
-    find: Callable[[bytes, int, int, int], list[Element]]
 
     def __init__(self, spec: JoinStoreSpec) -> None:
         self.spec = spec
@@ -119,7 +110,6 @@ class JoinStore:
         self._next = 0
         #: Elements with smaller arrival numbers have been drained.
         self._logged_below = 0
-        self.put, self.find = self._putting(), self._finding()
 
     def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
         """Give the store the clock of its join, while the join is bound.
@@ -129,6 +119,48 @@ class JoinStore:
         """
         self.stream_time = stream_time
         self._wake = wake
+
+    def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:
+        """Add an element.
+
+        :param key: serialized.
+        :param value: not None.
+        :param waits: whether it waits for a partner.
+        """
+        number = self._next
+        self._next = number + 1
+        element = (time_ms, number, value)
+        elements = self._elements.get(key)
+        if elements is None:
+            self._elements[key] = [element]
+        elif elements[-1][0] <= time_ms:
+            elements.append(element)
+        else:
+            insort(elements, element)
+        self._remember(key, time_ms)
+        if self._logged:
+            self._changed[number] = (key, element)
+        if waits:
+            self._waiting[number] = (key, element)
+            queue = self._queue
+            heappush(queue, (time_ms, number))
+            if queue[0][1] == number:
+                self._wake(time_ms)
+
+    def find(self, key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
+        """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
+
+        :param key: serialized.
+        :param now_ms: the join's stream time.
+        """
+        elements = self._elements.get(key)
+        if elements is None:
+            return []
+        oldest_ms = now_ms - self._retention_ms
+        low = bisect_left(elements, (first_ms if first_ms > oldest_ms else oldest_ms,))
+        if elements[-1][0] <= last_ms:
+            return elements[low:]
+        return elements[low : bisect_left(elements, (last_ms + 1,), low)]
 
     def match(self, key: bytes, elements: list[Element]) -> None:
         """Note that elements of a key, as :meth:`find` gave them, wait no longer."""
@@ -251,7 +283,7 @@ class JoinStore:
             elements.append(element)
         else:
             self._replace(elements, element)
-        self._periods.setdefault(time_ms // self.period_ms, set()).add(key)
+        self._remember(key, time_ms)
         if waits:
             self._waiting[number] = (key, element)
             heappush(self._queue, (time_ms, number))
@@ -260,51 +292,6 @@ class JoinStore:
         """Apply changelog records in their order, and return how many bytes they have."""
         return restore_each(self.restore, records)
 
-    def _putting(self) -> Callable[[bytes, int, Any, bool], None]:
-        elements_of, periods, period_ms = self._elements, self._periods, self.period_ms
-        logged, changed, waiting, queue = self._logged, self._changed, self._waiting, self._queue
-
-        def put(key: bytes, time_ms: int, value: Any, waits: bool) -> None:
-            number = self._next
-            self._next = number + 1
-            element = (time_ms, number, value)
-            elements = elements_of.get(key)
-            if elements is None:
-                elements_of[key] = [element]
-            elif elements[-1][0] <= time_ms:
-                elements.append(element)
-            else:
-                insort(elements, element)
-            keys = periods.get(time_ms // period_ms)
-            if keys is None:
-                periods[time_ms // period_ms] = {key}
-            else:
-                keys.add(key)
-            if logged:
-                changed[number] = (key, element)
-            if waits:
-                waiting[number] = (key, element)
-                heappush(queue, (time_ms, number))
-                if queue[0][1] == number:
-                    self._wake(time_ms)
-
-        return put
-
-    def _finding(self) -> Callable[[bytes, int, int, int], list[Element]]:
-        elements_of, retention_ms = self._elements, self._retention_ms
-
-        def find(key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
-            elements = elements_of.get(key)
-            if elements is None:
-                return []
-            oldest_ms = now_ms - retention_ms
-            low = bisect_left(elements, (first_ms if first_ms > oldest_ms else oldest_ms,))
-            if elements[-1][0] <= last_ms:
-                return elements[low:]
-            return elements[low : bisect_left(elements, (last_ms + 1,), low)]
-
-        return find
-
     def _replace(self, elements: list[Element], element: Element) -> None:
         """Put a restored element in the place of the one with its number, or where it belongs."""
         at = bisect_left(elements, element[:2])
@@ -312,6 +299,15 @@ class JoinStore:
             elements[at] = element
         else:
             elements.insert(at, element)
+
+    def _remember(self, key: bytes, time_ms: int) -> None:
+        """Note that a key has an element in a period of time."""
+        period = time_ms // self.period_ms
+        keys = self._periods.get(period)
+        if keys is None:
+            self._periods[period] = {key}
+        else:
+            keys.add(key)
 
     def _discard(self, key: bytes, time_ms: int, number: int) -> None:
         elements = self._elements.get(key, [])
