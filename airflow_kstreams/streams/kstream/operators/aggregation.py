@@ -207,13 +207,25 @@ class TableEmitter:
 class _Fold(Protocol):
     """An operator that folds records.
 
+    :ivar type: kind of fold.
     :ivar store: of the table.
     """
+
+    type: ClassVar[str]
 
     @property
     def store(self) -> StoreSpec: ...
 
     def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str: ...
+
+
+def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
+    """Return what copies an aggregate before a function of its fold gets it; None where none has to: where an
+    error ends the task, and where records are counted.
+
+    :param kind: of fold: ``count``, ``reduce`` or ``aggregate``.
+    """
+    return standing(context.node) if context.goes_on and kind != "count" else None
 
 
 def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -222,7 +234,7 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
     store = context.store(spec.name)
     emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
     count_null = context.counting("null")
-    copied = standing(context.node) if context.goes_on and not isinstance(self, Count) else None
+    copied = copier(context, self.type)
 
     def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
         if so_far and copied is not None:

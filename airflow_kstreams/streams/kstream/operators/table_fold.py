@@ -16,9 +16,8 @@ from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, TableEmitter
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, TableEmitter, copier
 from airflow_kstreams.streams.kstream.operators.window_fold import Fold
-from airflow_kstreams.streams.records.kept_values import standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,7 @@ class TableFold:
         begin, add, subtract = self.fold.begin, self.fold.add, self.subtract
         store = context.store(self.store.name)
         serialize_key, get_entry = store.serialize_key, store.get_entry
-        copied = standing(context.node) if context.goes_on and self.fold.kind != "count" else None
+        copied = copier(context, self.fold.kind)
         record_context = context.record_context
         emitter = TableEmitter(
             forward, context, children, store=self.store.name, cached=self.store.cached and bool(children)

@@ -75,16 +75,14 @@ class TableJoin:
             with code.block("else"):
                 expression = found(code, key)
                 code.line(f"{entry} = {f'None if {key} is None else ' if self.left else ''}{expression}")
-                with code.block(f"if {entry} is not None"):
-                    code.line(f"{joined} = {joiner}({value}, {entry}[0])")
-                    if not self.left:
-                        code.forward(key, joined)
-                with code.block("else"):
-                    if self.left:
-                        code.line(f"{joined} = {joiner}({value}, None)")
-                    else:
-                        code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
                 if self.left:
+                    code.line(f"{joined} = {joiner}({value}, None if {entry} is None else {entry}[0])")
+                    code.forward(key, joined)
+                    return
+                with code.block(f"if {entry} is None"):
+                    code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
+                with code.block("else"):
+                    code.line(f"{joined} = {joiner}({value}, {entry}[0])")
                     code.forward(key, joined)
 
         return context.written(write, forward, children)

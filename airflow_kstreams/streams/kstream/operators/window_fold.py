@@ -34,9 +34,8 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer, copier
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
-from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
@@ -94,9 +93,9 @@ def fold_of(fold: Fold, context: NodeContext) -> Fold:
     """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
     what is in the store.
     """
-    if fold.kind == "count" or not context.goes_on:
+    copied = copier(context, fold.kind)
+    if copied is None:
         return fold
-    copied = standing(context.node)
     return replace(
         fold,
         add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
