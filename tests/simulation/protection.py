@@ -21,7 +21,6 @@ class Protection:
     :param section: of DESIGN.md.
     :param off: switches it off.
     :param seeds: among the first so many some seed must miss it.
-    :param first: no seed before it need be run: it, or one soon after it, is known to miss it.
     :param concerns: whether it stands behind anything in a seed; the others need not be run.
     :param scene: the test that misses it where seeds do not: another protection covers what they draw.
     """
@@ -30,6 +29,5 @@ class Protection:
     section: str
     off: Callable[[], SwitchedOff]
     seeds: int = 1_000
-    first: int = 0
     concerns: Callable[[Scenario], bool] = lambda scenario: True
     scene: str = ""

@@ -96,6 +96,12 @@ async def _thread_ends() -> None:
         await asyncio.sleep(0.01)
 
 
+async def _leave(watch: ClusterWatch, *everybody: Waiting) -> None:
+    for one in everybody:
+        watch.remove(one)
+    await asyncio.wait_for(_thread_ends(), 30)
+
+
 def test_a_thousand_sensors_cost_one_consumer_when_they_wait_for_one_ledger(
     watch: ClusterWatch, application: Application, gate: OneAtATime
 ) -> None:
@@ -108,9 +114,7 @@ def test_a_thousand_sensors_cost_one_consumer_when_they_wait_for_one_ledger(
         with gate.lock:
             application.run("one")
         seen = await asyncio.gather(*(_first(one) for one in everybody))
-        for one in everybody:
-            watch.remove(one)
-        await asyncio.wait_for(_thread_ends(), 30)
+        await _leave(watch, *everybody)
         return seen
 
     seen = asyncio.run(scenario())
@@ -136,9 +140,7 @@ def test_a_thousand_different_runs_cost_one_consumer_and_one_read_of_the_ledger_
             reads = gate.calls["reader.assign"]
             application.run("run-7")
         seen = await _first(everybody[7])
-        for one in everybody:
-            watch.remove(one)
-        await asyncio.wait_for(_thread_ends(), 30)
+        await _leave(watch, *everybody)
         assert [one for one in everybody if one.seen is not None] == [everybody[7]]
         return seen, gate.calls["reader.assign"] - reads
 
@@ -164,9 +166,7 @@ def test_newcomer_is_looked_for_at_once_when_others_wait_for_hours(
         try:
             return await _first(newcomer)
         finally:
-            watch.remove(patient)
-            watch.remove(newcomer)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, patient, newcomer)
 
     assert asyncio.run(scenario())["run_id"] == "one"
 
@@ -192,9 +192,7 @@ def test_newcomer_is_looked_for_at_once_when_it_comes_as_a_round_begins(
         try:
             return await _first(newcomer)
         finally:
-            watch.remove(patient)
-            watch.remove(newcomer)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, patient, newcomer)
 
     assert asyncio.run(scenario())["run_id"] == "one"
 
@@ -217,8 +215,7 @@ def test_next_trigger_is_looked_for_when_no_thread_could_be_started_for_the_firs
         try:
             return await _first(waiting)
         finally:
-            watch.remove(waiting)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, waiting)
 
     assert asyncio.run(scenario())["run_id"] == "one"
 
@@ -236,9 +233,7 @@ def test_error_of_one_condition_is_told_to_its_sensor_alone(
         try:
             return await _first(wrong), await _first(right)
         finally:
-            watch.remove(wrong)
-            watch.remove(right)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, wrong, right)
 
     error, result = asyncio.run(scenario())
 
@@ -264,8 +259,7 @@ def test_everybody_hears_of_a_failing_broker_and_clients_are_made_anew_when_it_i
                 pass
             return seen
         finally:
-            watch.remove(waiting)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, waiting)
 
     assert asyncio.run(scenario())["run_id"] == "one"
 
@@ -274,12 +268,6 @@ async def _seen_by(waiting: Waiting, wanted: Callable[[Any], bool]) -> Any:
     while not wanted(seen := await _first(waiting)):
         pass
     return seen
-
-
-async def _leave(watch: ClusterWatch, *everybody: Waiting) -> None:
-    for one in everybody:
-        watch.remove(one)
-    await asyncio.wait_for(_thread_ends(), 30)
 
 
 async def _looks(waiting: Waiting, count: int) -> None:
@@ -476,8 +464,7 @@ def test_thread_starts_again_when_somebody_comes_after_the_last_one_left(
         try:
             return await _first(waiting)
         finally:
-            watch.remove(waiting)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, waiting)
 
     for _ in range(2):
         assert asyncio.run(once())["run_id"] == "one"
@@ -503,9 +490,7 @@ def test_nothing_fails_when_the_event_loop_of_a_sensor_is_gone(
         try:
             return await _first(waiting)
         finally:
-            watch.remove(waiting)
-            watch.remove(gone)
-            await asyncio.wait_for(_thread_ends(), 30)
+            await _leave(watch, waiting, gone)
 
     assert asyncio.run(scenario())["run_id"] == "one"
 
