@@ -11,13 +11,21 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import Topology, serdes
+from airflow_kstreams.streams import Topology
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
-from tests.support.programs.comparing import APPLICATION, BYTES, Running, without_arrival
+from tests.support.programs.comparing import (
+    APPLICATION,
+    BYTES,
+    DEAD_LETTERS,
+    Running,
+    data,
+    settings_of,
+    without_arrival,
+)
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.operators import SOUGHT, build
-from tests.support.programs.program import Input
+from tests.support.programs.program import Input, Program
 
 _PROGRAMS = 60
 _PARTS = 6
@@ -42,7 +50,7 @@ def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) 
     for seed in range(part, _PROGRAMS, _PARTS):
         program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
         slices = _slices(program.records, Random(seed))
-        runs, driver = _by_runs(build(program)[0], slices), _by_driver(build(program)[0], slices)
+        runs, driver = _by_runs(program, slices), _by_driver(program, slices)
         if any(step.arguments.get("partitions", 1) > 1 for step in program.steps):
             runs, driver = _key_by_key(runs), _key_by_key(driver)
         assert runs == driver, (seed, program.to_json())
@@ -58,12 +66,15 @@ def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
     return [records[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(records)], strict=True)]
 
 
-def _by_driver(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
-    with TopologyTestDriver(topology, application_id=APPLICATION) as driver:
+def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
+    topology, settings = build(program)[0], settings_of(program)
+    with TopologyTestDriver(topology, application_id=APPLICATION, settings=settings) as driver:
         for records in slices:
             with driver.run():
                 for topic, key, value, timestamp_ms in records:
-                    driver.pipe_input(topic, key=key, value=value, timestamp_ms=max(1, timestamp_ms))
+                    driver.pipe_bytes(
+                        topic, key=data(key), value=data(value), timestamp_ms=max(1, timestamp_ms)
+                    )
         return {
             topic: [
                 (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
@@ -73,22 +84,22 @@ def _by_driver(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[st
         }
 
 
-def _by_runs(topology: Topology, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
-    kafka = InMemoryKafka()
+def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
+    topology, kafka = build(program)[0], InMemoryKafka()
     plan = topology.plan(APPLICATION)
-    for topic in {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}:
+    for topic in {*plan.sources, *plan.outputs, *plan.globals, DEAD_LETTERS} - {*plan.repartition_topics}:
         kafka.create_topic(topic)
     app = Application(
         application_id=APPLICATION,
         topology=topology,
         on=kafka,
         clock=kafka.clock,
-        settings={"settle.ms": 0},
+        settings={"settle.ms": 0, **settings_of(program)},
     )
     for number, records in enumerate(slices):
         for topic, key, value, timestamp_ms in records:
             # 0 stands for the clock's time there.
-            kafka.append(topic, _data(value), _data(key), timestamp_ms=max(1, timestamp_ms))
+            kafka.append(topic, data(value), data(key), timestamp_ms=max(1, timestamp_ms))
         app.run(f"run-{number}", (0, number))
     found: dict[str, Written] = defaultdict(list)
     for topic in _written(topology):
@@ -106,9 +117,3 @@ def _written(topology: Topology) -> list[str]:
 
 def _key(topic: str, key: bytes | None) -> bytes | None:
     return key if key is None else without_arrival(topic, key)
-
-
-def _data(part: str | int | None) -> bytes | None:
-    if part is None:
-        return None
-    return serdes.int64().serialize(part) if isinstance(part, int) else serdes.string().serialize(part)

@@ -44,6 +44,7 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Branched;
@@ -170,10 +171,20 @@ public final class KafkaStreamsPeer {
                 BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         // Else elements without partner are looked for once a second of the wall clock, not of stream time.
         settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
-        settings.put(
-                StreamsConfig.PROCESSING_EXCEPTION_HANDLER_CLASS_CONFIG,
-                LogAndContinueProcessingExceptionHandler.class);
-        settings.put(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG, DEAD_LETTERS);
+        String handler = request.has("steps") ? request.path("handler").asText() : "dead-letter";
+        if (!handler.isEmpty()) {
+            settings.put(
+                    StreamsConfig.PROCESSING_EXCEPTION_HANDLER_CLASS_CONFIG,
+                    LogAndContinueProcessingExceptionHandler.class);
+            settings.put(
+                    StreamsConfig.DESERIALIZATION_EXCEPTION_HANDLER_CLASS_CONFIG, LogAndContinueExceptionHandler.class);
+        }
+        if (handler.equals("dead-letter")) {
+            settings.put(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG, DEAD_LETTERS);
+            if (request.has("steps")) {
+                outputs.add(DEAD_LETTERS);
+            }
+        }
         ArrayNode answer = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings)) {
             Map<String, TestInputTopic<byte[], byte[]>> inputs = new LinkedHashMap<>();
@@ -388,6 +399,16 @@ public final class KafkaStreamsPeer {
                 case "dead_letter" -> {
                     outputs.add(DEAD_LETTERS);
                     send(in().mapValues(v -> failing(v)));
+                }
+                case "changed_dead_letter" -> {
+                    outputs.add(DEAD_LETTERS);
+                    send(redated().processValues(() -> new Changing(false, true)).mapValues(v -> failing(v)));
+                }
+                case "written_dead_letter" -> {
+                    outputs.add(DEAD_LETTERS);
+                    KStream<String, String> in = in();
+                    in.to("copies");
+                    send(in.mapValues(v -> failing(v)));
                 }
                 case "punctuated" -> send(in().process(() -> new Clock(time("interval"))));
                 case "count" -> sendCounts(in().groupByKey().count(counts()));
@@ -855,6 +876,8 @@ public final class KafkaStreamsPeer {
                     return stream.processValues(() -> new Heading());
                 case "set_timestamp":
                     return stream.processValues(() -> new Dating(arguments));
+                case "failing":
+                    return failing(stream, arguments);
                 case "process_values":
                     return processed(stream, arguments);
                 case "merge":
@@ -1094,6 +1117,22 @@ public final class KafkaStreamsPeer {
                     return branches;
                 default:
                     return stream.process(() -> new MappedInContext(place, arguments));
+            }
+        }
+
+        private Object failing(KStream<Object, Object> stream, JsonNode arguments) {
+            switch (arguments.get("call").asText()) {
+                case "map_values":
+                    return stream.mapValues(v -> Functions.checked(arguments, v, v));
+                case "filter":
+                    return stream.filter((k, v) -> (Boolean) Functions.checked(arguments, v, true));
+                case "select_key":
+                    return stream.selectKey((k, v) -> Functions.checked(arguments, v, k));
+                case "peek":
+                    return stream.peek((k, v) -> Functions.checked(arguments, v, null));
+                default:
+                    return stream.processValues(() -> new Calling(
+                            (count, record) -> Functions.checked(arguments, record.value(), record.value()), null));
             }
         }
 
@@ -1520,6 +1559,15 @@ public final class KafkaStreamsPeer {
             byte[] number = record.headers().lastHeader("n").value();
             long count = record.timestamp() + Long.parseLong(new String(number, StandardCharsets.UTF_8));
             return numbered(value(arguments, 0, record.value()), count);
+        }
+
+        /** A result, unless the value fails; no closer does. */
+        static Object checked(JsonNode arguments, Object value, Object result) {
+            if (!closes(value)
+                    && weight(value) % arguments.get("modulus").asLong() == arguments.get("rest").asLong()) {
+                throw new IllegalArgumentException("no " + shown(value));
+            }
+            return result;
         }
 
         static Object transformed(JsonNode arguments, Object key, Object value, long count) {

@@ -17,6 +17,7 @@ from tests.support.programs.comparing import Result
 Input = tuple[str, str | None, str | None, int]
 
 _OUTPUTS = {"branch": ("out-1", "out-2"), "split": ("out-1", "out-2"), "dead_letter": ("dead-letters", "out")}
+_OUTPUTS |= {f"{how}_dead_letter": ("dead-letters", "out") for how in ("changed", "written")}
 #: As in the peer.
 _SETTINGS = {
     "processing.exception.handler": "dead-letter",

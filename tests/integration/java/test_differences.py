@@ -286,12 +286,34 @@ def test_headers_differ_from_kafka_streams_as_documented_when_time_brings_a_resu
         assert python == java._replace(headers=())
 
 
+def test_dead_letters_differ_from_kafka_streams_as_documented_when_time_and_headers_were_changed(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    case = Case(topology="changed_dead_letter", records=[("in", "a", "v3", 5)])
+    (java,), (python,) = case.in_java(kafka_streams), case.in_python()
+    assert (java.topic, java.key, java.value) == (python.topic, python.key, python.value)
+    assert (java.timestamp_ms, java.headers[:2]) == (14, (("n", "0"), ("number", "3")))
+    assert (python.timestamp_ms, python.headers[0]) == (5, ("n", "0"))
+    assert ("number", "3") not in python.headers
+
+
+def test_dead_letters_differ_from_kafka_streams_as_documented_when_their_record_was_written_before(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    case = Case(topology="written_dead_letter", records=[("in", "a", "v3", 5)])
+    (java,), (python,) = case.in_java(kafka_streams), case.in_python()
+    assert (java.topic, java.key, java.value) == ("dead-letters", None, None)
+    assert (python.topic, python.key, python.value) == ("dead-letters", b"a", b"v3")
+
+
 def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     page = _PAGE.read_text()
     same, _, different = page.partition("\n## What differs")
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
-    assert sorted(listed) == sorted({*NAMES} - {"punctuated", "tables_of_one_table", "count_group"})
+    elsewhere = {"punctuated", "tables_of_one_table", "count_group"}
+    elsewhere |= {"changed_dead_letter", "written_dead_letter"}
+    assert sorted(listed) == sorted({*NAMES} - elsewhere)
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
-        [*DIFFERENCES, "headers"]
+        [*DIFFERENCES, "headers", "letters-as-consumed", "letters-as-written"]
     )

@@ -57,9 +57,9 @@ SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_sup
 STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 #: Of records in the order of their times; pairs also of records not later than the grace.
 OUTER_JOINS = ["left_join", "outer_join"]
-#: By tests of their own, the last two in test_differences.py.
+#: By tests of their own, the last four in test_differences.py.
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
-ALONE += ["tables_of_one_table", "count_group"]
+ALONE += ["tables_of_one_table", "count_group", "changed_dead_letter", "written_dead_letter"]
 
 _WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
 #: Whose table of ``other`` keeps no versions: a deletion in vain there comes through in Kafka Streams only.

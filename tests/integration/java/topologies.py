@@ -85,10 +85,7 @@ class Topologies:
         branches["even"].send_to("out-2")
 
     def set_headers(self) -> None:
-        added = self._in().set_headers(
-            lambda c, k, v: [*c.headers, ("number", str(number(v)).encode())], with_context=True
-        )
-        added.send_to("out")
+        self._numbered(self._in()).send_to("out")
 
     def set_timestamp(self) -> None:
         self._redated().send_to("out")
@@ -104,6 +101,14 @@ class Topologies:
 
     def dead_letter(self) -> None:
         self._in().map_values(failing).send_to("out")
+
+    def changed_dead_letter(self) -> None:
+        self._numbered(self._redated()).map_values(failing).send_to("out")
+
+    def written_dead_letter(self) -> None:
+        source = self._in()
+        source.send_to("copies")
+        source.map_values(failing).send_to("out")
 
     def punctuated(self) -> None:
         self._in().process(lambda: Clock(self.parameters["interval"])).send_to("out")
@@ -441,6 +446,11 @@ class Topologies:
     def _redated(self) -> Any:
         return self._in().set_timestamp(
             lambda c, k, v: c.timestamp_ms + 3 * (number(v) % 4), with_context=True
+        )
+
+    def _numbered(self, stream: Any) -> Any:
+        return stream.set_headers(
+            lambda c, k, v: [*c.headers, ("number", str(number(v)).encode())], with_context=True
         )
 
     def _cogrouped(self) -> Any:

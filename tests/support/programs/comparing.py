@@ -9,6 +9,8 @@ bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. W
 - order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
   see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
 - deletions of keys that readers do not have (``vain-deletion``);
+- key and value of dead letters that Kafka Streams has forgotten (``letters-as-written``), and what each
+  engine has its own words for;
 - all but the last result of each key where a change comes to a join of tables by both sides
   (``tables-of-one-table``), or several come to a join by foreign key at once.
 
@@ -26,10 +28,13 @@ from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.programs.facts import BY_KEY, IN_ANY_ORDER, Facts, facts_of
 from tests.support.programs.functions import CLOSER
 from tests.support.programs.operators import build
-from tests.support.programs.program import SINKS, Input, Program
+from tests.support.programs.program import SINKS, UNDECODABLE, Input, Program
 
 APPLICATION = "peer"
 BYTES = serdes.bytes()
+DEAD_LETTERS = "dead-letters"
+#: Headers of dead letters that differ: classes, traces and nodes have names of their own language.
+_OF_ITS_OWN = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node")}
 
 
 class Result(NamedTuple):
@@ -52,6 +57,25 @@ def in_python(program: Program) -> list[Result]:
     return Running(program).results
 
 
+def settings_of(program: Program) -> dict[str, str]:
+    """Return what a program's application is set to."""
+    if not program.handler:
+        return {}
+    handled = {f"{what}.exception.handler": program.handler for what in ("processing", "deserialization")}
+    return {**handled, "errors.dead.letter.queue.topic.name": DEAD_LETTERS}
+
+
+def data(part: str | int | None) -> bytes | None:
+    """Return an input's key or value as it lies in Kafka."""
+    if part is None:
+        return None
+    return serdes.int64().serialize(part) if isinstance(part, int) else serdes.string().serialize(part)
+
+
+def _letters_of(program: Program) -> list[str]:
+    return [DEAD_LETTERS] if program.handler == "dead-letter" else []
+
+
 class Running:
     """A program in the test driver, record by record.
 
@@ -60,10 +84,11 @@ class Running:
 
     def __init__(self, program: Program, *, restart_after: frozenset[int] = frozenset()) -> None:
         self._topology, self._seen = build(program)
-        self._sinks = program.sinks()
+        self._sinks = [*program.sinks(), *_letters_of(program)]
         #: What it wrote.
         self.results: list[Result] = []
-        with TopologyTestDriver(self._topology, application_id=APPLICATION) as driver:
+        settings = settings_of(program)
+        with TopologyTestDriver(self._topology, application_id=APPLICATION, settings=settings) as driver:
             for number, record in enumerate(program.records):
                 self._pipe(driver, number, record)
                 if number in restart_after:
@@ -74,7 +99,9 @@ class Running:
     def _pipe(self, driver: TopologyTestDriver, number: int, record: Input) -> None:
         source, key, value, timestamp_ms = record
         headers: list[tuple[str, bytes | None]] = [("n", str(number).encode())]
-        driver.pipe_input(source, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)
+        driver.pipe_bytes(
+            source, key=data(key), value=data(value), timestamp_ms=timestamp_ms, headers=headers
+        )
         for topic in self._sinks:
             for written in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES):
                 names = tuple((name, (text or b"").decode()) for name, text in written.headers)
@@ -114,6 +141,8 @@ def compared(results: Sequence[Result], outputs: dict[str, Facts]) -> dict[str, 
 
 
 def _comparable(rows: list[Result], output: Facts) -> list[Result]:
+    if rows and rows[0].topic == DEAD_LETTERS:
+        return sorted(map(_letter, rows), key=lambda row: (row.after, row.headers))
     if output.final:
         last = {row.key: row._replace(after=0, headers=()) for row in rows}
         rows = [row for row in last.values() if row.value is not None]
@@ -125,6 +154,36 @@ def _comparable(rows: list[Result], output: Facts) -> list[Result]:
     if output.order == BY_KEY:
         return sorted(rows, key=lambda row: (row.after, repr(row.key)))
     return rows
+
+
+def _letter(row: Result) -> Result:
+    """Return what is the same of a dead letter: each serde has words of its own, and so have the topics that
+    an engine makes.
+    """
+    own = _OF_ITS_OWN if row.value != data(UNDECODABLE) else _OF_ITS_OWN | {"__streams.errors.message"}
+    kept = [
+        (name, "made" if name == "__streams.errors.topic" and text.startswith(APPLICATION) else text)
+        for name, text in row.headers
+        if name not in own
+    ]
+    return row._replace(headers=tuple(kept))
+
+
+def without_forgotten(results: dict[str, list[Any]], java: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return what is compared, of dead letters without key and value where Kafka Streams has forgotten them,
+    once the record has led to one that was written (``letters-as-written``).
+
+    :param java: what Kafka Streams wrote, in the same order.
+    """
+    letters = results.get(DEAD_LETTERS, [])
+    theirs = java.get(DEAD_LETTERS, [])
+    if len(letters) != len(theirs):
+        return results
+    forgotten = [
+        mine._replace(key=None, value=None) if (their.key, their.value) == (None, None) else mine
+        for mine, their in zip(letters, theirs, strict=True)
+    ]
+    return results | {DEAD_LETTERS: forgotten}
 
 
 def without_vain_deletions(results: Sequence[Result]) -> list[Result]:
@@ -155,4 +214,4 @@ def outputs_of(program: Program) -> dict[str, Facts]:
             outputs[step.arguments["topic"]] = known
         elif step.arguments.get("call", step.operator) in ("peek", "foreach"):
             outputs[f"seen-{number}"] = dataclasses.replace(known, headers=False)
-    return outputs
+    return outputs | {topic: Facts() for topic in _letters_of(program)}

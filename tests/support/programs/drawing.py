@@ -27,7 +27,7 @@ from typing import Any
 
 from airflow_kstreams.streams import TopologyError
 from tests.support.programs.functions import CLOSER, CLOSING
-from tests.support.programs.program import SOURCES, Input, Program, Ref, Step
+from tests.support.programs.program import SOURCES, UNDECODABLE, Input, Program, Ref, Step
 
 #: Grace, and size of windows, that no record passes before the closers do.
 LONG_MS = 10_001
@@ -111,11 +111,15 @@ class World:
     :param random: decides everything.
     :param cached: whether its stores are.
     :param late: whether inputs are out of order.
+    :param handler: of what fails.
+    :param undecodable: whether some input cannot be read.
     """
 
     random: Random
     cached: bool
     late: bool
+    handler: str
+    undecodable: bool
     steps: list[Step] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
     #: Of each topic, the inputs that its records come from.
@@ -224,7 +228,13 @@ def draw_program(seed: int, focus: str) -> Program:
 
     random = Random(seed)
     while True:
-        world = World(random=random, cached=random.random() < 0.5, late=random.random() < 0.6)
+        world = World(
+            random=random,
+            cached=random.random() < 0.5,
+            late=random.random() < 0.6,
+            handler=random.choice(["skip", "dead-letter"]),
+            undecodable=random.random() < 0.4,
+        )
         for name in random.sample(BEGINNINGS, random.randint(1, 3)):
             OPERATORS[name].draw(world)
         if not any(part.kind == "stream" for part in world.parts):
@@ -241,7 +251,10 @@ def draw_program(seed: int, focus: str) -> Program:
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         _finish(world)
         records = tuple(draw_records(world))
-        program = Program(cached=world.cached, steps=tuple(world.steps), records=records)
+        fails = any(step.operator == "failing" for step in world.steps)
+        fails |= any(value == UNDECODABLE for _, _, value, _ in records)
+        handler = world.handler if fails else ""
+        program = Program(cached=world.cached, steps=tuple(world.steps), records=records, handler=handler)
         if _reaches(world, focus) and _stops(program):
             return program
 
@@ -251,9 +264,7 @@ def _any(random: Random, weights: dict[str, int]) -> str:
 
 
 def _reaches(world: World, focus: str) -> bool:
-    steps = tuple(world.steps)
-    depths = Program(cached=False, steps=steps, records=()).depths()
-    return any(step.operator == focus and depth >= 3 for step, depth in zip(steps, depths, strict=True))
+    return focus in Program(cached=False, steps=tuple(world.steps), records=()).deep()
 
 
 def _stops(program: Program) -> bool:
@@ -312,6 +323,9 @@ def draw_records(world: World) -> list[Input]:
         key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
         value = _value(world, topic, number)
         time_ms = max(0, now_ms - late_ms)
+        if world.undecodable and INPUTS[topic] == "number" and world.chance(0.1):
+            records.append((topic, key, UNDECODABLE, time_ms))
+            continue
         if versions.refuse(topic, key, value, time_ms):
             continue
         if topic in TABLES and not world.cached and topic not in versions.topics:

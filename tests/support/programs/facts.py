@@ -17,6 +17,11 @@ _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
 #: Streams that are joined with tables: results come from the stream alone.
 _LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
 _LOOKUPS |= {"versioned_join", "versioned_left_join"}
+#: What passes time and headers of a record on as they are.
+_AS_CONSUMED = {"filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"}
+_AS_CONSUMED |= {"peek", "branch", "split", "merge", "process_values", "with_context", "failing", *_LOOKUPS}
+#: What writes a topic and reads it again.
+_READ_AGAIN = {"through", "repartition"}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
 #: What keeps its results in a store, always.
@@ -47,6 +52,8 @@ class Facts:
     :param begun: whether Kafka Streams takes the initial aggregate for a new key's old value
         (``first-old-value``).
     :param inputs: the topics that they come from.
+    :param consumed: whether they have time and headers of the record that was consumed, which is what a dead
+        letter has (``letters-as-consumed``).
     """
 
     order: int = IN_ORDER
@@ -57,6 +64,7 @@ class Facts:
     sessions: bool = False
     begun: bool = False
     inputs: frozenset[str] = frozenset()
+    consumed: bool = True
 
 
 def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
@@ -102,6 +110,8 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
         begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
+        consumed=operator in _READ_AGAIN
+        or (operator in _AS_CONSUMED and all(parent.consumed for parent in parents)),
     )
 
 

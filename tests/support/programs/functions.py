@@ -152,6 +152,17 @@ def value_in_context(
     return _numbered(value_maker(arguments, more)(value), number_of_context(context, place=place))
 
 
+def failing(arguments: Arguments) -> Callable[[Any], None]:
+    """Return what fails for some values, but for no closer."""
+    modulus, rest = arguments["modulus"], arguments["rest"]
+
+    def check(value: Any) -> None:
+        if not closes(value) and weight(value) % modulus == rest:
+            raise ValueError(f"no {shown(value)}")
+
+    return check
+
+
 def transformer(arguments: Arguments) -> Callable[[Any, Any, int], str | int | None]:
     """Return what makes a table's value of key, value and count, and of a deleted key if ``gone`` says so."""
     value_of = value_maker(arguments["value"])

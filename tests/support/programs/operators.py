@@ -55,7 +55,7 @@ from tests.support.programs.drawing import (
     goes_by_its_times,
     steady_together,
 )
-from tests.support.programs.program import Program
+from tests.support.programs.program import FEATURES, Program
 
 
 def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
@@ -708,11 +708,11 @@ OPERATORS: dict[str, Operator] = {
 BEGINNINGS = ("stream", "stream", "stream", "table", "table")
 WEIGHTS = {name: operator.weight for name, operator in OPERATORS.items()}
 
-#: Those that must occur at depth 3 or more: all that take something, and tables, as deep as their joins.
-DEEP = tuple(name for name in OPERATORS if name != "stream")
+#: What must occur at depth 3 or more: all that take something, tables, as deep as their joins, and features.
+DEEP = (*(name for name in OPERATORS if name != "stream"), *FEATURES)
 
 #: Those that others make needful, so that they are deep often enough without being sought.
 _COMMON = {"table", "filter", "group_by_key", "group_by", "count", "reduce", "aggregate", "to_stream"}
 _COMMON |= {"send_to", "send_to_by", "table_group_by", "global_table", "versioned_table"}
 #: Those that programs are drawn for, one by one.
-SOUGHT = tuple(name for name in DEEP if name not in _COMMON)
+SOUGHT = tuple(name for name in DEEP if name not in {*_COMMON, *FEATURES})

@@ -8,6 +8,7 @@ stand in ``functions.py``, and there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +48,20 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     :param cached: whether stores are cached, so that tables change once per key and commit.
     :param steps: in the order in which they are built.
     :param records: in the order in which they are piped.
+    :param handler: of what fails: ``skip`` or ``dead-letter``; none where nothing does.
     """
 
     cached: bool
     steps: tuple[Step, ...]
     records: tuple[Input, ...]
+    handler: str = ""
 
     def to_json(self) -> str:
         """Return it as text, a step or record a line."""
         steps = ",\n  ".join(_text(step) for step in self.steps)
         records = ",\n  ".join(_text(record) for record in self.records)
-        return f'{{"cached": {_text(self.cached)},\n "steps": [\n  {steps}],\n "records": [\n  {records}]}}\n'
+        begins = f'"cached": {_text(self.cached)}, "handler": {_text(self.handler)}'
+        return f'{{{begins},\n "steps": [\n  {steps}],\n "records": [\n  {records}]}}\n'
 
     @staticmethod
     def from_json(text: str) -> Program:
@@ -79,9 +83,41 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
                     depths[parent] = max(depths[parent], depths[number])
         return depths
 
+    def deep(self) -> set[str]:
+        """Return what it has at depth 3 or more: operators, and what else is counted, see ``FEATURES``."""
+        deep = [step for step, depth in zip(self.steps, self.depths(), strict=True) if depth >= _DEEP]
+        found = {step.operator for step in deep}
+        found |= {feature for feature, has in FEATURES.items() if any(has(self, step) for step in deep)}
+        return found
+
     def sinks(self) -> list[str]:
         """Return the topics that it writes for readers."""
         return [step.arguments["topic"] for step in self.steps if step.operator in SINKS]
+
+
+def _undecodable(program: Program, step: Step) -> bool:
+    """Return whether some input of a program that goes as far as a step cannot be read."""
+    return any(value == UNDECODABLE for _, _, value, _ in program.records)
+
+
+#: The least depth that counts.
+_DEEP = 3
+#: The value, of records of numbers, that is none.
+UNDECODABLE = "none"
+#: What is counted beside operators, with what says whether a step of a program has it.
+FEATURES: dict[str, Callable[[Program, Step], bool]] = {
+    "processing: skip": lambda program, step: step.operator == "failing" and program.handler == "skip",
+    "processing: dead-letter": lambda program, step: (
+        step.operator == "failing" and program.handler == "dead-letter"
+    ),
+    "deserialization: skip": lambda program, step: _undecodable(program, step) and program.handler == "skip",
+    "deserialization: dead-letter": lambda program, step: (
+        _undecodable(program, step) and program.handler == "dead-letter"
+    ),
+    "versions kept by a table of a table": lambda program, step: (
+        "history" in step.arguments and "kept" in step.arguments
+    ),
+}
 
 
 def kept(folder: Path) -> dict[str, Program]:

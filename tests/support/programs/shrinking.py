@@ -69,4 +69,4 @@ def _without(program: Program, removed: int, instead: Ref | None) -> Program:
     )
     read = {step.arguments["topic"] for step in steps if step.operator in SOURCES}
     records = tuple(record for record in program.records if record[0] in read)
-    return Program(cached=program.cached, steps=steps, records=records)
+    return msgspec.structs.replace(program, steps=steps, records=records)
