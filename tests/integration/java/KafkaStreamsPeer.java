@@ -829,15 +829,15 @@ public final class KafkaStreamsPeer {
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
                             stored(arguments.get("value"), arguments));
                 case "filter":
-                    return stream.filter((k, v) -> Functions.holds(arguments, k, v));
+                    return stream.filter((k, v) -> Functions.holds(arguments, k, v), named(arguments));
                 case "filter_not":
-                    return stream.filterNot((k, v) -> Functions.holds(arguments, k, v));
+                    return stream.filterNot((k, v) -> Functions.holds(arguments, k, v), named(arguments));
                 case "map":
                     return stream.map((k, v) -> KeyValue.pair(
                             Functions.key(arguments.get("key"), k, v),
-                            Functions.value(arguments.get("value"), 0, v)));
+                            Functions.value(arguments.get("value"), 0, v)), named(arguments));
                 case "map_values":
-                    return stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v));
+                    return stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v), named(arguments));
                 case "flat_map":
                     return stream.flatMap((k, v) -> {
                         List<KeyValue<Object, Object>> copies = new ArrayList<>();
@@ -847,7 +847,7 @@ public final class KafkaStreamsPeer {
                                     Functions.value(arguments.get("value"), copy, v)));
                         }
                         return copies;
-                    });
+                    }, named(arguments));
                 case "flat_map_values":
                     return stream.flatMapValues(v -> {
                         List<Object> copies = new ArrayList<>();
@@ -855,9 +855,9 @@ public final class KafkaStreamsPeer {
                             copies.add(Functions.value(arguments.get("value"), copy, v));
                         }
                         return copies;
-                    });
+                    }, named(arguments));
                 case "select_key":
-                    return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v));
+                    return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v), named(arguments));
                 case "peek":
                     return stream.peek((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
                 case "foreach":
@@ -881,7 +881,7 @@ public final class KafkaStreamsPeer {
                 case "process_values":
                     return processed(stream, arguments);
                 case "merge":
-                    return stream.merge((KStream<Object, Object>) taken.get(1));
+                    return stream.merge((KStream<Object, Object>) taken.get(1), named(arguments));
                 case "repartition":
                     return stream.repartition(
                             Repartitioned.with(serde(arguments.get("key")), serde(arguments.get("value")))
@@ -895,12 +895,10 @@ public final class KafkaStreamsPeer {
                             arguments.get("topic").asText(),
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
                 case "group_by_key":
-                    return stream.groupByKey(
-                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return stream.groupByKey(grouped(arguments, "value"));
                 case "group_by":
                     return stream.groupBy(
-                            (k, v) -> Functions.key(arguments.get("by"), k, v),
-                            Grouped.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                            (k, v) -> Functions.key(arguments.get("by"), k, v), grouped(arguments, "value"));
                 case "tumbling_window":
                     return ((KGroupedStream) first).windowedBy(
                             TimeWindows.ofSizeAndGrace(time(arguments, "size"), time(arguments, "grace")));
@@ -924,10 +922,12 @@ public final class KafkaStreamsPeer {
                     return cogrouped(arguments, taken);
                 case "to_table":
                 case "versioned_to_table":
-                    return stream.toTable(stored(arguments.get("value"), arguments));
+                    return arguments.has("name")
+                            ? stream.toTable(named(arguments), stored(arguments.get("value"), arguments))
+                            : stream.toTable(stored(arguments.get("value"), arguments));
                 case "to_stream_by":
                     return ((KTable<Object, Object>) first)
-                            .toStream((k, v) -> Functions.key(arguments.get("key"), k, v));
+                            .toStream((k, v) -> Functions.key(arguments.get("key"), k, v), named(arguments));
                 case "table_filter":
                 case "table_filter_not":
                 case "table_map_values":
@@ -938,7 +938,7 @@ public final class KafkaStreamsPeer {
                             (k, v) -> KeyValue.pair(
                                     Functions.key(arguments.get("by"), k, v),
                                     Functions.value(arguments.get("value"), 0, v)),
-                            Grouped.with(TEXT_KEYS, serde(arguments.get("gives"))));
+                            grouped(arguments, "gives"));
                 case "table_count":
                     return ((KGroupedTable) first).count(stored(arguments.get("gives")));
                 case "table_reduce":
@@ -964,19 +964,19 @@ public final class KafkaStreamsPeer {
                 case "suppress":
                     return ((KTable) first).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
                 case "to_stream":
-                    return ((KTable) first).toStream();
+                    return ((KTable) first).toStream(named(arguments));
                 case "table_join":
                 case "versioned_join":
                     return stream.join(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
-                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                            joined(arguments));
                 case "table_left_join":
                 case "versioned_left_join":
                     return stream.leftJoin(
                             (KTable<Object, Object>) taken.get(1),
                             (left, right) -> Functions.joined(arguments, left, right),
-                            Joined.with(TEXT_KEYS, serde(arguments.get("value")), null));
+                            joined(arguments));
                 case "global_table":
                     return builder.globalTable(
                             arguments.get("topic").asText(),
@@ -1289,7 +1289,9 @@ public final class KafkaStreamsPeer {
         }
 
         private StreamJoined<Object, Object, Object> joinedWith(JsonNode arguments) {
-            return StreamJoined.with(TEXT_KEYS, serde(arguments.get("value")), serde(arguments.get("other")));
+            StreamJoined<Object, Object, Object> joined =
+                    StreamJoined.with(TEXT_KEYS, serde(arguments.get("value")), serde(arguments.get("other")));
+            return arguments.has("name") ? joined.withName(arguments.get("name").asText()) : joined;
         }
 
         private Materialized stored(JsonNode value) {
@@ -1305,6 +1307,21 @@ public final class KafkaStreamsPeer {
             return Materialized.as(Stores.persistentVersionedKeyValueStore("s" + made.size(), time(arguments, "history")))
                     .withKeySerde((Serde) TEXT)
                     .withValueSerde((Serde) serde(value));
+        }
+
+        /** The name of the step that is being made: its own, or one of its number. */
+        private Named named(JsonNode arguments) {
+            return Named.as(arguments.path("name").asText("step-" + made.size()));
+        }
+
+        private Joined<Object, Object, Object> joined(JsonNode arguments) {
+            Joined<Object, Object, Object> joined = Joined.with(TEXT_KEYS, serde(arguments.get("value")), null);
+            return arguments.has("name") ? joined.withName(arguments.get("name").asText()) : joined;
+        }
+
+        private Grouped<Object, Object> grouped(JsonNode arguments, String value) {
+            Grouped<Object, Object> grouped = Grouped.with(TEXT_KEYS, serde(arguments.get(value)));
+            return arguments.has("name") ? grouped.withName(arguments.get("name").asText()) : grouped;
         }
 
         private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, VersionedStoreSpec, serdes
@@ -46,6 +48,23 @@ class Building:
             seen.append((number, functions.shown(key), functions.shown(value)))
 
         return look
+
+
+class Naming:
+    """What a step is built of, where the step has a name: the first call that takes a name gets it.
+
+    :param of: a builder, stream or table.
+    """
+
+    def __init__(self, of: Any, name: str) -> None:
+        self._of = of
+        self._name = name
+
+    def __getattr__(self, call: str) -> Callable[..., Any]:
+        method = getattr(self._of, call)
+        if "name" in inspect.signature(method).parameters:
+            return partial(method, name=self._name)
+        return lambda *arguments, **options: Naming(method(*arguments, **options), self._name)
 
 
 def serde_of(name: str) -> Serde:

@@ -46,6 +46,12 @@ TABLES = ("t", "u", "w")
 GLOBALS = ("g", "h")
 
 
+#: What gets no name: windows are no nodes, a topic that is read twice has one name, and a repartition always
+#: has its own.
+_NAMELESS = {"tumbling_window", "hopping_window", "sliding_window", "session_window", "global_table"}
+_NAMELESS |= {"stream", "repartition"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The result of a step.
@@ -139,6 +145,8 @@ class World:
 
     def step(self, operator: str, *of: Part, **arguments: Any) -> Ref:
         """Add a step, and return its (first) result."""
+        if operator not in _NAMELESS and self.chance(0.2):
+            arguments["name"] = f"named-{len(self.steps)}"
         self.steps.append(Step(operator=operator, of=tuple(part.ref for part in of), arguments=arguments))
         self.taken.update(part.ref for part in of)
         return len(self.steps) - 1, 0

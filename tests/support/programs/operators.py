@@ -43,7 +43,7 @@ from tests.support.programs import (
     stream_operators,
     table_operators,
 )
-from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
+from tests.support.programs.building import STREAM, TEXT, Building, Naming, Operator, mapped, serde_of
 from tests.support.programs.drawing import (
     ENDLESS_MS,
     INPUTS,
@@ -55,7 +55,7 @@ from tests.support.programs.drawing import (
     goes_by_its_times,
     steady_together,
 )
-from tests.support.programs.program import FEATURES, Program
+from tests.support.programs.program import FEATURES, Program, Step
 
 
 def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
@@ -65,9 +65,18 @@ def build(program: Program) -> tuple[Topology, list[tuple[int, str, str]]]:
     for number, step in enumerate(program.steps):
         building.number = number
         taken = [made[parent][branch] for parent, branch in step.of]
-        result = OPERATORS[step.operator].build(building, step.arguments, *taken)
+        result = _built(building, step, taken)
         made.append(result if isinstance(result, list) else [result])
     return building.builder.build(), building.seen
+
+
+def _built(building: Building, step: Step, taken: list[Any]) -> Any:
+    name = step.arguments.get("name")
+    if name is not None and taken:
+        taken = [Naming(taken[0], name), *taken[1:]]
+    elif name is not None:
+        building = replace(building, builder=Naming(building.builder, name))
+    return OPERATORS[step.operator].build(building, step.arguments, *taken)
 
 
 # == drawing and building, operator by operator
