@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.programs.comparing import (
     APPLICATION,
@@ -20,12 +20,16 @@ from tests.support.programs.comparing import (
     DEAD_LETTERS,
     Running,
     data,
+    driver_of,
+    letters_of,
+    plan_of,
     settings_of,
     without_arrival,
 )
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.operators import SOUGHT, build
 from tests.support.programs.program import Input, Program
+from tests.support.programs.refusing import Refusing
 
 _PROGRAMS = 60
 _PARTS = 6
@@ -67,8 +71,8 @@ def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
 
 
 def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
-    topology, settings = build(program)[0], settings_of(program)
-    with TopologyTestDriver(topology, application_id=APPLICATION, settings=settings) as driver:
+    topology = build(program)[0]
+    with driver_of(program, topology) as driver:
         for records in slices:
             with driver.run():
                 for topic, key, value, timestamp_ms in records:
@@ -80,13 +84,13 @@ def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str,
                 (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
                 for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
             ]
-            for topic in _written(topology)
+            for topic in _written(program, topology)
         }
 
 
 def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
     topology, kafka = build(program)[0], InMemoryKafka()
-    plan = topology.plan(APPLICATION)
+    plan = plan_of(program, topology)
     for topic in {*plan.sources, *plan.outputs, *plan.globals, DEAD_LETTERS} - {*plan.repartition_topics}:
         kafka.create_topic(topic)
     app = Application(
@@ -95,6 +99,7 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
         on=kafka,
         clock=kafka.clock,
         settings={"settle.ms": 0, **settings_of(program)},
+        interceptor=Refusing(),
     )
     for number, records in enumerate(slices):
         for topic, key, value, timestamp_ms in records:
@@ -102,7 +107,7 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
             kafka.append(topic, data(value), data(key), timestamp_ms=max(1, timestamp_ms))
         app.run(f"run-{number}", (0, number))
     found: dict[str, Written] = defaultdict(list)
-    for topic in _written(topology):
+    for topic in _written(program, topology):
         found[topic] = [
             (_key(topic, record.key()), record.value(), record.timestamp()[1], record.headers() or [])
             for record in kafka.records(topic)
@@ -110,9 +115,9 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
     return dict(found)
 
 
-def _written(topology: Topology) -> list[str]:
-    plan = topology.plan(APPLICATION)
-    return sorted({*plan.outputs, *plan.changelogs})
+def _written(program: Program, topology: Topology) -> list[str]:
+    plan = plan_of(program, topology)
+    return sorted({*plan.outputs, *plan.changelogs, *letters_of(program)})
 
 
 def _key(topic: str, key: bytes | None) -> bytes | None:
