@@ -99,7 +99,7 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = ("closed", "emitter", "fold", "put_entry", "record_context", "size_ms", "store")
+    __slots__ = ("emitter", "fold", "put_entry", "record_context", "size_ms", "store", "stores")
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
@@ -108,24 +108,30 @@ class _Windows:
         self.record_context: RecordContext = context.record_context
         self.store: WindowStore = context.store(operator.store.name)
         self.put_entry = self.store.put_entry
-        self.closed: WindowStore | None = None
+        self.stores = [self.store]
         if operator.closed is not None:
-            self.closed = context.store(operator.closed.name)
-            self.store.expiry_listeners.append(self.closed.put_entry)
-            bind_expiry(context, self.closed)
+            closed: WindowStore = context.store(operator.closed.name)
+            self.stores.append(closed)
+            self.store.expiry_listeners.append(closed.put_entry)
+            bind_expiry(context, closed)
 
-    def found(self, key_bytes: bytes, from_ms: int, to_ms: int) -> list[tuple[int, Entry, bool]]:
+    def found(
+        self, key_bytes: bytes, from_ms: int, to_ms: int, earliest_ms: int
+    ) -> list[tuple[int, Entry, bool]]:
         """Return (start, entry, whether it may change) of a key's windows that start in a span, both ends
-        included, the last one first.
+        included, and of the last one before it, perhaps followed by an earlier one; the last one first.
+
+        :param earliest_ms: windows that start before it are not looked for.
         """
         found: list[tuple[int, Entry, bool]] = []
-        for store in (self.store, self.closed):
-            if store is not None:
-                changeable, get_entry = store is self.store, store.get_entry
-                for entry_id in store.ids_of(key_bytes, (from_ms,), to_ms):
-                    entry = get_entry(entry_id)
-                    if entry is not None:
-                        found.append((entry_id[0], entry, changeable))
+        for store in self.stores:
+            changeable, get_entry = store is self.store, store.get_entry
+            for entry_id in reversed(store.ids_of(key_bytes, (earliest_ms,), to_ms)):
+                entry = get_entry(entry_id)
+                if entry is not None:
+                    found.append((entry_id[0], entry, changeable))
+                    if entry_id[0] < from_ms:
+                        break
         found.sort(key=_START, reverse=True)
         return found
 
@@ -154,7 +160,7 @@ class _Arrival:
         """Fold a record that ends a window of its own."""
         time_ms, size_ms = self._time_ms, self._windows.size_ms
         own_ms = time_ms - size_ms
-        found = self._windows.found(self._key_bytes, max(0, own_ms - size_ms), time_ms + 1)
+        found = self._windows.found(self._key_bytes, own_ms, time_ms + 1, max(0, own_ms - size_ms))
         behind = self._behind(found, own_ms + 1)
         before: Entry | None = None
         before_ms: int | None = None
@@ -183,7 +189,7 @@ class _Arrival:
     def fold_early(self) -> None:
         """Fold a record that would end a window from before the epoch: all such lie in the first window."""
         time_ms = self._time_ms
-        found = self._windows.found(self._key_bytes, 0, time_ms + 1)
+        found = self._windows.found(self._key_bytes, 0, time_ms + 1, 0)
         combined = next(((entry, changeable) for start_ms, entry, changeable in found if start_ms == 0), None)
         behind = self._behind(found, 0)
         for start_ms, entry, changeable in reversed(found):
@@ -237,13 +243,17 @@ class _Arrival:
         if not changeable or start_ms < self._open_from_ms:
             return
         self.taken = True
-        emitter, entry_id = self._windows.emitter, (start_ms, self._key_bytes)
-        old = emitter.before(entry_id, entry)
-        result = self._windows.fold.add(self._key, self._value, entry[0])
-        newest_ms = max(entry[1], self._time_ms)
+        windows, entry_id = self._windows, (start_ms, self._key_bytes)
+        emitter, newest_ms = windows.emitter, self._time_ms
+        if entry[1] > newest_ms:
+            newest_ms = entry[1]
         if emitter.tracked:
+            old = emitter.before(entry_id, entry)
+            result = windows.fold.add(self._key, self._value, entry[0])
             emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
-        elif result is not None:
+            return
+        result = windows.fold.add(self._key, self._value, entry[0])
+        if result is not None:
             self._put(entry_id, (result, newest_ms), born=False)
         else:
             emitter.delete(entry_id, self._windowed(start_ms), newest_ms)
