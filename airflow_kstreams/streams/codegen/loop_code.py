@@ -129,6 +129,10 @@ class TaskLoopCode:
         #: Variable -> the variable that holds its bytes, and the serde they are of.
         self._bytes: dict[str, tuple[str, Serde]] = {}
 
+    def enter(self, node: str, children: Mapping[str, Forward]) -> None:
+        """Go on with another node, which nothing above it forwards to."""
+        self._node, self._children = node, children
+
     def name(self, held: object, hint: str) -> str:
         """Return the name under which the function finds an object."""
         known = self._known.get(id(held))

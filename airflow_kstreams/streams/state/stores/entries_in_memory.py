@@ -2,9 +2,9 @@
 ``in_memory.py``.
 
 Cost: a heap of moments, each with the ids that age from it, finds the oldest entry, and one sorted list per
-key finds the entries of a key; so neither a record nor an expiry looks at entries it does not concern. (A heap
-of the ids themselves compares tuples, which costs a window more than all else that happens to it.) An id
-deleted early (a session that grew has another end) stays there until it comes up or outnumbers the entries.
+key finds the entries of a key; so neither a record nor an expiry looks at entries it does not concern. (In a
+heap of the ids themselves each step compares tuples.) An id deleted early (a session that grew has another
+end) stays there until it comes up or outnumbers the entries.
 
 Invariant: after a drain, folding every change drained so far gives exactly the entries. An entry that came
 and went between two drains is in no fold and so is no change: a session that grows with a thousand records
@@ -48,8 +48,8 @@ class EntriesInMemory:
         self._moments: list[int] = []
         #: How many ids are held by age.
         self._aged = 0
-        #: Changed id -> ``_BORN`` if it was absent at the last drain, else the timestamp of its deletion, which
-        #: holds as long as the entry is absent.
+        #: Changed id -> ``_BORN`` if it was absent at the last drain, else the timestamp of its deletion,
+        #: which holds as long as the entry is absent.
         self._changed: dict[EntryId, int] = {}
         #: Takes note that an entry is gone.
         self._forget = self._logged_deletion() if form.spec.logged else self._unlist
