@@ -175,7 +175,9 @@ class _Arrival:
             if start_ms == own_ms:
                 if entry[1] >= time_ms:
                     return  # a record of the same time was here, and made all windows that there are
+                # What lies before it may have been closed to the record before this one.
                 before_ms = entry[1]
+                break
         starts = {start_ms for start_ms, _, _ in found}
         if before_ms is not None and before_ms + 1 not in starts and before_ms + 1 >= own_ms:
             self._begin(before_ms + 1)
