@@ -116,7 +116,7 @@ class TableEmitter:
         self._put_entry(key_bytes, None if value is None else (value, timestamp_ms))
         if not self.cached:
             if self.tracked:
-                self._emit_change(key, value, old, timestamp_ms)
+                self.emit_change(key, value, old, timestamp_ms)
             else:
                 self.emit(key, value, timestamp_ms)
             return
@@ -138,7 +138,8 @@ class TableEmitter:
         # The record may still have to visit other children of this node's parent.
         record_context.timestamp_ms = before
 
-    def _emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
+    def emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
+        """Emit one change of a tracked table at once, with a timestamp of its own."""
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
