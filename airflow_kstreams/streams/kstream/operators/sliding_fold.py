@@ -40,8 +40,7 @@ from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId,
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
-#: Of what is found of windows: their start.
-_START = itemgetter(0)
+_ID = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,22 +116,22 @@ class _Windows:
 
     def found(
         self, key_bytes: bytes, from_ms: int, to_ms: int, earliest_ms: int
-    ) -> list[tuple[int, Entry, bool]]:
-        """Return (start, entry, whether it may change) of a key's windows that start in a span, both ends
+    ) -> list[tuple[EntryId, Entry, bool]]:
+        """Return (id, entry, whether it may change) of a key's windows that start in a span, both ends
         included, and of the last one before it, perhaps followed by an earlier one; the last one first.
 
         :param earliest_ms: windows that start before it are not looked for.
         """
-        found: list[tuple[int, Entry, bool]] = []
+        found: list[tuple[EntryId, Entry, bool]] = []
         for store in self.stores:
             changeable, get_entry = store is self.store, store.get_entry
             for entry_id in reversed(store.ids_of(key_bytes, (earliest_ms,), to_ms)):
                 entry = get_entry(entry_id)
                 if entry is not None:
-                    found.append((entry_id[0], entry, changeable))
+                    found.append((entry_id, entry, changeable))
                     if entry_id[0] < from_ms:
                         break
-        found.sort(key=_START, reverse=True)
+        found.sort(key=_ID, reverse=True)
         return found
 
 
@@ -164,21 +163,22 @@ class _Arrival:
         behind = self._behind(found, own_ms + 1)
         before: Entry | None = None
         before_ms: int | None = None
-        for start_ms, entry, changeable in found:
+        for entry_id, entry, changeable in found:
+            start_ms = entry_id[0]
             if start_ms > time_ms:
                 continue
             if start_ms < own_ms:
                 # The last window that ends before the record holds the record before it.
                 before, before_ms = entry, entry[1]
                 break
-            self._add(start_ms, entry, changeable=changeable)
+            self._add(entry_id, entry, changeable=changeable)
             if start_ms == own_ms:
                 if entry[1] >= time_ms:
                     return  # a record of the same time was here, and made all windows that there are
                 # What lies before it may have been closed to the record before this one.
                 before_ms = entry[1]
                 break
-        starts = {start_ms for start_ms, _, _ in found}
+        starts = {entry_id[0] for entry_id, _, _ in found}
         if before_ms is not None and before_ms + 1 not in starts and before_ms + 1 >= own_ms:
             self._begin(before_ms + 1)
         if own_ms not in starts:
@@ -192,21 +192,22 @@ class _Arrival:
         """Fold a record that would end a window from before the epoch: all such lie in the first window."""
         time_ms = self._time_ms
         found = self._windows.found(self._key_bytes, 0, time_ms + 1, 0)
-        combined = next(((entry, changeable) for start_ms, entry, changeable in found if start_ms == 0), None)
+        combined = next((one for one in found if one[0][0] == 0), None)
         behind = self._behind(found, 0)
-        for start_ms, entry, changeable in reversed(found):
-            if 0 < start_ms <= time_ms:
-                self._add(start_ms, entry, changeable=changeable)
+        for entry_id, entry, changeable in reversed(found):
+            if 0 < entry_id[0] <= time_ms:
+                self._add(entry_id, entry, changeable=changeable)
         self._put_behind(behind)
         if combined is None:
             self._begin(0)
             return
-        before_ms = combined[0][1]
-        if before_ms < time_ms and all(start_ms != before_ms + 1 for start_ms, _, _ in found):
+        combined_id, entry, changeable = combined
+        before_ms = entry[1]
+        if before_ms < time_ms and all(entry_id[0] != before_ms + 1 for entry_id, _, _ in found):
             self._begin(before_ms + 1)
-        self._add(0, combined[0], changeable=combined[1])
+        self._add(combined_id, entry, changeable=changeable)
 
-    def _behind(self, found: list[tuple[int, Entry, bool]], from_ms: int) -> Entry | None:
+    def _behind(self, found: list[tuple[EntryId, Entry, bool]], from_ms: int) -> Entry | None:
         """Return what the window right behind the record begins with: what the last window that holds the
         record had before; None if no later record is in it, or the window is there.
 
@@ -215,7 +216,7 @@ class _Arrival:
         """
         if not found:
             return None
-        start_ms, last, _ = found[0]
+        (start_ms, *_), last, _ = found[0]
         if not from_ms <= start_ms <= self._time_ms:
             return None
         return (kept(last[0]), last[1]) if last[1] > self._time_ms else None
@@ -240,13 +241,14 @@ class _Arrival:
         if result is not None:
             self._put_new(start_ms, (result, self._time_ms))
 
-    def _add(self, start_ms: int, entry: Entry, *, changeable: bool) -> None:
+    def _add(self, entry_id: EntryId, entry: Entry, *, changeable: bool) -> None:
         """Fold the record into a window, unless it is closed."""
+        start_ms = entry_id[0]
         if not changeable or start_ms < self._open_from_ms:
             return
         self.taken = True
-        windows, entry_id = self._windows, (start_ms, self._key_bytes)
-        emitter, newest_ms = windows.emitter, self._time_ms
+        windows, newest_ms = self._windows, self._time_ms
+        emitter = windows.emitter
         if entry[1] > newest_ms:
             newest_ms = entry[1]
         if emitter.tracked:

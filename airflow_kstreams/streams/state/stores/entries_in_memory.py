@@ -72,7 +72,8 @@ class EntriesInMemory:
             if not ids:
                 del aging[heapq.heappop(moments)]
                 continue
-            ids.sort(reverse=True)
+            if len(ids) > 1:
+                ids.sort(reverse=True)
             while ids and moments[0] == moment:  # what takes an entry may put older ones
                 entry_id = ids.pop()
                 self._aged -= 1
@@ -193,11 +194,12 @@ class EntriesInMemory:
 
         def put_entry(entry_id: EntryId, entry: Entry | None) -> None:
             if entry is not None:
-                present = entry_id in entries
+                count = len(entries)
                 entries[entry_id] = entry
+                born = len(entries) > count  # to look it up first would hash it once more
                 if entry_id not in changed:
-                    changed[entry_id] = 0 if present else _BORN
-                if not present:
+                    changed[entry_id] = _BORN if born else 0
+                if born:
                     index(entry_id)
             elif entries.pop(entry_id, None) is not None:
                 forget(entry_id)
