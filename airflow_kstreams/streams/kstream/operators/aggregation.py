@@ -73,6 +73,7 @@ class TableEmitter:
         self._forward = forward
         self._record_context = context.record_context
         self._store = context.store(store)
+        self._store_name = store
         self._put_entry = self._store.put_entry
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
@@ -156,9 +157,13 @@ class TableEmitter:
 
     def flush(self) -> None:
         """Emit what changed since the last commit point."""
-        latest_ms = self._record_context.timestamp_ms
+        record_context = self._record_context
+        latest_ms = record_context.timestamp_ms
+        record_context.emitting = self._store_name
         self._emit_dirty(latest_ms)
-        self._record_context.timestamp_ms = latest_ms
+        # An error that ends the task leaves the name: what explains it asks for it.
+        record_context.emitting = ""
+        record_context.timestamp_ms = latest_ms
         self.dirty.clear()
         self.born.clear()
         self._deleted.clear()
