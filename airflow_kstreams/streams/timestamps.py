@@ -76,13 +76,6 @@ class TimestampExtractor:
     invalid: InvalidTimestamp = "fail"
     function: Extract | None = field(default=None, compare=False)
 
-    @property
-    def shown(self) -> str:
-        """What it is called in messages: its id, and the name of a function of the user's."""
-        if self.id != "extract":
-            return self.id
-        return f"extract({getattr(self.function, '__name__', type(self.function).__name__)})"
-
     def bound(self, now_ms: Callable[[], int]) -> Extract:
         """Return the function that a task calls.
 

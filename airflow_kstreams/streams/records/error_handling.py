@@ -26,7 +26,11 @@ from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.refused_results import RefusedResultError
-from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError, dating_failed
+from airflow_kstreams.streams.records.timestamp_reading import (
+    TimestampAheadError,
+    dating_failed,
+    shown_extractor,
+)
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -183,7 +187,8 @@ class ErrorHandling:
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix
         elif isinstance(node, SourceNode) and dating_failed(error):
-            by = "" if node.timestamps is None else f"the timestamp extractor {node.timestamps.shown} "
+            extractor = node.timestamps
+            by = "" if extractor is None else f"the timestamp extractor {shown_extractor(extractor)} "
             what, fix = f"{by}cannot date", "mend the extractor or the producer of the topic"
         elif isinstance(node, SourceNode):
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"

@@ -248,6 +248,13 @@ def _iso(epoch_ms: int) -> str:
         return f"{epoch_ms} ms"
 
 
+def shown_extractor(extractor: TimestampExtractor) -> str:
+    """Return what an extractor is called in messages: its id, and the name of a function of the user's."""
+    if extractor.id != "extract":
+        return extractor.id
+    return f"extract({getattr(extractor.function, '__name__', type(extractor.function).__name__)})"
+
+
 def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> InvalidTimestampError:
     """Describe a record that has no usable timestamp.
 
@@ -256,9 +263,9 @@ def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> 
     if extractor is None:
         given = f"it carries {found}"
     elif type(found) is int:
-        given = f"{extractor.shown} gave a number {'below 0' if found < 0 else 'beyond 64 bits'}"
+        given = f"{shown_extractor(extractor)} gave a number {'below 0' if found < 0 else 'beyond 64 bits'}"
     else:
-        given = f"{extractor.shown} gave {'None' if found is None else type(found).__name__}"
+        given = f"{shown_extractor(extractor)} gave {'None' if found is None else type(found).__name__}"
     if extractor is not None and extractor.invalid == "partition_time":
         return InvalidTimestampError(
             f"no valid timestamp ({given}), and none before it in its partition to take instead"
