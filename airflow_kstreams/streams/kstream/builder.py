@@ -316,7 +316,7 @@ class KStreamBuilder(Generic[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("destinations")]
         [('UA15', 'Los Angeles')]
         """
-        check_topic(topic, "global_table")
+        check_topic(topic, "global_table", legal=True)
         check_name(name)
         call = f"global_table({topic!r})"
         definition = GlobalTableDef(

@@ -33,6 +33,7 @@ from airflow_kstreams.streams.records.timestamp_reading import (
 )
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.windows import Windowed
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 _REPEATED = re.compile(
     r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
 )
+#: How Python says which arguments a call lacks.
+_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
 #: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
 _PYTHONS_OWN = "\n".join(
     [
@@ -73,6 +76,8 @@ class ErrorHandling:
         later: Callable[..., bool] | None = None,
     ) -> None:
         self._later = later
+        #: Sources with the serdes of their topics, by real topic; filled while the task is bound.
+        self.sources: dict[str, SourceNode] = {}
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
         self._production = settings.production_exception_handler
@@ -178,7 +183,7 @@ class ErrorHandling:
 
     def _explain(self, error: Exception, name: str) -> tuple[str, str]:
         node = self._nodes.get(name)
-        encoded = failed_encoding(error)
+        encoded, unfit = failed_encoding(error), ""
         if isinstance(error, TimestampAheadError):
             what = "windows, joins or timers go by stream time, which does not follow"
             fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
@@ -192,6 +197,7 @@ class ErrorHandling:
             what, fix = f"{by}cannot date", "mend the extractor or the producer of the topic"
         elif isinstance(node, SourceNode):
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
+            unfit = self._undecoded(name)
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
             fix = "mend the sink's serdes or its input"
@@ -208,9 +214,13 @@ class ErrorHandling:
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
         text = " ".join(text.split())
         if not getattr(error, "own_words", False):  # those of this package say so
-            text = without_values(text, own=program_text(error))
+            kind = "" if encoded is None else type(encoded[1]).__qualname__
+            text = without_values(text, own=f"{program_text(error)}\n{kind}")
         where = self._context.where()
-        unfit = "" if encoded is None else f"{encoded[0].unfit(encoded[1])}: "
+        if encoded is not None:
+            unfit = f"{encoded[0].unfit(encoded[1])}: "
+            if isinstance(encoded[1], Windowed):
+                fix = "give windowed keys serdes.time_windowed(...) or session_windowed(...), or make others"
         return (
             f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
             f"{f', in {place}' if place is not None else ''}: {unfit}{type(error).__name__}: {text}",
@@ -219,6 +229,21 @@ class ErrorHandling:
 
     def _naming_records(self) -> str:
         return f"with cached=False for store {self._context.cached_from!r}, errors name the record"
+
+    def _undecoded(self, name: str) -> str:
+        """Say which side of the record is not of its serde; empty if that is not known."""
+        record = self._context.record
+        source = None if record is None else self.sources.get(record.topic())
+        if record is None or source is None or source.name != name:
+            return ""
+        sides = (("key", record.key(), source.key_serde), ("value", record.value(), source.value_serde))
+        for side, data, serde in sides:
+            try:
+                if data is not None:
+                    serde.deserialize(data)
+            except Exception:
+                return f"the {side}, {len(data or b'')} bytes, is not of {serde!r}: "
+        return ""
 
     def _site_of(self, name: str) -> str:
         node = self._nodes.get(name)
@@ -269,7 +294,10 @@ def without_values(text: str, *, own: str) -> str:
 
     :param own: what the program itself says.
     """
+    missing = _MISSING.search(text)
     known = f"{own}\n{_PYTHONS_OWN}"
+    if missing is not None:  # names of parameters
+        known += f"\n{missing[0]}"
 
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None

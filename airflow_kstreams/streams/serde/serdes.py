@@ -34,6 +34,27 @@ __all__ = [
     "time_windowed",
 ]
 
+#: Methods of Java's ``Serdes`` that have another name here.
+_JAVAS = {
+    "String": "string()",
+    "Integer": "int32()",
+    "Long": "int64()",
+    "Double": "double()",
+    "ByteArray": "bytes()",
+    "Bytes": "bytes()",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Answer the names of Java's ``Serdes``.
+
+    :raises AttributeError: there is no such name; says what stands for it here.
+    """
+    ours = _JAVAS.get(name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(f"{message}: write serdes.{ours}" if ours else message, name=name)
+
+
 _DOUBLE = struct.Struct(">d")
 #: The one NaN that Java's DoubleSerializer writes, whatever sign and payload the number has.
 _JAVA_NAN = builtins.bytes.fromhex("7ff8000000000000")

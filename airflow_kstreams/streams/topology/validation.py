@@ -78,7 +78,7 @@ def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
         if store not in used:
             raise TopologyError(
                 f"store {store!r} ({sites[store]}) is connected to no processor",
-                fix="name it where the processor is added, or remove it",
+                fix=f"name it where the processor is added: process(definition, {store!r}); or remove it",
             )
 
 

@@ -15,6 +15,7 @@ from airflow_kstreams.streams import (
     ProcessorRecord,
     SlidingWindow,
     StoreSpec,
+    TumblingWindow,
     serdes,
     timestamps,
 )
@@ -546,3 +547,58 @@ def test_topic_and_type_are_named_when_what_a_processor_sends_cannot_be_encoded(
         driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
     assert said in caught.value.cause
     assert "give send() the serdes" in caught.value.fix
+
+
+@pytest.mark.parametrize("how", ["fused", "stepping", "read ahead"])
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (b"\xff", b"1", "the key, 1 bytes, is not of serdes.string: "),
+        (b"a", b"canary", "the value, 6 bytes, is not of serdes.json"),
+    ],
+)
+def test_side_and_serde_are_named_when_a_record_cannot_be_decoded(
+    how: str, key: bytes, value: bytes, said: str
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    extractor = timestamps.extract(lambda record: record.timestamp_ms) if how == "read ahead" else None
+    stream = builder.stream("in", timestamps=extractor)
+    if how == "stepping":
+        stream.group_by_key().windowed_by(TumblingWindow(size_ms=10)).count()
+    stream.send_to("out")
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError, match="cannot decode in-0@0 at node") as caught,
+    ):
+        driver.pipe_bytes("in", key=key, value=value, timestamp_ms=5)
+    assert said in caught.value.cause
+    assert "canary" not in str(caught.value)
+
+
+def test_serdes_of_windows_are_named_when_a_windowed_key_does_not_fit() -> None:
+    def shape(stream: KStream) -> None:
+        windows: Any = stream.group_by_key().windowed_by(TumblingWindow(size_ms=10)).count(store="counts")
+        windows.to_stream().send_to("out", key_serde=serdes.string())
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    error = caught.value
+    assert "the key for topic 'out', of type Windowed, does not fit serdes.string: " in error.cause
+    assert "doesn't apply to a 'Windowed' object" in error.cause
+    assert error.fix.startswith("give windowed keys serdes.time_windowed(...)")
+
+
+def test_names_of_parameters_stay_in_errors_when_a_call_lacks_them() -> None:
+    class Rate:
+        def __call__(self, *given: Any) -> Any:
+            return self.of(*given)
+
+        def of(self, value: int, currency: str) -> int:
+            return value
+
+    rate: Any = Rate()
+    with (
+        driver_of(lambda s: s.map_values(rate).send_to("out"), {}) as driver,
+        pytest.raises(RecordError, match="missing 1 required positional argument: 'currency'"),
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
