@@ -239,7 +239,7 @@ class KStream(RecordStream[K, V]):
         :param joiner: makes the result's value.
         :raises TopologyError: always.
         """
-        raise no_window_error("it is called on", "join_prior")
+        raise _join_with_windows_error("join_prior", other)
 
     def outer_join(self, other: Never, joiner: Never) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
@@ -248,7 +248,7 @@ class KStream(RecordStream[K, V]):
         :param joiner: makes the result's value.
         :raises TopologyError: always.
         """
-        raise no_window_error("it is called on", "outer_join")
+        raise _join_with_windows_error("outer_join", other)
 
     def through(
         self,
@@ -424,6 +424,15 @@ class KStream(RecordStream[K, V]):
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
         return KStream(join_table(call, stream, table._kept(call), joiner, name))
+
+
+def _join_with_windows_error(call: str, other: object) -> TopologyError:
+    if isinstance(other, KTable | GlobalKTable):
+        return TopologyError(
+            f"{call} at {call_site()} joins a stream with a table, which only join and left_join do",
+            fix="use one of these; or make the stream a table, too: to_table()",
+        )
+    return no_window_error("it is called on", call)
 
 
 class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
