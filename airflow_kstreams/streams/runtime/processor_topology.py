@@ -436,7 +436,9 @@ class ProcessorTopology:
             return bound if quiet else self._guarded(node, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
-            self._sources[real_topic] = (bound_to(real_topic, node), below)
+            bound_source = bound_to(real_topic, node)
+            self.errors.sources[real_topic] = bound_source
+            self._sources[real_topic] = (bound_source, below)
         return forward
 
     def _steps(self, node: SourceNode) -> bool:

@@ -22,12 +22,13 @@ The three operators differ in one expression, the new aggregate; the lines aroun
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.codegen.fold_code import write_fold, write_reading
+from airflow_kstreams.streams.codegen.fold_code import Folding, write_fold, write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
@@ -39,6 +40,8 @@ from airflow_kstreams.streams.type_variables import VR, K, V
 Initializer = Callable[[], VR]
 Aggregator = Callable[[K, V, VR], VR | None]
 Reducer = Callable[[V, V], V | None]
+
+log = logging.getLogger(__name__)
 
 _ABSENT: tuple[None, int] = (None, -1)
 
@@ -73,6 +76,7 @@ class TableEmitter:
         self._forward = forward
         self._record_context = context.record_context
         self._store = context.store(store)
+        self._store_name = store
         self._put_entry = self._store.put_entry
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
@@ -157,9 +161,13 @@ class TableEmitter:
 
     def flush(self) -> None:
         """Emit what changed since the last commit point."""
-        latest_ms = self._record_context.timestamp_ms
+        record_context = self._record_context
+        latest_ms = record_context.timestamp_ms
+        record_context.emitting = self._store_name
         self._emit_dirty(latest_ms)
-        self._record_context.timestamp_ms = latest_ms
+        # An error that ends the task leaves the name: what explains it asks for it.
+        record_context.emitting = ""
+        record_context.timestamp_ms = latest_ms
         self.dirty.clear()
         self.born.clear()
         self._deleted.clear()
@@ -220,6 +228,26 @@ class _Fold(Protocol):
     def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str: ...
 
 
+def nothing_kept(context: NodeContext) -> Callable[[], None]:
+    """Return what says, once in a task, that a fold gave None where there was no aggregate yet: the record is
+    in no table then, and that is what comes of a function which changes its aggregate and returns nothing.
+    """
+    said = False
+
+    def say() -> None:
+        nonlocal said
+        if not said:
+            said = True
+            log.warning(
+                "task %s: node %r gave None for a key that has no aggregate yet, so it keeps nothing of the "
+                "record; a function that changes its aggregate in place must return it",
+                context.task_id,
+                context.node,
+            )
+
+    return say
+
+
 def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
     """Return what copies an aggregate before a function of its fold gets it; None where none has to: where an
     error ends the task, and where records are counted.
@@ -236,6 +264,7 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
     emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
     count_null = context.counting("null")
     copied = copier(context, self.type)
+    nothing = nothing_kept(context)
 
     def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
         if so_far and copied is not None:
@@ -246,7 +275,7 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
         with code.block(f"if {key} is None or {value} is None"):
             code.line(f"{code.name(count_null, 'count_null')}()")
         with code.block("else"):
-            write_fold(code, (key, value), aggregate, emitter, store)
+            write_fold(code, (key, value), Folding(aggregate, nothing), emitter, store)
 
     return context.written(write, forward, children)
 

@@ -33,6 +33,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
+from airflow_kstreams.streams.kstream.operators.aggregation import nothing_kept
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.kstream.operators.window_fold import Fold, fold_of
 from airflow_kstreams.streams.records.kept_values import kept
@@ -98,11 +99,12 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = ("emitter", "fold", "put_entry", "record_context", "size_ms", "store", "stores")
+    __slots__ = ("emitter", "fold", "nothing", "put_entry", "record_context", "size_ms", "store", "stores")
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
         self.fold = fold_of(operator.fold, context)
+        self.nothing = nothing_kept(context)
         self.emitter = emitter
         self.record_context: RecordContext = context.record_context
         self.store: WindowStore = context.store(operator.store.name)
@@ -240,6 +242,8 @@ class _Arrival:
             result = fold.add(self._key, self._value, aggregate)
         if result is not None:
             self._put_new(start_ms, (result, self._time_ms))
+        elif aggregate is None:
+            self._windows.nothing()
 
     def _add(self, entry_id: EntryId, entry: Entry, *, changeable: bool) -> None:
         """Fold the record into a window, unless it is closed."""

@@ -34,7 +34,13 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer, copier
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregator,
+    Initializer,
+    Reducer,
+    copier,
+    nothing_kept,
+)
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
@@ -133,6 +139,7 @@ class TimeWindowFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -160,6 +167,7 @@ class TimeWindowFold:
                 if entry is None:
                     result = begin(key, value)
                     if result is None:
+                        nothing()
                         continue
                 else:
                     result, entry_ms = entry
@@ -210,6 +218,7 @@ class SessionFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -248,6 +257,8 @@ class SessionFold:
                     else:
                         delete(entry_id, windowed, entry_id[0])
             if result is None:
+                if not ids:
+                    nothing()
                 return
             if tracked:
                 windowed = Windowed(key, start_ms, end_ms)

@@ -12,6 +12,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.record_counts import LeftOut
 from airflow_kstreams.testing import TopologyTestDriver
 
 
@@ -179,3 +180,13 @@ def test_table_is_described_as_in_kafka_streams_and_drawn_beside_what_uses_it() 
     assert 'table0[("airports")]:::store' in drawn
     assert "node1 -.- table0" in drawn
     assert "global table" in topology.to_svg()
+
+
+def test_records_without_key_are_counted_with_the_run_that_reads_the_table() -> None:
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    names = made.global_table("names")
+    made.stream("codes").left_join(names, lambda code, name: name, key=lambda key, code: code).send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_input("names", key=None, value="nobody", timestamp_ms=0)
+        driver.pipe_input("codes", key="k", value="a", timestamp_ms=0)
+        assert LeftOut("global table names", "null", 1) in driver.counts.left_out

@@ -207,7 +207,7 @@ def test_error_names_the_node_when_it_happens_at_a_commit_point() -> None:
 
     task, _ = task_of(topology(shape), stop=1)
     task.add(IN, records(b"1"))
-    with pytest.raises(RecordError, match="commit point"):
+    with pytest.raises(RecordError, match="a cached entry of store 'counts' at node"):
         run_to_end(task)
 
 
