@@ -344,6 +344,22 @@ def test_task_with_parked_records_is_advanced_only_when_their_node_is_named(kafk
     assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
 
 
+def test_stream_time_is_not_advanced_past_stops_that_another_program_has_frozen(kafka: InMemoryKafka) -> None:
+    """They are no cut by time: the records behind them are dated before the moment, and not late."""
+    kafka.create_topic("app-metadata", cleanup_policy="compact")
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.2), ("in", 0, "a", 0.3))
+    for key, value in ((b"in_0", b"1"), (b"in_1", b"0"), (b"app", b"0")):
+        kafka.append("app-metadata", value, key)
+    app = application(kafka, hourly())
+    taken_over = app.run("run-0", interval_ms=hours(0, 1))
+    assert [part.stop_offset for part in taken_over.inputs] == [1, 0]
+    assert (out(kafka), taken_over.advanced_to_ms) == ([], None)
+    (warning,) = taken_over.warnings
+    assert "another program has frozen its stop offsets" in warning
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=3"]
+
+
 def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:
     app = application(kafka, hourly())
     publish(kafka, ("in", 0, "a", 99.5))
