@@ -104,6 +104,8 @@ def build_slice(
         generation=request.generation,
         plan=msgspec.structs.replace(
             run_plan(session, request, ledger, topics, warnings=warnings),
+            # The same look at the clock: what a later one would take as dated far ahead cuts nothing.
+            begun_ms=begun_ms,
             stop_hash=stop_hash(inputs),
             empty=empty,
             intermediate_starts={str(tp): at for tp, at in begun.items() if tp.topic in plan.intermediates},
