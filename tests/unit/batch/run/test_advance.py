@@ -28,6 +28,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -441,6 +442,47 @@ def test_run_with_nothing_new_is_empty_when_a_join_has_only_to_clear_away(
     publish(kafka, ("in", 0, "d", 8.5), ("in", 0, "d", 9.1), ("other", 0, "d", 9.2))
     app.run("run-9", interval_ms=hours(9, 10))
     assert out(kafka) == ["a+a", *(["b+None", "None+c"] if kind == "outer_join" else []), "d+d"]
+
+
+def test_run_with_nothing_new_is_empty_when_windows_that_are_not_suppressed_have_only_to_be_cleared_away(
+    kafka: InMemoryKafka,
+) -> None:
+    built = builder()
+    window = TumblingWindow(size_ms=HOUR, grace_ms=HOUR)
+    printed(built.stream("in").group_by_key().windowed_by(window).count(store="hourly").to_stream()).send_to(
+        "out"
+    )
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.9))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert all(app.run(f"run-{n}", interval_ms=hours(n, n + 1)).empty for n in range(1, 4))
+    publish(kafka, ("in", 0, "late", 0.2), ("in", 0, "a", 4.5))
+    last = app.run("run-4", interval_ms=hours(4, 5))
+    assert out(kafka) == ["a@0=2", "a@4=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
+
+
+def test_advance_makes_no_moments_of_those_at_which_a_join_only_clears_away(
+    kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join by seconds has tens of thousands of them an hour."""
+    moments: list[float] = []
+    passes = EndOfRun._pass
+
+    def noted(of: EndOfRun, moment_ms: int) -> None:
+        moments.append((moment_ms - T0) / HOUR)
+        passes(of, moment_ms)
+
+    monkeypatch.setattr(EndOfRun, "_pass", noted)
+    built = builder()
+    window = SlidingWindow(size_ms=1_000, grace_ms=0)
+    left, right = (built.stream(topic).with_window(window) for topic in ("in", "other"))
+    left.left_join(right, lambda one, other: f"{one}+{other}").send_to("out")
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "b", 0.1))
+    application(kafka, built.build()).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["a+None"]
+    assert moments == [pytest.approx(0.1, abs=0.001), 1.0]
 
 
 def test_time_passes_for_a_task_that_has_nothing_to_do(kafka: InMemoryKafka) -> None:
