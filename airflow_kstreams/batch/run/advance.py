@@ -138,12 +138,16 @@ def with_time_passed(
     return found
 
 
-def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
-    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
-    windowed = advance is not None and any(
+def closes_any(advance: Advance | None, plan: TopologyPlan) -> bool:
+    """Whether the end of the run closes windows or joins anywhere."""
+    return advance is not None and any(
         sub.stream_time.windowed and advance.moment_of(sub.id) is not None for sub in plan.subtopologies
     )
-    if advance is None or advance.moment_ms <= begun_ms or not windowed:
+
+
+def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
+    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    if advance is None or advance.moment_ms <= begun_ms or not closes_any(advance, plan):
         return ()
     return (
         f"the data interval ends {(advance.moment_ms - begun_ms) / 1000:g} s after the run began, and stream "

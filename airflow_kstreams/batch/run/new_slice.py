@@ -21,6 +21,7 @@ from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.advance import (
+    closes_any,
     early_warnings,
     frozen_advance,
     held_by_waiting,
@@ -94,6 +95,7 @@ def build_slice(
         group_id=plan.application_id,
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
+        advanced=closes_any(advance, plan),
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)

@@ -3,11 +3,11 @@
 Rule: one moment at which a timer is due after the other, all topics together, and at last the moment itself.
 So timers find the stream time that a record dated when they are due would have brought, and what follows
 from one is there before the next one comes. What is only cleared away goes on the way, and makes no moments
-of its own: a join by seconds has thousands of them an hour. A topic without a record yet takes the stream time
-of the others first: what was due before the task's first record is not made up for. What is cached is emitted
-before the first moment and behind each one, so that it is not late for windows below it that the next one
-closes, and so that what comes out does not depend on where commits lie. Where a record is parked on the way,
-the task stays at the moment that it has come to.
+of its own: a join by seconds has thousands of them an hour. A topic without a record yet takes the stream
+time of the others first: what was due before the task's first record is not made up for. What is cached is
+emitted before the first moment and behind each one, so that it is not late for windows below it that the
+next one closes, and so that what comes out does not depend on where commits lie. Where a record is parked on
+the way, the task stays at the moment that it has come to.
 
 Between two moments nothing is under way, and the task may be committed: what has happened depends on the
 stores and on stream time alone, which is restored with them, so an attempt that begins there goes on alike.

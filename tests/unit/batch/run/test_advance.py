@@ -219,6 +219,26 @@ def test_elements_without_partner_come_in_the_run_that_ends_past_their_window(ka
     assert sorted(out(kafka)) == ["None+c", "a+a", "b+None", "d+None"]
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["right behind the join", "behind a topic"])
+def test_element_without_partner_is_late_for_a_window_after_a_quiet_time_unless_a_topic_lies_between(
+    kafka: InMemoryKafka, between: bool
+) -> None:
+    """Docs say so: the record that ends the quiet time brings stream time past the window and its grace."""
+    built = builder()
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left, right = (built.stream(topic).with_window(window) for topic in ("in", "other"))
+    paired = left.left_join(right, lambda one, other: f"{one}+{other}")
+    found = paired.repartition(2, name="paired") if between else paired
+    hour = TumblingWindow(size_ms=HOUR, grace_ms=HOUR // 2)
+    printed(found.group_by_key().windowed_by(hour).count(store="hours").suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 3.1))
+    summary = app.run("run-0", interval_ms=hours(0, 6))
+    assert out(kafka) == ["a@0=1", "a@3=1"][not between :]
+    assert summary.counts is not None
+    assert summary.counts.by("late") == (not between)
+
+
 def test_punctuations_come_once_for_each_multiple_up_to_the_moment(kafka: InMemoryKafka) -> None:
     app = application(kafka, ticking())
     publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.6), ("in", 0, "a", 2.7))
@@ -367,6 +387,23 @@ def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka
     (warning,) = app.run("run-0", interval_ms=hours(99, 100.5)).warnings
     assert warning.startswith("the data interval ends 1800 s after the run began")
     assert application(kafka, ticking()).run("run-1", interval_ms=hours(101, 102)).warnings == ()
+
+
+def test_run_says_that_what_an_open_transaction_hides_will_be_late(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 0.1))
+    writer = kafka.writer(transactional_id="a user's")
+    writer.init_transactions()
+    writer.begin()
+    writer.produce("in", b"a", b"a", 0, T0 + HOUR // 2, None)
+    writer.flush()
+    (warning,) = app.run("run-0", interval_ms=hours(0, 1)).warnings
+    assert "goes to a later run, where what is dated before the end of this one is late by its" in warning
+    writer.commit()
+    last = app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
 
 
 def test_what_is_cached_is_in_time_for_a_window_that_the_end_of_the_run_closes(kafka: InMemoryKafka) -> None:
