@@ -930,7 +930,8 @@ class WindowedKGroupedStream(Generic[K, V]):
         :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the
             window.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -1044,7 +1045,8 @@ class WindowedCogroupedKStream(Generic[K, VR]):
 
         :param initializer: makes a new, empty aggregate.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as for :meth:`WindowedKGroupedStream.count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.

@@ -738,9 +738,8 @@ public final class KafkaStreamsPeer {
             return total + "-" + value;
         }
 
-        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
         private String merged(String key, String earlier, String later) {
-            return earlier.isEmpty() ? later : "(" + earlier + "|" + later + ")";
+            return "(" + earlier + "|" + later + ")";
         }
 
         private String pair(String left, String right) {
@@ -1558,9 +1557,9 @@ public final class KafkaStreamsPeer {
                     : (Object) ((weight(soFar) * 37 + weight(value)) % MODULUS);
         }
 
-        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
+        /** The earlier one may be an initial one. */
         static Object merged(JsonNode arguments, Object earlier, Object later) {
-            if ("".equals(earlier) || Long.valueOf(0).equals(earlier) || closes(later)) {
+            if (closes(later)) {
                 return later;
             }
             return folded(arguments, 0, earlier, later);

@@ -546,7 +546,7 @@ def copies(key: str | None, value: str | None) -> Iterable[tuple[str | None, str
 
 
 def merged(key: str, earlier: str, later: str) -> str:
-    return later if not earlier else f"({earlier}|{later})"
+    return f"({earlier}|{later})"
 
 
 def pair(left: str | None, right: str | None) -> str:
