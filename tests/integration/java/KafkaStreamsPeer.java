@@ -418,6 +418,10 @@ public final class KafkaStreamsPeer {
                         tumbling(in().filter((k, v) -> odd(v)).groupByKey()).count(counts()));
                 case "tumbling_suppress" -> sendWindows(
                         tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose()));
+                case "suppress_group" -> sendTable(
+                        tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose())
+                                .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
+                                .reduce(this::put, this::taken, texts("total")));
                 case "hopping_suppress" -> sendWindows(
                         hopping(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose()));
                 case "session_count" -> sendSessionCounts(sessions().count(counts()));

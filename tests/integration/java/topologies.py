@@ -361,6 +361,11 @@ class Topologies:
     def tumbling_suppress(self) -> None:
         self._tumbling().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 
+    def suppress_group(self) -> None:
+        table = self._tumbling().aggregate(str, self._added, store=texts()).suppress()
+        grouped = table.group_by(lambda window, v: ("g", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
     def hopping_suppress(self) -> None:
         self._hopping().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 
