@@ -56,7 +56,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
 )
 from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import GroupSelector, KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind
@@ -379,7 +379,7 @@ class KStream(RecordStream[K, V]):
 
     def group_by(
         self,
-        selector: KeySelector[K, V, KR],
+        selector: GroupSelector[K, V, KR],
         *,
         key_serde: Serde[KR] | None = None,
         value_serde: Serde[V] | None = None,
@@ -387,6 +387,7 @@ class KStream(RecordStream[K, V]):
     ) -> KGroupedStream[KR, V]:
         """Group the records by ``selector(key, value)``, through a repartition topic.
 
+        :param selector: a record for which it gives None is in no group: it is dropped and counted.
         :param key_serde: of the new key; may be left out if the builder has a default.
         :param value_serde: as in :meth:`group_by_key`.
         :param name: as in :meth:`group_by_key`.

@@ -304,7 +304,9 @@ def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     same, _, different = page.partition("\n## What differs")
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
-    assert sorted(listed) == sorted({*NAMES} - {"punctuated", "tables_of_one_table", "count_group", "suppress_group"})
+    assert sorted(listed) == sorted(
+        {*NAMES} - {"punctuated", "tables_of_one_table", "count_group", "suppress_group"}
+    )
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
         [*DIFFERENCES, "headers"]
     )
