@@ -56,7 +56,12 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
 )
 from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.stateless import GroupSelector, KeySelector, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import (
+    GroupSelector,
+    KeySelector,
+    Predicate,
+    ValueMapper,
+)
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind

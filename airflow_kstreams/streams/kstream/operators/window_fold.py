@@ -7,9 +7,9 @@ takes no records. A record whose windows are all closed is dropped and counted.
 Rule for sessions: a session [s, e] holds its first and last record. It is closed once stream time is past
 e + gap + grace; until then a record at t with s - gap <= t <= e + gap belongs to it, and makes one session of
 all it belongs to: what makes one aggregate of two begins, in ``aggregate``, with an empty one and the first
-session, as in Kafka Streams. A record that belongs to no open session begins one, [t, t], unless that would be closed
-already: then the record is dropped and counted. Closed sessions are never continued, so a result that was
-final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
+session, as in Kafka Streams. A record that belongs to no open session begins one, [t, t], unless that would
+be closed already: then the record is dropped and counted. Closed sessions are never continued, so a result
+that was final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
 e + gap + grace pass for both closed and open.)
 
 Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
