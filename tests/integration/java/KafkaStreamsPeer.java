@@ -427,6 +427,9 @@ public final class KafkaStreamsPeer {
                 case "session_count" -> sendSessionCounts(sessions().count(counts()));
                 case "session_reduce" -> sendSessions(sessions().reduce(this::reduced, texts()));
                 case "session_aggregate" -> sendSessions(sessionTexts());
+                case "session_group" -> sendTable(sessionTexts()
+                        .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
                 case "session_suppress" -> sendSessions(sessionTexts().suppress(atClose()));
                 case "table" -> sendTable(builder.table("in", texts("table")));
                 case "to_table" -> sendTable(in().toTable(texts("store")));

@@ -369,6 +369,11 @@ class Topologies:
     def hopping_suppress(self) -> None:
         self._hopping().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 
+    def session_group(self) -> None:
+        table = self._sessions().aggregate(str, self._added, merged, store=texts())
+        grouped = table.group_by(lambda window, v: ("g", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
     def session_suppress(self) -> None:
         table = self._sessions().aggregate(str, self._added, merged, store=texts())
         table.suppress().to_stream().send_to("out")
