@@ -183,10 +183,11 @@ class ErrorHandling:
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
-            fix = "mend the sink's serdes or its input"
+            serdes = f"{node.key_serde!r} for keys, {node.value_serde!r} for values"
+            fix = f"mend the sink's serdes ({serdes}) or its input"
             if node.partitioner is not None:
                 what = f"cannot encode or place the result for topic {node.topic!r} of"
-                fix = "mend the sink's serdes, its partitioner or its input"
+                fix = f"mend the sink's serdes ({serdes}), its partitioner or its input"
         else:
             what, fix = "processing failed for", "mend the function at that node"
         site = self._site_of(name)
