@@ -85,8 +85,9 @@ def test_table_stays_when_a_run_ends_and_the_next_one_begins() -> None:
 
 def test_error_names_the_serde_that_the_named_key_does_not_fit() -> None:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream: Any = builder.stream("in")
     numbered = builder.global_table("t", key_serde=serdes.int64())
-    builder.stream("in").join(numbered, str.join, key=lambda key, value: value).send_to("out")  # type: ignore[call-overload]
+    stream.join(numbered, lambda value, other: value, key=lambda key, value: value).send_to("out")
     driver = TopologyTestDriver(builder.build(), application_id="app")
     with pytest.raises(RecordError, match=r"key: the function returned str, .* are serdes.int64"):
         driver.pipe_input("in", key="1", value="a", timestamp_ms=0)
