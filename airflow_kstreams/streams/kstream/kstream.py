@@ -56,7 +56,12 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
 )
 from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import (
+    GroupSelector,
+    KeySelector,
+    Predicate,
+    ValueMapper,
+)
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind
@@ -379,7 +384,7 @@ class KStream(RecordStream[K, V]):
 
     def group_by(
         self,
-        selector: KeySelector[K, V, KR],
+        selector: GroupSelector[K, V, KR],
         *,
         key_serde: Serde[KR] | None = None,
         value_serde: Serde[V] | None = None,
@@ -387,6 +392,7 @@ class KStream(RecordStream[K, V]):
     ) -> KGroupedStream[KR, V]:
         """Group the records by ``selector(key, value)``, through a repartition topic.
 
+        :param selector: a record for which it gives None is in no group: it is dropped and counted.
         :param key_serde: of the new key; may be left out if the builder has a default.
         :param value_serde: as in :meth:`group_by_key`.
         :param name: as in :meth:`group_by_key`, and of the node that selects the key.
@@ -940,7 +946,8 @@ class WindowedKGroupedStream(Generic[K, V]):
         :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the
             window.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -1054,7 +1061,8 @@ class WindowedCogroupedKStream(Generic[K, VR]):
 
         :param initializer: makes a new, empty aggregate.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as for :meth:`WindowedKGroupedStream.count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.

@@ -7,6 +7,7 @@ import pytest
 from airflow_kstreams.streams import (
     GlobalKTable,
     KStreamBuilder,
+    RecordError,
     SlidingWindow,
     Topology,
     TopologyError,
@@ -81,6 +82,16 @@ def test_table_stays_when_a_run_ends_and_the_next_one_begins() -> None:
         driver.restart()
         driver.pipe_input("flights", key="1", value="JFK", timestamp_ms=0)
         assert [value for _, value in _read(driver)] == ["JFK:New York"]
+
+
+def test_error_names_the_serde_that_the_named_key_does_not_fit() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream: Any = builder.stream("in")
+    numbered = builder.global_table("t", key_serde=serdes.int64())
+    stream.join(numbered, lambda value, other: value, key=lambda key, value: value).send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app")
+    with pytest.raises(RecordError, match=r"key: the function returned str, .* are serdes.int64"):
+        driver.pipe_input("in", key="1", value="a", timestamp_ms=0)
 
 
 def test_stream_is_not_repartitioned_and_partition_counts_need_not_fit() -> None:
