@@ -41,7 +41,7 @@ def place_of(record: Record) -> TopicPartition:
 @given(
     data=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000), mixed_share=st.sampled_from([0, 0.5])
 )
-def test_order_is_the_rules_when_fetches_are_cut_and_runs_are_mixed_anyhow(
+def test_order_is_the_rules_when_fetches_are_cut_anyhow(
     data: list[list[tuple[int, int]]], buffered: int, seed: int, mixed_share: float
 ) -> None:
     rng = random.Random(seed)
