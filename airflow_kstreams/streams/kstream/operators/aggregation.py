@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -85,7 +86,7 @@ class TableEmitter:
             context.tables[context.node] = self
         if cached:
             self._emit_dirty = (
-                self._changes_emission(context)
+                self._changes_emission(context, children)
                 if self.tracked
                 else self._emission(context, children, self._store)
             )
@@ -172,22 +173,22 @@ class TableEmitter:
         self.born.clear()
         self._deleted.clear()
 
-    def _changes_emission(self, context: NodeContext) -> Callable[[int], None]:
-        """Make the loop over what is dirty in a tracked table."""
-        get_entry, olds, deleted = self._store.get_entry, self.olds, self._deleted
-        record_context, give = self._record_context, self._deliveries.give
-
-        def emit_dirty(latest_ms: int, _node: str = context.node) -> None:
-            for key_bytes, key in self.dirty.items():
-                old = olds.pop(key_bytes)
-                entry = get_entry(key_bytes)
-                if entry is None and old is None:
-                    continue
-                # A processor that shares the store may have deleted the key: the last record's time must do.
-                value, entry_ms = entry or (None, deleted.get(key_bytes, latest_ms))
-                record_context.timestamp_ms = entry_ms
-                give(key, Change(value, None) if old is None else Change(value, old[0], old[1]))
-
+    def _changes_emission(
+        self, context: NodeContext, children: Mapping[str, Forward]
+    ) -> Callable[[int], None]:
+        """Make the loop over what is dirty in a tracked table, given the time of the last record."""
+        code = context.flush_code(children, timestamp_ms="entry_ms")
+        with self._each_dirty(code):
+            code.line(f"old = {code.name(self.olds, 'olds')}.pop(key_bytes)")
+            write_reading(code, self._store)
+            with code.block("elif old is None"):
+                code.line("continue")
+            self._write_deleted(code)
+            change, absent = code.name(Change, "Change"), code.name(_ABSENT, "absent")
+            code.line(f"change = {change}(value, *(old or {absent}))")
+            code.place()
+            self._deliveries.write(code, "key", "change", "value")
+        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
         return emit_dirty
 
     def _emission(
@@ -195,22 +196,33 @@ class TableEmitter:
     ) -> Callable[[int], None]:
         """Make the loop over what is dirty, given the time of the last record."""
         code = context.flush_code(children, timestamp_ms="entry_ms")
-        born, deleted = code.name(self.born, "born"), code.name(self._deleted, "deleted")
+        with self._each_dirty(code):
+            write_reading(code, store)
+            with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
+                code.line("continue")
+            self._write_deleted(code)
+            code.place(for_closures=True)
+            code.forward("key", "value")
+        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
+        return emit_dirty
+
+    @contextmanager
+    def _each_dirty(self, code: LoopCode) -> Iterator[None]:
+        """Write the loop; what is written meanwhile is its body."""
         with (
             code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
             code.counted(),
             code.block(f"for key_bytes, key in {code.name(self.dirty, 'dirty')}.items()"),
         ):
-            write_reading(code, store)
-            with code.block(f"elif key_bytes in {born}"):
-                code.line("continue")
-            with code.block("else"):
-                # A processor that shares the store may have deleted the key: the last record's time must do.
-                code.line(f"value, entry_ms = None, {deleted}.get(key_bytes, latest_ms)")
-            code.place(for_closures=True)
-            code.forward("key", "value")
-        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
-        return emit_dirty
+            yield
+
+    def _write_deleted(self, code: LoopCode) -> None:
+        """Write the value and the time of an entry that is not there."""
+        with code.block("else"):
+            # A processor that shares the store may have deleted the key: the last record's time must do.
+            code.line(
+                f"value, entry_ms = None, {code.name(self._deleted, 'deleted')}.get(key_bytes, latest_ms)"
+            )
 
 
 class _Fold(Protocol):
