@@ -9,22 +9,56 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CoroutineType
 from typing import Any
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 
+#: What functions are called with, by the argument that takes them; of some methods, by method and argument.
+_CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
+    "action": ("key", "value"),
+    "adder": ("key", "value", "aggregate"),
+    ("reduce", "adder"): ("aggregate", "value"),
+    "aggregator": ("key", "value", "aggregate"),
+    "foreign_key": ("key", "value"),
+    "function": ("key", "value"),
+    ("map_batches", "function"): ("batch",),
+    ("timestamps.extract", "function"): ("record",),
+    "initializer": (),
+    "joiner": ("value", "other"),
+    "key": ("key", "value"),
+    "mapper": ("key", "value"),
+    ("flat_map_values", "mapper"): ("value",),
+    ("map_values", "mapper"): ("value",),
+    "merger": ("key", "one", "other"),
+    "partitioner": ("topic", "key", "value", "partitions"),
+    "predicate": ("key", "value"),
+    "predicates": ("key", "value"),
+    "reducer": ("aggregate", "value"),
+    "selector": ("key", "value"),
+    "subtractor": ("key", "value", "aggregate"),
+    ("reduce", "subtractor"): ("aggregate", "value"),
+}
+
 #: Keyword parameters that the function of an asynchronous node may declare to be given them.
 _OFFERED = ("context", "resource")
 
 
-def check_functions(call: str, *, fix: str = "pass a function, e.g. a lambda", **given: object) -> None:
-    """Refuse what cannot be called, or would only give a coroutine or an asynchronous generator.
+def check_functions(
+    call: str,
+    *,
+    fix: str = "pass a function, e.g. a lambda",
+    with_context: bool = False,
+    **given: object,
+) -> None:
+    """Refuse what cannot be called with what it is given, or would only give a coroutine or an asynchronous
+    generator.
 
     :param call: what was called, for the message: ``filter``.
     :param fix: what to do about an object that is no function.
+    :param with_context: whether the first argument is the record's context.
     :param given: argument -> what the user gave.
     :raises TopologyError: one of them is no plain function.
     """
@@ -41,6 +75,41 @@ def check_functions(call: str, *, fix: str = "pass a function, e.g. a lambda", *
                 "coroutine, which never runs",
                 fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
             )
+        called_with = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
+        refuse_other_arguments(
+            call, argument, function, ("context", *called_with) if with_context else called_with
+        )
+
+
+def refuse_other_arguments(
+    call: str, argument: str, function: Callable[..., object], called_with: Sequence[str]
+) -> None:
+    """Refuse a function that does not take what it is called with.
+
+    :param argument: what the function is called in the method.
+    :param called_with: names for what it is given.
+    :raises TopologyError: it takes other arguments; one without a signature passes.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    offered = dict.fromkeys(offered_to(function, len(called_with))) if "async" in call else {}
+    try:
+        signature.bind(*called_with, **offered)
+    except TypeError:
+        # Without types and defaults, of which the text may be long.
+        bare = [
+            each.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
+            for each in signature.parameters.values()
+        ]
+        takes = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
+        with_what = f"({', '.join(called_with)})" if called_with else "no argument"
+        example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
+        raise TopologyError(
+            f"{call} at {call_site()} is given {takes} as {argument}, and calls it with {with_what}",
+            fix=f"write a function that takes that, e.g. {example}",
+        ) from None
 
 
 def check_called_functions(call: str, *, threads: bool, **given: object) -> None:

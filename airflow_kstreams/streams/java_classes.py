@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from airflow_kstreams.streams.java_names import java_method
+from airflow_kstreams.streams.java_neighbours import NEIGHBOURS
 
 #: For methods of a class of which none is named.
 ALL = "*"
@@ -357,13 +358,6 @@ CLASSES: Mapping[str, JavaClass] = {
     "SessionWindowedDeserializer": _serde_of_windows("serdes.session_windowed(serde)"),
 }
 
-#: Classes beside those of the DSL that people import with them.
-STORES: Mapping[str, str] = {
-    "Stores": f"{_STORE}, or a WindowStoreSpec, SessionStoreSpec or VersionedStoreSpec",
-    "VersionedKeyValueStore": "VersionedStore, made by VersionedStoreSpec(history_ms=...)",
-    "VersionedBytesStoreSupplier": "VersionedStoreSpec(history_ms=...)",
-}
-
 
 def java_class(name: str) -> str:
     """Return what to write in place of a class of Kafka Streams, empty if it is none.
@@ -373,7 +367,7 @@ def java_class(name: str) -> str:
     >>> java_class("VersionedBytesStoreSupplier")
     'VersionedStoreSpec(history_ms=...)'
     """
-    return CLASSES[name].ours if name in CLASSES else STORES.get(name, "")
+    return CLASSES[name].ours if name in CLASSES else NEIGHBOURS.get(name, "")
 
 
 def ours_for(java: str, method: str) -> str:

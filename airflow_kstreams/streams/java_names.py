@@ -26,6 +26,7 @@ METHODS: Mapping[str, str] = {
     "transform_values": "process_values(definition)",
     "flat_transform": "process(definition)",
     "flat_transform_values": "process_values(definition)",
+    "windowed_by": "stream.group_by_key().windowed_by(window)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
     "add_global_store": "builder.global_table(topic)",
     "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",

@@ -26,7 +26,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -74,6 +74,8 @@ class TasksInMemory:
         self._async_seed = async_seed
         self.failed: StreamTask | None = None
         self._changelogs = KeptChangelogs(plan.changelogs)
+        #: Records without key in the topics of global tables, which every run reads whole.
+        self._keyless: dict[str, int] = {}
         #: What global tables hold, by topic.
         self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
@@ -254,7 +256,9 @@ class TasksInMemory:
         return lambda: max(self.now_ms, system_clock_ms()) + ahead_ms
 
     def _counted(self) -> RecordCounts:
-        return sum((task.progress.counts or RecordCounts() for task in self._all()), RecordCounts())
+        keyless = [LeftOut(f"global table {topic}", "null", n) for topic, n in self._keyless.items()]
+        counts = (task.progress.counts or RecordCounts() for task in self._all())
+        return sum(counts, RecordCounts(left_out=tuple(keyless)))
 
     def _renew(self) -> None:
         """Make the tasks of the next run from what the last one committed."""
@@ -319,6 +323,8 @@ class TasksInMemory:
                 entries[record.key_bytes] = record.value_bytes
             elif record.key_bytes is not None:
                 entries.pop(record.key_bytes, None)
+            else:
+                self._keyless[record.at.topic] = self._keyless.get(record.at.topic, 0) + 1
         return streams
 
     def _waits(self, task: StreamTask) -> bool:

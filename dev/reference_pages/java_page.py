@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.java_classes import ALL, CLASSES, ours_for
+from airflow_kstreams.streams.java_neighbours import NEIGHBOURS
 
 #: An answer that is no more than what to write.
 _CODE = re.compile(r"[\w.]+(\([^()]*\))?=?")
@@ -38,6 +39,11 @@ def java_entries() -> list[JavaEntry]:
         )
         for java, found in CLASSES.items()
     ]
+
+
+def java_neighbours() -> list[tuple[str, str]]:
+    """Return the name and answer of each class beside those of the DSL."""
+    return [(java, _markdown(text)) for java, text in NEIGHBOURS.items()]
 
 
 def _markdown(text: str) -> str:

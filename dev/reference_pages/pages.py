@@ -12,7 +12,7 @@ import jinja2
 from dev.reference_pages.areas import AREAS, Area, area_of
 from dev.reference_pages.entries import Entries
 from dev.reference_pages.errors_page import error_entries
-from dev.reference_pages.java_page import java_entries
+from dev.reference_pages.java_page import java_entries, java_neighbours
 from dev.reference_pages.markup import Markup, Place, slug
 from dev.reference_pages.public_api import (
     ERRORS,
@@ -64,7 +64,7 @@ class Reference:
         pages = {area.page: self._area_page(area, shown[area.page]) for area in areas}
         pages[_SETTINGS] = self._settings_page()
         pages[_ERRORS] = self._errors_page()
-        pages[_JAVA] = self._rendered("java.md.j2", entries=java_entries())
+        pages[_JAVA] = self._rendered("java.md.j2", entries=java_entries(), neighbours=java_neighbours())
         contents = {
             area.page: [Markup(self._places, _INDEX).link(name.path) for name in shown[area.page]]
             for area in areas

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 
-A = TopicPartition("a", 0)
+A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 #: A value at which every function of a user fails.
 POISON = 13
 
@@ -147,8 +147,26 @@ def topology(
     return builder.build()
 
 
+def topology_of_two(chain: Sequence[tuple[str, int]], table: str, cached: bool) -> Topology:
+    """Return what records of two topics go through: alone, merged, and each other's table."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    left, right = builder.stream("a"), builder.stream("b", value_serde=serdes.string())
+    shaped = left.filter(lambda k, v: True)
+    for step, n in chain:
+        shaped = STEPS[step](shaped, n)
+    shaped.merge(right.map_values(add_one)).send_to("out", **written())
+    counted = TABLES[table](left, spec(cached))
+    counted.to_stream().send_to("table", **written())
+    right.left_join(counted, lambda v, total: [v, size(total)]).send_to("joined", **written())
+    return builder.build()
+
+
 def outcome(
-    built: Topology, log: Sequence[FakeRecord], chunk: int, handlers: Mapping[str, str], steps: Sequence[str]
+    built: Topology,
+    logs: Mapping[TopicPartition, Sequence[FakeRecord]],
+    chunk: int,
+    handlers: Mapping[str, str],
+    steps: Sequence[str],
 ) -> list[Any]:
     """Run a task, and return everything that it did.
 
@@ -164,14 +182,15 @@ def outcome(
     task = StreamTask(
         built,
         task_id=TaskId(subtopology=0, group=0),
-        bounds={A: (0, len(log))},
+        bounds={partition: (0, len(log)) for partition, log in logs.items()},
         produce=produce,
         settings=ApplicationSettings.parse("app", dict(handlers)),
         progress=TaskProgress(),
     )
     try:
         task.open()
-        task.add(A, log)
+        for partition, log in logs.items():
+            task.add(partition, log)
         for step in itertools.cycle(steps):
             if not task.process(chunk):
                 break
@@ -235,17 +254,51 @@ def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
     handlers: Mapping[str, str],
     commits: Sequence[str],
 ) -> None:
-    entries = list(good)
-    if worse is not None:
-        entries.insert(worse[1], (worse[0], 5, [("bad", b"")]))
-    log = [
-        FakeRecord(at=at, key_bytes=key, value_bytes=value, timestamp_ms=ms, in_topic="a", header_list=named)
-        for at, ((key, value), ms, named) in enumerate(entries)
-    ]
-    fused = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
+    logs = {A: log_of("a", good, worse)}
+    fused = outcome(topology(chain, table, cached, value_serde), logs, chunk, handlers, commits)
     with (
         patch.object(ProcessorTopology, "_steps", lambda *_: True),
         patch.object(loop_code, "_MOST_NODES", 0),
     ):
-        called = outcome(topology(chain, table, cached, value_serde), log, chunk, handlers, commits)
+        called = outcome(topology(chain, table, cached, value_serde), logs, chunk, handlers, commits)
     assert fused == called
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    chain=steps,
+    table=st.sampled_from(sorted(TABLES)),
+    cached=st.booleans(),
+    left=records,
+    right=records,
+    worse=st.one_of(st.none(), st.tuples(bad, numbers)),
+    chunk=st.integers(1, 12),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+)
+def test_outcome_is_the_same_when_records_of_two_topics_are_run_together(
+    chain: Any,
+    table: str,
+    cached: bool,
+    left: Any,
+    right: Any,
+    worse: Any,
+    chunk: int,
+    handlers: Mapping[str, str],
+) -> None:
+    logs = {A: log_of("a", left, worse), B: log_of("b", right, None)}
+    mixed = outcome(topology_of_two(chain, table, cached), logs, chunk, handlers, ["flush, drain"])
+    with patch.object(ProcessorTopology, "_steps", lambda *_: True):
+        called = outcome(topology_of_two(chain, table, cached), logs, chunk, handlers, ["flush, drain"])
+    assert mixed == called
+
+
+def log_of(topic: str, good: Any, worse: Any) -> list[FakeRecord]:
+    entries = list(good)
+    if worse is not None:
+        entries.insert(worse[1], (worse[0], 5, [("bad", b"")]))
+    return [
+        FakeRecord(
+            at=at, key_bytes=key, value_bytes=value, timestamp_ms=ms, in_topic=topic, header_list=named
+        )
+        for at, ((key, value), ms, named) in enumerate(entries)
+    ]

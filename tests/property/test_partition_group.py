@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from tests.support.topology.records import FakeRecord
 
@@ -33,13 +33,19 @@ def one_by_one(log: dict[TopicPartition, list[tuple[int, int]]]) -> list[tuple[T
         heads[chosen] += 1
 
 
+def place_of(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic(), record.partition())
+
+
 @settings(max_examples=300, deadline=None)
-@given(data=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000))
+@given(
+    data=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000), mixed_share=st.sampled_from([0, 0.5])
+)
 def test_order_is_the_rules_when_fetches_are_cut_anyhow(
-    data: list[list[tuple[int, int]]], buffered: int, seed: int
+    data: list[list[tuple[int, int]]], buffered: int, seed: int, mixed_share: float
 ) -> None:
     rng = random.Random(seed)
-    log = {TopicPartition("t", number): entries for number, entries in enumerate(data)}
+    log = {TopicPartition("tu"[number % 2], number): entries for number, entries in enumerate(data)}
     stops = {
         p: (entries[-1][0] + rng.randint(1, 4) if entries else rng.randint(0, 3))
         for p, entries in log.items()
@@ -55,7 +61,7 @@ def test_order_is_the_rules_when_fetches_are_cut_anyhow(
         group.add(
             partition,
             [
-                FakeRecord(at=at, timestamp_ms=t, in_topic="t", in_partition=partition.partition)
+                FakeRecord(at=at, timestamp_ms=t, in_topic=partition.topic, in_partition=partition.partition)
                 for at, t in batch
             ],
         )
@@ -65,5 +71,11 @@ def test_order_is_the_rules_when_fetches_are_cut_anyhow(
             done = rng.randint(1, len(chosen.records))  # a commit request may end a run early
             group.advance(chosen.partition, done)
             order.extend((chosen.partition, record.offset()) for record in chosen.records[:done])
+            if rng.random() < mixed_share and (mixed := group.mix(rng.randint(1, 7))) is not None:
+                for each, count in mixed.counts.items():
+                    group.advance(each, count)
+                order.extend((place_of(record), record.offset()) for record in mixed.records)
+                assert [record.timestamp()[1] for record in mixed.records] == mixed.timestamps_ms
+                assert [record.topic() for record in mixed.records] == mixed.topics
     assert order == one_by_one(log)
     assert group.positions() == stops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, StoreSpec, Topology, serdes
@@ -75,6 +75,12 @@ def test_windows_hold_what_their_definition_says_however_runs_are_cut(
 
 @settings(max_examples=60, deadline=None)
 @given(arrivals=ARRIVALS, size_ms=SIZES, grace_ms=st.integers(0, 12), restarts=st.sets(st.integers(0, 20)))
+@example(  # the record at 16 comes late for the window that the one at 17 ended
+    arrivals=[("y", 17, 0), ("x", 19, 0), ("y", 16, 0), ("y", 18, 0), ("y", 20, 0)],
+    size_ms=3,
+    grace_ms=0,
+    restarts=set(),
+)
 def test_each_window_is_emitted_once_with_its_last_value_when_results_are_final(
     arrivals: list[Arrival], size_ms: int, grace_ms: int, restarts: set[int]
 ) -> None:

@@ -17,7 +17,8 @@ Rule:
    driver, nor for the readers of what it writes, nor for finish.
 4. A task none of whose topics has a stream time never saw a record, or has nothing that goes by it: it is not
    advanced. One with records parked in a retry topic is not, either, unless the user asks for it by name; nor
-   one that reads a topic of which partitions wait for others, or lies below such.
+   one that reads a topic of which partitions wait for others, or lies below such. Nothing is advanced in a
+   run whose stop offsets another program has frozen (KIP-95's bare records).
 
 5. Every commit says beside the offsets when the task has something to do next. A run starts the tasks that
    have something to read, or to do before the moment; if there are none, no Spark. Of a task that does not

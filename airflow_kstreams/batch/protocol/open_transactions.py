@@ -42,16 +42,20 @@ def warnings_of(
     group_id: str,
     clock: Clock,
     comes_again: bool = True,
+    advanced: bool = False,
 ) -> tuple[str, ...]:
     """Describe open transactions that keep records from a run.
 
     :param held: partition -> (last stable offset, high watermark).
     :param comes_again: whether a later run begins where this one stops.
+    :param advanced: whether stream time advances past them all the same, where windows or joins go by it.
     """
     if not held:
         return ()
     old = ages(cluster, {tp: stable for tp, (stable, _) in held.items()}, group_id=group_id, clock=clock)
     lot = "goes to a later run" if comes_again else "is left out, and no later run of this backfill reads it"
+    if comes_again and advanced:
+        lot += ", where what is dated before the end of this one is late by its windows' own grace"
     return tuple(
         f"{tp}: a transaction {old[tp]} holds the last stable offset at {stable}, below the high watermark "
         f"{high}; what lies behind it, at most {high - stable} records, {lot} (find the "

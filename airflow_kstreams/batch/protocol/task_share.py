@@ -19,6 +19,7 @@ from airflow_kstreams.batch.protocol.stops import (
     stops_of,
     task_partitions,
 )
+from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.ports import TopicPartition
 
 
@@ -48,12 +49,14 @@ class TaskShare(msgspec.Struct, frozen=True, array_like=True):
     :param group: its partition group.
     :param spans: its partitions; none for a task of a continuous run, which reads without end.
     :param notify: whether its done notification is missing.
+    :param tables: topics of the global tables whose records without key it counts.
     """
 
     subtopology: int
     group: int
     spans: tuple[Span, ...] = ()
     notify: bool = False
+    tables: tuple[str, ...] = ()
 
 
 def shares_of(
@@ -71,6 +74,7 @@ def shares_of(
     stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
     epochs = end_epochs_of(folded, slice_)
     number = {topic: at for at, topic in enumerate(sources)}
+    counted = _counted_tables(slice_, subtopology_id, folded=folded)
     return [
         TaskShare(
             subtopology_id,
@@ -87,8 +91,42 @@ def shares_of(
                 for tp in sorted(task_partitions(slice_, subtopology_id, group))
             ),
             not has_notified(folded, slice_, subtopology_id, group),
+            counted.get(group, ()),
         )
         for group in groups
+    ]
+
+
+def _counted_tables(slice_: Slice, subtopology_id: int, *, folded: Folded) -> dict[int, tuple[str, ...]]:
+    """Return which groups of a subtopology count the records without key of which global tables.
+
+    One task of a run counts them, whatever is launched how often: the first with records to read in the first
+    subtopology that has such tasks among those that use the table. One whose stops are not known yet passes
+    for such: if it comes out to have none, none counts them. Without any, the first group of the first
+    subtopology does.
+    """
+    users = slice_.plan.topology.subtopologies
+    counted: dict[int, list[str]] = {}
+    for topic in slice_.plan.topology.subtopology(subtopology_id).globals:
+        busy = {sub.id: _with_records(slice_, sub.id, folded=folded) for sub in users if topic in sub.globals}
+        first = next((sub for sub, groups in busy.items() if groups is None or groups), min(busy))
+        groups = busy[subtopology_id]
+        if first == subtopology_id and groups is not None:
+            counted.setdefault(groups[0] if groups else 0, []).append(topic)
+    return {group: tuple(topics) for group, topics in counted.items()}
+
+
+def _with_records(slice_: Slice, subtopology_id: int, *, folded: Folded) -> list[int] | None:
+    """Return the groups of a subtopology that have records to read; None if that is not known yet."""
+    try:
+        stops = stops_of(folded, slice_, slice_.plan.topology.subtopology(subtopology_id).sources)
+    except UpstreamNotDoneError:
+        return None
+    starts = slice_starts(slice_)
+    return [
+        group
+        for group in range(slice_.plan.tasks[str(subtopology_id)])
+        if any(stops[tp] > starts.get(tp, 0) for tp in task_partitions(slice_, subtopology_id, group))
     ]
 
 

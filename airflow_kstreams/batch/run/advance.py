@@ -138,12 +138,16 @@ def with_time_passed(
     return found
 
 
-def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
-    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
-    windowed = advance is not None and any(
+def closes_any(advance: Advance | None, plan: TopologyPlan) -> bool:
+    """Whether the end of the run closes windows or joins anywhere."""
+    return advance is not None and any(
         sub.stream_time.windowed and advance.moment_of(sub.id) is not None for sub in plan.subtopologies
     )
-    if advance is None or advance.moment_ms <= begun_ms or not windowed:
+
+
+def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
+    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    if advance is None or advance.moment_ms <= begun_ms or not closes_any(advance, plan):
         return ()
     return (
         f"the data interval ends {(advance.moment_ms - begun_ms) / 1000:g} s after the run began, and stream "
@@ -152,10 +156,17 @@ def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -
     )
 
 
-def held_warnings(settings: ApplicationSettings, plan: TopologyPlan) -> tuple[str, ...]:
-    """Return which subtopologies with windows or joins are not advanced, and how they would be."""
+def held_warnings(
+    settings: ApplicationSettings, plan: TopologyPlan, *, foreign_stops: bool
+) -> tuple[str, ...]:
+    """Return which subtopologies with windows or joins are not advanced, and how they would be.
+
+    :param foreign_stops: whether another program has frozen the stop offsets, by a rule of its own.
+    """
     if settings.advances_to == "none":
         return ()
+    if foreign_stops:
+        return _not_with_foreign_stops(plan)
     held = [(sub, {*sub.stream_time.by_name} - settings.advanced_also) for sub in plan.subtopologies]
     return tuple(
         f"stream time of subtopology {sub.id} is not advanced to the end of the run: records of, or behind, "
@@ -163,6 +174,16 @@ def held_warnings(settings: ApplicationSettings, plan: TopologyPlan) -> tuple[st
         f"come, or name them in {_ALSO}"
         for sub, names in held
         if names and sub.stream_time.windowed
+    )
+
+
+def _not_with_foreign_stops(plan: TopologyPlan) -> tuple[str, ...]:
+    if not any(sub.stream_time.windowed for sub in plan.subtopologies):
+        return ()
+    return (
+        "stream time is not advanced to the end of the run: another program has frozen its stop offsets, and "
+        "records behind them may be dated before that; windows close in the next run, or when later records "
+        "come",
     )
 
 

@@ -15,12 +15,13 @@ import msgspec
 from airflow_kstreams.batch.ledger.assignment import Assignment
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.own_topics import OwnTopics
-from airflow_kstreams.batch.protocol.metadata import Folded
+from airflow_kstreams.batch.protocol.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.parked import parked_total
 from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.advance import (
+    closes_any,
     early_warnings,
     frozen_advance,
     held_by_waiting,
@@ -81,7 +82,11 @@ def build_slice(
     topics, prior = ground.topics, ground.prior
     own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
     begun_ms = session.clock.now_ms()
-    advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
+    # Another program's stops are no cut by time: what lies behind them may be dated before any moment.
+    foreign = folded.state is RunState.RUNNING
+    advance = None
+    if not foreign:
+        advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
     frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground, advance=advance)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
@@ -90,15 +95,19 @@ def build_slice(
         group_id=plan.application_id,
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
+        advanced=closes_any(advance, plan),
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)
-    warnings += held_warnings(session.settings, plan) + early_warnings(plan, advance, begun_ms)
+    warnings += held_warnings(session.settings, plan, foreign_stops=foreign)
+    warnings += early_warnings(plan, advance, begun_ms)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
         plan=msgspec.structs.replace(
             run_plan(session, request, ledger, topics, warnings=warnings),
+            # The same look at the clock: what a later one would take as dated far ahead cuts nothing.
+            begun_ms=begun_ms,
             stop_hash=stop_hash(inputs),
             empty=empty,
             intermediate_starts={str(tp): at for tp, at in begun.items() if tp.topic in plan.intermediates},

@@ -269,7 +269,7 @@ class TaskAttempt:
         admin = clients.admin
         plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
         tables = self._global_tables(slice_, admin)
-        left_out = left_out_of(tables, slice_, self._task_id) if not before.task_id else RecordCounts()
+        left_out = RecordCounts() if before.task_id else left_out_of(tables, share.tables)
         counts = before.counts_so_far(plan)
         return StreamTask(
             self._topology.matched(slice_.plan.topology.sources),

@@ -1,8 +1,9 @@
 """What the global tables of a run hold, read once in a process for all of its tasks.
 
 Rule: the piece of each topic that begin froze, folded by key: the newest value, none where it is null; what
-has no key is left out and counted, in one of the run's tasks. It is kept as bytes, in memory or in files that
-go with it, and shared by the tasks of the process, which only read it. What another run has read is let go.
+has no key is left out and counted, in one of the run's tasks (``task_share.py`` says in which). It is kept as
+bytes, in memory or in files that go with it, and shared by the tasks of the process, which only read it. What
+another run has read is let go.
 
 A repeat reads the same piece, if its records are still there. Compaction removes the older records of a key,
 and what replaced them may lie behind the stop; ``doctor`` says when it may do so within a run. A topic that
@@ -15,7 +16,7 @@ import logging
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,6 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
 from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.reset_command import drop_slice_command
-from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.state.stores.rocksdb_files import StoreFiles
 
 log = logging.getLogger(__name__)
@@ -100,17 +100,16 @@ class GlobalTables:
 OF_PROCESS = GlobalTables()
 
 
-def left_out_of(tables: Mapping[str, ReadTable], slice_: Slice, task_id: TaskId) -> RecordCounts:
-    """Return the records without key in global tables that a task counts: the first of those that use one."""
-    users: dict[str, int] = {}
-    for sub in slice_.plan.topology.subtopologies:
-        for topic in sub.globals:
-            users[topic] = min(sub.id, users.get(topic, sub.id))
+def left_out_of(tables: Mapping[str, ReadTable], counted: Collection[str]) -> RecordCounts:
+    """Return the records without key in global tables that a task counts.
+
+    :param counted: topics of those of which it counts them.
+    """
     return RecordCounts(
         left_out=tuple(
             LeftOut(f"global table {topic}", "null", table.without_key)
             for topic, table in tables.items()
-            if table.without_key and task_id == TaskId(subtopology=users[topic], group=0)
+            if table.without_key and topic in counted
         )
     )
 

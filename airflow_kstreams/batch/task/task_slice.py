@@ -47,6 +47,7 @@ class TaskSlice:
     :param kept_ms: the interval in which records are processed, of each partition that has one.
     :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param tables: topics of the global tables whose records without key it counts.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
@@ -56,6 +57,7 @@ class TaskSlice:
     kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
 
 
 def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
@@ -97,6 +99,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
         end_epochs=end_epochs(slice_, share),
         looked_at=looked_at(slice_, share),
+        tables=share.tables,
     )
 
 

@@ -9,7 +9,7 @@ tracked table does that itself, as it also has to remember the entry before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
@@ -17,6 +17,17 @@ from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 
 #: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
 AggregateCode = Callable[[LoopCode, str, str, str], str]
+
+
+class Folding(NamedTuple):
+    """How a fold is written.
+
+    :param aggregate: the aggregate of a record's value and the aggregate so far.
+    :param nothing: called where there was no aggregate and is none now.
+    """
+
+    aggregate: AggregateCode
+    nothing: Callable[[], None]
 
 
 class TableChanges(Protocol):
@@ -72,24 +83,25 @@ def write_reading(code: LoopCode, store: Any) -> None:
 
 
 def write_fold(
-    code: LoopCode, record: tuple[str, str], aggregate: AggregateCode, changes: TableChanges, store: Any
+    code: LoopCode, record: tuple[str, str], folding: Folding, changes: TableChanges, store: Any
 ) -> None:
     """Write how a record with key and value is folded.
 
     :param record: the variables that hold key and value.
-    :param aggregate: the aggregate of a record's value and the aggregate so far.
+    :param folding: how the new aggregate is written.
     :param store: a key-value store of any kind.
     """
     key, value = record
     if changes.cached and not changes.tracked and isinstance(store, InMemoryKeyValueStore):
-        _write_cell_fold(code, key, value, aggregate, changes, store)
+        _write_cell_fold(code, key, value, folding, changes, store)
     else:
-        _write_entry_fold(code, key, value, aggregate, changes, store)
+        _write_entry_fold(code, key, value, folding, changes, store)
 
 
 def _write_entry_fold(
-    code: LoopCode, key: str, value: str, aggregate: AggregateCode, changes: TableChanges, store: Any
+    code: LoopCode, key: str, value: str, folding: Folding, changes: TableChanges, store: Any
 ) -> None:
+    aggregate = folding.aggregate
     # The store and the nodes below, which run as closures, look at the record context.
     code.place()
     key_bytes, entry, entry_ms, result = (
@@ -108,6 +120,8 @@ def _write_entry_fold(
         with code.block(f"if {entry}[1] > {entry_ms}"):
             code.line(f"{entry_ms} = {entry}[1]")
     if changes.tracked:
+        with code.block(f"if {entry} is None and {result} is None"):
+            code.line(f"{code.name(folding.nothing, 'nothing')}()")
         change = code.name(changes.change, "change")
         code.line(f"{change}({key_bytes}, {key}, {old}, {result}, {entry_ms})")
         return
@@ -123,16 +137,19 @@ def _write_entry_fold(
             code.line(f"{code.name(changes.emit, 'emit')}({key}, {result}, {entry_ms})")
     with code.block(f"elif {entry} is not None"):
         code.line(f"{code.name(changes.delete, 'delete')}({key_bytes}, {key}, {entry_ms})")
+    with code.block("else"):
+        code.line(f"{code.name(folding.nothing, 'nothing')}()")
 
 
 def _write_cell_fold(
     code: LoopCode,
     key: str,
     value: str,
-    aggregate: AggregateCode,
+    folding: Folding,
     changes: TableChanges,
     store: InMemoryKeyValueStore,
 ) -> None:
+    aggregate = folding.aggregate
     find, restored = code.name(store.cells.get, "find"), code.name(store.restored, "restored")
     key_bytes, cell, result = (code.variable(hint) for hint in ("key_bytes", "cell", "result"))
     code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde, store.serialize_key)}")
@@ -143,6 +160,8 @@ def _write_cell_fold(
         code.line(f"{result} = {aggregate(code, key, value, '')}")
         with code.block(f"if {result} is not None"):
             _write_birth(code, key, (key_bytes, cell, result), store, changes)
+        with code.block("else"):
+            code.line(f"{code.name(folding.nothing, 'nothing')}()")
     with code.block("else"):
         code.line(f"{result} = {aggregate(code, key, value, f'{cell}.value')}")
         with code.block(f"if {result} is None"):

@@ -1,5 +1,8 @@
 """The loop of a source as one function: decode, every operator that can be written as code, encode, produce.
 
+Where records of several topics alternate, the sources share a loop: it finds each record's lines by its
+topic, for to enter a loop and to leave it costs more than a record.
+
 Rule: the loop gives what :func:`~.source_loop.stepping_loop` over the nodes' closures gives, byte for byte
 and in the same order, and fails at the same record and node. It is made for tasks that need neither stream
 time nor commit requests, and read no timestamps from values; every other task has the stepping loop.
@@ -15,13 +18,21 @@ is set on the way out, and before a handler is asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.codegen.source_loop import RunBatch
 from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
+from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+
+#: Runs records with their timestamps and topics.
+RunMixed = Callable[[Sequence[Record], Sequence[int], Sequence[str]], int]
+
+#: A source, and its children by name.
+Source = tuple[SourceNode, Mapping[str, Forward]]
 
 
 def fused_loop(
@@ -32,20 +43,52 @@ def fused_loop(
     :param children: of the source, by name.
     :param inlining: every node of the task is bound by now.
     """
+    code = _code(node, children, inlining)
+    with _each(code, "stream_times_ms", "record, timestamp_ms in zip(records, timestamps_ms)"):
+        _run(code, node, errors)
+    run_batch: RunBatch = code.function("run_batch")
+    return run_batch
+
+
+def mixed_loop(sources: Mapping[str, Source], errors: ErrorHandling, inlining: Inlining) -> RunMixed:
+    """Make the loop of several sources of such a task.
+
+    :param sources: by real topic, one or more.
+    """
+    code = _code(*next(iter(sources.values())), inlining)
+    word = "if"
+    with _each(code, "topics", "record, timestamp_ms, topic in zip(records, timestamps_ms, topics)"):
+        for topic, (node, children) in sources.items():
+            code.enter(node.name, children)
+            with code.block(f"{word} topic == {code.name(topic, 'topic')}"):
+                _run(code, node, errors)
+            word = "elif"
+    run_mixed: RunMixed = code.function("run_batch")
+    return run_mixed
+
+
+def _code(node: SourceNode, children: Mapping[str, Forward], inlining: Inlining) -> TaskLoopCode:
     place = {"record": "record", "timestamp_ms": "timestamp_ms"}
-    code = TaskLoopCode(inlining, node.name, children, place, headers="record.headers()")
-    with code.block("def run_batch(records, timestamps_ms, stream_times_ms, _node=_node_of_line)"):
+    return TaskLoopCode(inlining, node.name, children, place, headers="record.headers()")
+
+
+@contextmanager
+def _each(code: TaskLoopCode, argument: str, head: str) -> Iterator[None]:
+    """Write a loop over records; what is written meanwhile is its body."""
+    with code.block(f"def run_batch(records, timestamps_ms, {argument}, _node=_node_of_line)"):
         code.line("record, timestamp_ms = context.record, context.timestamp_ms")
         with code.counted():
-            with code.block("try"), code.block("for record, timestamp_ms in zip(records, timestamps_ms)"):
-                code.place(for_closures=True)
-                key, value = _decoded(code, node, errors)
-                code.forward(key, value)
+            with code.block("try"), code.block(f"for {head}"):
+                yield
             with code.block("finally"):
                 code.place()
         code.line("return len(records)")
-    run_batch: RunBatch = code.function("run_batch")
-    return run_batch
+
+
+def _run(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> None:
+    """Write what is done with a record."""
+    code.place(for_closures=True)
+    code.forward(*_decoded(code, node, errors))
 
 
 def _decoded(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> tuple[str, str]:

@@ -13,7 +13,7 @@ other closures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,7 +21,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.inlining import Changeable, LoopCode, WriteCode
+from airflow_kstreams.streams.graph.inlining import Changeable, Encoding, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
@@ -79,6 +79,7 @@ class _Line(NamedTuple):
     text: str
     node: str
     for_closures: bool = False
+    encodes: tuple[str, Encoding] | None = None
 
 
 class TaskLoopCode:
@@ -129,6 +130,10 @@ class TaskLoopCode:
         #: Variable -> the variable that holds its bytes, and the serde they are of.
         self._bytes: dict[str, tuple[str, Serde]] = {}
 
+    def enter(self, node: str, children: Mapping[str, Forward]) -> None:
+        """Go on with another node, which nothing above it forwards to."""
+        self._node, self._children = node, children
+
     def name(self, held: object, hint: str) -> str:
         """Return the name under which the function finds an object."""
         known = self._known.get(id(held))
@@ -142,9 +147,9 @@ class TaskLoopCode:
         self._variables += 1
         return f"{hint}_{self._variables}"
 
-    def line(self, text: str) -> None:
-        """Write a statement."""
-        self._lines.append(_Line(self._depth, text, self._node))
+    def line(self, text: str, encodes: tuple[str, Encoding] | None = None) -> None:
+        """Write a statement, or a line of one."""
+        self._lines.append(_Line(self._depth, text, self._node, encodes=encodes))
 
     def place(self, *, for_closures: bool = False) -> None:
         """Write how the record context is set.
@@ -287,15 +292,16 @@ class TaskLoopCode:
     def function(self, name: str) -> Any:
         """Compile the text and return the function of that name that it defines."""
         lines = [line for line in self._lines if self._calls_closures or not line.for_closures]
-        names = {**self._names, "_node_of_line": NodeOfLine([line.node for line in lines])}
+        names = {**self._names, "_node_of_line": _node_of_line(lines)}
         exec(_compiled(_text(lines)), names)  # noqa: S102 - made of this package's own words only
         return names[name]
 
     def closure(self, name: str) -> Any:
         """Compile the text and return the function of that name that it defines, with names of its own."""
-        outer = _Line(-1, f"def make({', '.join(self._names)}):", self._node)
-        text = _text([outer, *self._lines, _Line(0, f"return {name}", self._node)], margin=1)
-        return _maker(text)(*self._names.values())
+        names = [*self._names, "_node_of_line"]
+        outer = _Line(-1, f"def make({', '.join(names)}):", self._node)
+        lines = [outer, *self._lines, _Line(0, f"return {name}", self._node)]
+        return _maker(_text(lines, margin=1))(*self._names.values(), _node_of_line(lines))
 
 
 def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
@@ -304,7 +310,7 @@ def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
     :param forward: hands a record to every child.
     """
     text = TaskLoopCode(inlining, code.node, code.children, {}, headers="context.headers()", forward=forward)
-    with text.block(f"def run(key, value, _node={text.name(code.node, 'node')})"):
+    with text.block("def run(key, value, _node=_node_of_line)"):
         code.write(text, "key", "value")
     run: Forward = text.closure("run")
     inlining.codes[run] = code
@@ -314,6 +320,11 @@ def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
 def forward_only(code: LoopCode, key: str, value: str) -> None:
     """Write a node that does nothing of its own."""
     code.forward(key, value)
+
+
+def _node_of_line(lines: Sequence[_Line]) -> NodeOfLine:
+    encodings = {number: line.encodes for number, line in enumerate(lines, 1) if line.encodes is not None}
+    return NodeOfLine([line.node for line in lines], encodings)
 
 
 def _text(lines: Iterable[_Line], *, margin: int = 0) -> str:

@@ -197,5 +197,6 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
         f"{', '.join(sites)})",
         fix="send to a topic that nothing upstream of it reads; to join a rekeyed stream with a table of the "
         "same input, make the table behind a through('topic'); to join a table with what was grouped from "
-        "it, join a copy: table.to_stream().repartition(n).to_table()",
+        "it, or with itself by a foreign key, join a copy: table.to_stream().repartition(n).to_table(); to "
+        "join it with itself by its keys, name it twice, without a copy",
     )

@@ -19,12 +19,14 @@ class GlobalTableDef:
 
     :param topic: its name in Kafka.
     :param storage: where a process keeps it.
+    :param name: that the user gave, empty for none.
     """
 
     topic: str
     key_serde: Serde
     value_serde: Serde
     storage: Storage = "memory"
+    name: str = ""
     site: CallSite | None = None
 
     def __post_init__(self) -> None:
@@ -33,6 +35,11 @@ class GlobalTableDef:
                 f"global_table({self.topic!r}) at {self.site} has storage={self.storage!r}",
                 fix=f"choose one of: {', '.join(get_args(Storage))}",
             )
+
+    @property
+    def node_names(self) -> tuple[str, str]:
+        """What its source and its table are called where a topology is described, as in Kafka Streams."""
+        return f"{self.name or self.topic}-source", self.name or f"{self.topic}-table"
 
 
 class GlobalEntries(Protocol):

@@ -12,13 +12,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_kstreams.streams.record_counts import Rule
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, Side
 
 #: What a node may change of the record context for what lies below it.
 Changeable = Literal["timestamp_ms", "replaced_headers"]
+
+
+class Encoding(NamedTuple):
+    """What is made into bytes, for messages.
+
+    :param side: of the record.
+    :param topic: it is for, real name.
+    """
+
+    side: Side
+    topic: str
+    serde: Serde
+
+    def unfit(self, given: object) -> str:
+        """Say that an object is not what the serde takes; its type is shown, not the object."""
+        kind = type(given).__qualname__
+        return f"the {self.side} for topic {self.topic!r}, of type {kind}, does not fit {self.serde!r}"
 
 
 class LoopCode(Protocol):
@@ -44,8 +61,11 @@ class LoopCode(Protocol):
         """Return the name of a new variable."""
         ...
 
-    def line(self, text: str) -> None:
-        """Write a statement."""
+    def line(self, text: str, encodes: tuple[str, Encoding] | None = None) -> None:
+        """Write a statement, or a line of one.
+
+        :param encodes: what the line makes into bytes: the variable that holds it, and what for.
+        """
         ...
 
     def place(self, *, for_closures: bool = False) -> None:

@@ -27,6 +27,8 @@ class RecordContext(Protocol):
     timestamp_ms: int
     #: Headers that a processor gave its result, None to inherit the record's.
     replaced_headers: Headers | None
+    #: The store whose cached entries are being emitted, for messages; empty for none.
+    emitting: str
 
     def headers(self) -> Headers | None:
         """Return the headers that results have."""

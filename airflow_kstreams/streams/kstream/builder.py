@@ -16,7 +16,7 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_topic,
 )
 from airflow_kstreams.streams.kstream.global_table import GlobalKTable
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
@@ -41,6 +41,13 @@ class SourceOptions(TableOptions, total=False):
     """Options of ``stream``, for type checkers."""
 
     pattern: str
+
+
+class GlobalTableOptions(TypedDict, total=False):
+    """Options of ``global_table``, for type checkers."""
+
+    storage: Storage
+    name: str | None
 
 
 @answers_java_names
@@ -254,18 +261,23 @@ class KStreamBuilder(Generic[K, V]):
         return KTable(kept_table(graph, node, spec))
 
     @overload
-    def global_table(self, topic: str, *, storage: Storage = "memory") -> GlobalKTable[K, V]: ...
+    def global_table(self, topic: str, **options: Unpack[GlobalTableOptions]) -> GlobalKTable[K, V]: ...
     @overload
     def global_table(
-        self, topic: str, *, key_serde: Serde[KR], storage: Storage = "memory"
+        self, topic: str, *, key_serde: Serde[KR], **options: Unpack[GlobalTableOptions]
     ) -> GlobalKTable[KR, V]: ...
     @overload
     def global_table(
-        self, topic: str, *, value_serde: Serde[VR], storage: Storage = "memory"
+        self, topic: str, *, value_serde: Serde[VR], **options: Unpack[GlobalTableOptions]
     ) -> GlobalKTable[K, VR]: ...
     @overload
     def global_table(
-        self, topic: str, *, key_serde: Serde[KR], value_serde: Serde[VR], storage: Storage = "memory"
+        self,
+        topic: str,
+        *,
+        key_serde: Serde[KR],
+        value_serde: Serde[VR],
+        **options: Unpack[GlobalTableOptions],
     ) -> GlobalKTable[KR, VR]: ...
     def global_table(
         self,
@@ -274,6 +286,7 @@ class KStreamBuilder(Generic[K, V]):
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         storage: Storage = "memory",
+        name: str | None = None,
     ) -> GlobalKTable:
         """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
 
@@ -286,8 +299,11 @@ class KStreamBuilder(Generic[K, V]):
         :param value_serde: of values; likewise.
         :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
             holds (needs the extra ``rocksdb``).
-        :raises TopologyError: a serde is missing, or there is no such storage; ``build`` refuses a topic that
-            is read or written besides.
+        :param name: of the table, where ``describe`` and pictures show it; called after its topic unless
+            given.
+        :raises TopologyError: a serde is missing, there is no such storage, or the topic is a global table
+            under another name already; ``build`` refuses a topic that is read or written besides, and a name
+            that a node has.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> airports = builder.global_table("airports")
@@ -300,16 +316,18 @@ class KStreamBuilder(Generic[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("destinations")]
         [('UA15', 'Los Angeles')]
         """
-        check_topic(topic, "global_table")
+        check_topic(topic, "global_table", legal=True)
+        check_name(name)
         call = f"global_table({topic!r})"
         definition = GlobalTableDef(
             topic=topic,
             key_serde=self._graph.serde("key", key_serde, None, call),
             value_serde=self._graph.serde("value", value_serde, None, call),
             storage=storage,
+            name=name or "",
             site=call_site(),
         )
-        return GlobalKTable(self._graph, definition)
+        return GlobalKTable(self._graph, self._graph.global_table(definition))
 
     def add_state_store(self, spec: StoreSpec) -> None:
         """Add a store for processors, which name it in ``KStream.process``.

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Generic, Literal, Never, Self, Unpack, cast, o
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_called_functions, refuse_unfilled
+from airflow_kstreams.streams.function_checks import (
+    check_called_functions,
+    refuse_other_arguments,
+    refuse_unfilled,
+)
 from airflow_kstreams.streams.graph.calls import (
     CallArguments,
     CallOptions,
@@ -393,8 +397,9 @@ class CallingStream(Generic[K, V]):
         :raises TopologyError: the function or an option cannot be.
         """
         check_called_functions(shape.type, threads=options.threads, **{argument: function})
-        given = len(shape.arguments(None, None))
-        refuse_unfilled(shape.type, function, given, resource=options.resource is not None)
+        called_with = shape.arguments("key", "value")
+        refuse_unfilled(shape.type, function, len(called_with), resource=options.resource is not None)
+        refuse_other_arguments(shape.type, argument, function, called_with)
         checked_options(shape.type, options, name)
         operator = Asynchronous(shape=shape, function=function, calls=options)
         kind = shape.type.removesuffix("_async").replace("_", "").upper()

@@ -63,7 +63,7 @@ class ChangingStream(CallingStream[K, V]):
         ...     driver.read_output("all")[0].headers
         [('kind', b'order')]
         """
-        check_functions("set_headers", function=function)
+        check_functions("set_headers", with_context=with_context, function=function)
         return self._behind(
             "KSTREAM-SETHEADERS", SetHeaders(function=function, with_context=with_context), name
         )
@@ -110,7 +110,7 @@ class ChangingStream(CallingStream[K, V]):
         ...     driver.read_output("dated")[0].timestamp_ms
         5
         """
-        check_functions("set_timestamp", function=function)
+        check_functions("set_timestamp", with_context=with_context, function=function)
         operator = SetTimestamp(function=function, with_context=with_context)
         known = self._known.behind("KSTREAM-SETTIMESTAMP", operator, name)
         return self._new(dataclasses.replace(known, redated=True))

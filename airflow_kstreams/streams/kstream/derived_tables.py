@@ -131,7 +131,7 @@ def table_of(
 ) -> KnownTable:
     """Add the node that keeps a stream's newest values, behind a repartition topic if the key changed.
 
-    :param name: of the repartition topic, None for one named after the store.
+    :param name: of the node and of the repartition topic, None for a numbered one and the store's.
     :raises TopologyError: a serde is missing, or the store does not fit.
     """
     call, graph = "to_table", stream.graph
@@ -156,7 +156,7 @@ def table_of(
     else:
         _check_same_keys(stream, keys)
         parent = stream.with_own_values().node
-    node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,))
+    node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,), name=name)
     return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
@@ -62,6 +63,19 @@ class Serdes:
         return dataclasses.replace(self, key=key or self.key, value=value or self.value)
 
 
+def check_name(name: object) -> None:
+    """Refuse a name that can name no topic: what is made for an operator may be called after it.
+
+    :param name: that the user gave, None for none.
+    :raises TopologyError: it is not legal.
+    """
+    if name is not None and not (isinstance(name, str) and is_legal_topic(name)):
+        raise TopologyError(
+            f"the node at {call_site()} has name={name!r}",
+            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+        )
+
+
 class StreamGraph:
     """Compiles the calls of the DSL to a topology.
 
@@ -87,6 +101,7 @@ class StreamGraph:
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
         self._tables: dict[str, str] = {}
+        self._global_tables: dict[str, GlobalTableDef] = {}
         self._repartitions: dict[str, tuple[str, Serde, Serde, DropNulls, int | None]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
@@ -160,19 +175,28 @@ class StreamGraph:
             )
         return known.name
 
+    def global_table(self, definition: GlobalTableDef) -> GlobalTableDef:
+        """Take note of a global table; asking twice alike gives tables of one topic.
+
+        :raises TopologyError: the topic is a global table already that has another name or storage.
+        """
+        known = self._global_tables.setdefault(definition.topic, definition)
+        if (known.name, known.storage) != (definition.name, definition.storage):
+            raise TopologyError(
+                f"the topic {definition.topic!r} is a global table with name={known.name or None!r} and "
+                f"storage={known.storage!r} at {known.site}, and with name={definition.name or None!r} and "
+                f"storage={definition.storage!r} at {definition.site}",
+                fix="make the table once, and use it in each join",
+            )
+        return definition
+
     def node_name(self, kind: str, given: str | None) -> str:
         """Return the name that the user gave a node, else the next numbered one.
 
         :raises TopologyError: it can name no topic: what is made for the node may be called after it.
         """
-        if given is None:
-            return self.name(kind)
-        if not isinstance(given, str) or not is_legal_topic(given):
-            raise TopologyError(
-                f"the node at {call_site()} has name={given!r}",
-                fix="use 1 to 249 letters, digits, dots, dashes and underscores",
-            )
-        return given
+        check_name(given)
+        return self.name(kind) if given is None else given
 
     def operator(
         self,
@@ -222,7 +246,7 @@ class StreamGraph:
         known = self._selected.get((parent, group)) if group else None
         if known is not None and known[0] == selector:
             return known[1]
-        name = self.operator("KSTREAM-KEY-SELECT", SelectKey(selector=selector), parent)
+        name = self.operator("KSTREAM-KEY-SELECT", SelectKey(selector=selector), parent, name=group)
         if group and known is None:
             self._selected[parent, group] = (selector, name)
         return name

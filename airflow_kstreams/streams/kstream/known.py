@@ -117,7 +117,7 @@ class KnownStream:
         graph = self.graph
         key_serde = graph.serde("key", key, self.serdes, "repartition")
         value_serde = graph.serde("value", value, self.serdes, "repartition")
-        name = name or graph.name("KSTREAM-REPARTITION")
+        name = graph.node_name("KSTREAM-REPARTITION", name)
         drop = DropNulls(keep_null_values=True)
         node = graph.repartition(name, self.node, key_serde, value_serde, drop=drop, partitions=partitions)
         return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))

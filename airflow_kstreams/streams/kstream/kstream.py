@@ -36,7 +36,7 @@ from airflow_kstreams.streams.kstream.foreign_key_join import (
     kept_by_itself,
 )
 from airflow_kstreams.streams.kstream.global_table import GlobalKTable, join_global_table, key_in_vain_error
-from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.keeps_window import KeepsWindow
 from airflow_kstreams.streams.kstream.known import (
@@ -56,7 +56,12 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
 )
 from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
 from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import (
+    GroupSelector,
+    KeySelector,
+    Predicate,
+    ValueMapper,
+)
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind
@@ -169,8 +174,7 @@ class KStream(RecordStream[K, V]):
         :param joiner: returns a new value and changes neither argument: the second belongs to the table.
         :param key: ``key(key, value)`` gives a global table's key of each record, None for no entry.
         :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
-        :param name: of the repartition topic, ``<application id>-<name>-repartition``; of the node, where a
-            global table is joined.
+        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``.
         :raises TopologyError: the table is of another builder or key serde, or a serde is missing.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -240,7 +244,7 @@ class KStream(RecordStream[K, V]):
         :param joiner: makes the result's value.
         :raises TopologyError: always.
         """
-        raise no_window_error("it is called on", "join_prior")
+        raise _join_with_windows_error("join_prior", other)
 
     def outer_join(self, other: Never, joiner: Never) -> KStream:
         """Refuse: only a stream with a window has this join, see :meth:`with_window`.
@@ -249,7 +253,7 @@ class KStream(RecordStream[K, V]):
         :param joiner: makes the result's value.
         :raises TopologyError: always.
         """
-        raise no_window_error("it is called on", "outer_join")
+        raise _join_with_windows_error("outer_join", other)
 
     def through(
         self,
@@ -335,8 +339,8 @@ class KStream(RecordStream[K, V]):
         :param store: the store's name, or its whole spec; unless given, a numbered name.
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
         :param value_serde: needed after an operator that changed the value, likewise.
-        :param name: of the repartition topic, ``<application id>-<name>-repartition``; named after the store
-            unless given.
+        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``;
+            unless given, a numbered one and the store's.
         :raises TopologyError: a serde is missing, the store's name is taken or its keys have another serde.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -374,12 +378,13 @@ class KStream(RecordStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("totals")]
         [('a', 5), ('a', 12)]
         """
+        check_name(name)
         stream = self._known.given("group_by_key", key_serde, value_serde)
         return KGroupedStream(GroupedRecords(stream=stream, name=name, call="group_by_key"))
 
     def group_by(
         self,
-        selector: KeySelector[K, V, KR],
+        selector: GroupSelector[K, V, KR],
         *,
         key_serde: Serde[KR] | None = None,
         value_serde: Serde[V] | None = None,
@@ -387,9 +392,10 @@ class KStream(RecordStream[K, V]):
     ) -> KGroupedStream[KR, V]:
         """Group the records by ``selector(key, value)``, through a repartition topic.
 
+        :param selector: a record for which it gives None is in no group: it is dropped and counted.
         :param key_serde: of the new key; may be left out if the builder has a default.
         :param value_serde: as in :meth:`group_by_key`.
-        :param name: as in :meth:`group_by_key`.
+        :param name: as in :meth:`group_by_key`, and of the node that selects the key.
         :return: the group, to be folded into a table.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -424,6 +430,15 @@ class KStream(RecordStream[K, V]):
         check_partner(table, KTable, self._known.graph, call)
         stream = self._known.given(call, None, value_serde)
         return KStream(join_table(call, stream, table._kept(call), joiner, name))
+
+
+def _join_with_windows_error(call: str, other: object) -> TopologyError:
+    if isinstance(other, KTable | GlobalKTable):
+        return TopologyError(
+            f"{call} at {call_site()} joins a stream with a table, which only join and left_join do",
+            fix="use one of these; or make the stream a table, too: to_table()",
+        )
+    return no_window_error("it is called on", call)
 
 
 class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
@@ -499,7 +514,8 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         :param key_serde: of both streams' keys, needed where an operator changed both.
         :param value_serde: of this stream, needed after an operator that changed the value.
         :param other_value_serde: of the other stream, likewise.
-        :param name: the stores are then named ``<name>-left`` and ``<name>-right``, with the changelogs
+        :param name: the nodes are then named ``<name>-this-join``, ``<name>-other-join`` and
+            ``<name>-merge``, the stores ``<name>-left`` and ``<name>-right``, with the changelogs
             ``<application id>-<store>-changelog``, and where a key changed, the repartition topics
             ``<application id>-<store>-repartition``. State is found by these names: name joins whose state is
             to outlive changes of the topology.
@@ -930,7 +946,8 @@ class WindowedKGroupedStream(Generic[K, V]):
         :param aggregator: returns the new aggregate, which may be the old one changed; None deletes the
             window.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -1044,7 +1061,8 @@ class WindowedCogroupedKStream(Generic[K, VR]):
 
         :param initializer: makes a new, empty aggregate.
         :param merger: for sessions, and only for them: ``merger(key, earlier, later)`` makes one aggregate of
-            those of two sessions that a record brings together; it comes before the aggregator.
+            those of two sessions that a record brings together; it comes before the aggregator. As in
+            Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as for :meth:`WindowedKGroupedStream.count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -1235,8 +1253,8 @@ class KTable(Generic[K, V]):
 
         :param key_serde: of the groups; may be left out if the builder has a default.
         :param value_serde: of the values that go into them, likewise.
-        :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
-            with the group then shares; unless given, each store has a topic of its own.
+        :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``, which
+            all that is done with the group then shares; unless given, each store has a topic of its own.
         :return: the group, to be folded into a table.
         :raises TopologyError: it is no function, or the table's store has no changelog.
 

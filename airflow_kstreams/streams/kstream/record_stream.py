@@ -78,7 +78,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("large")]
         [2, 3]
         """
-        check_functions("filter", predicate=predicate)
+        check_functions("filter", with_context=with_context, predicate=predicate)
         return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
 
     @overload
@@ -105,7 +105,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("small")]
         [1]
         """
-        check_functions("filter_not", predicate=predicate)
+        check_functions("filter_not", with_context=with_context, predicate=predicate)
         return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
 
     @overload
@@ -136,7 +136,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     seen, [record.value for record in driver.read_output("same")]
         ([1, 2], [1, 2])
         """
-        check_functions("peek", action=action)
+        check_functions("peek", with_context=with_context, action=action)
         return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
 
     @overload
@@ -170,7 +170,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     seen
         [('a', 1), ('a', 2)]
         """
-        check_functions("foreach", action=action)
+        check_functions("foreach", with_context=with_context, action=action)
         self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
 
     @overload
@@ -205,7 +205,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
         [('a', 'ant'), ('b', 'bee')]
         """
-        check_functions("select_key", selector=selector)
+        check_functions("select_key", with_context=with_context, selector=selector)
         operator = SelectKey(selector=selector, with_context=with_context)
         return self._retyped(
             self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
@@ -246,7 +246,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("swapped")]
         [('ant', 'a')]
         """
-        check_functions("map", mapper=mapper)
+        check_functions("map", with_context=with_context, mapper=mapper)
         return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
 
     @overload
@@ -273,7 +273,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("doubled")]
         [2, 4]
         """
-        check_functions("map_values", mapper=mapper)
+        check_functions("map_values", with_context=with_context, mapper=mapper)
         return self._revalued(
             "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
         )
@@ -307,7 +307,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('o', 'ox')]
         """
-        check_functions("flat_map", mapper=mapper)
+        check_functions("flat_map", with_context=with_context, mapper=mapper)
         return self._rekeyed(
             "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
         )
@@ -339,7 +339,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('a', 'ox')]
         """
-        check_functions("flat_map_values", mapper=mapper)
+        check_functions("flat_map_values", with_context=with_context, mapper=mapper)
         return self._revalued(
             "KSTREAM-FLATMAPVALUES",
             FlatMapValues(mapper=mapper, with_context=with_context),
@@ -443,7 +443,7 @@ class RecordStream(ProcessingStream[K, V]):
         [[2], [1, 3]]
         """
         for predicate in predicates:
-            check_functions("branch", predicates=predicate)
+            check_functions("branch", with_context=with_context, predicates=predicate)
         named = () if name is None else tuple(f"{name}-{number}" for number in range(1, len(predicates) + 1))
         operator = Branch(predicates=predicates, children=named, with_context=with_context)
         return self._branches("branch", operator, name)
@@ -501,13 +501,13 @@ class RecordStream(ProcessingStream[K, V]):
         ...     {name: [record.value for record in driver.read_output(name)] for name in numbers}
         {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
-        for branch, predicate in predicates.items():
-            check_functions(f"split({branch}=)", predicates=predicate)
         if callable(name) or type(with_context) is not bool:
             raise TopologyError(
                 f"split at {call_site()} has name={name!r} and with_context={with_context!r}",
                 fix="give a branch another name than 'name' and 'with_context', which are options",
             )
+        for branch, predicate in predicates.items():
+            check_functions(f"split({branch}=)", with_context=with_context, predicates=predicate)
         if default is not None and (not isinstance(default, str) or not default or default in predicates):
             raise TopologyError(
                 f"split at {call_site()} has default={default!r}, expected a name of its own",

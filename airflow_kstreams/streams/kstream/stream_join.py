@@ -14,7 +14,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
-from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.kstream.operators.window_close import WindowClose
@@ -71,9 +71,10 @@ def join_streams(
     results.
 
     :raises TopologyError: the joiner is no function, the key serdes differ, a serde is missing, or the name
-        is taken.
+        is taken or not legal.
     """
     check_functions(call, joiner=joiner)
+    check_name(options.name)
     graph, name = left.stream.graph, options.name
     left_name, right_name = (f"{name}-left", f"{name}-right") if name else (None, None)
     key_serde = _key_serde(left.stream, right.stream, options.key_serde, call)
@@ -83,7 +84,10 @@ def join_streams(
     )
     left_parent = _arrivals(left.stream, key_serde, left_values, left_name)
     right_parent = _arrivals(right.stream, key_serde, right_values, right_name)
+    # Numbers are taken in any case, as in Kafka Streams: a name changes no other one.
     left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
+    if name:
+        left_node, right_node = f"{name}-this-join", f"{name}-other-join"
     left_side = JoinSide(
         window=left.window,
         store=_store(left_name, left_node, (key_serde, left_values), left),
@@ -99,6 +103,8 @@ def join_streams(
     add_operator(left_node, JoinArrivals(join=join, is_left=True), left_parent)
     add_operator(right_node, JoinArrivals(join=join, is_left=False), right_parent)
     close_node = graph.name("KSTREAM-MERGE")
+    if name:
+        close_node = f"{name}-merge"
     add_operator(close_node, WindowClose(join=join), left_node, right_node)
     if call in ("left_join", "outer_join"):
         graph.without_key.append(close_node)

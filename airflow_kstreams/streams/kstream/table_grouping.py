@@ -103,11 +103,13 @@ def grouped_entries(
 
     :param key_serde: of the groups, what the user gave.
     :param value_serde: of the values, what the user gave.
-    :param name: of the repartition topic, None for one per store.
+    :param name: of the node and of the repartition topic, None for a numbered one and one per store.
     :raises TopologyError: one of them is no serde, or the table's store has no changelog.
     """
     check_source_of_tables(table, "group_by")
     serdes = table.serdes.with_new_key("group_by").with_new_value("group_by")
-    node = table.graph.operator("KTABLE-SELECT", TableSelect(selector=selector), table.latest().node)
+    node = table.graph.operator(
+        "KTABLE-SELECT", TableSelect(selector=selector), table.latest().node, name=name
+    )
     known = serdes.given("group_by", key_serde, value_serde)
     return GroupedEntries(graph=table.graph, node=node, serdes=known, name=name)

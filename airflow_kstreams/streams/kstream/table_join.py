@@ -25,7 +25,7 @@ def join_table(
     """Add the join, after a repartition topic if the key changed, and return the stream of its results.
 
     :param call: the DSL method, ``join`` or ``left_join``.
-    :param name: of the repartition topic, None for the node's.
+    :param name: of the node and of the repartition topic, None for a numbered one and its parent's.
     :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
         stream must be repartitioned and a value serde is missing.
     """
@@ -43,9 +43,8 @@ def join_table(
     redated = stream.redated and not stream.key_changed
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
-        name = name or parent
         drop = DropNulls(keep_null_keys=True)
-        parent = graph.repartition(name, parent, key_serde, value_serde, drop=drop)
+        parent = graph.repartition(name or parent, parent, key_serde, value_serde, drop=drop)
     elif stream.serdes.key != key_serde:
         raise _other_keys(stream.serdes.key, table, call)
     operator = TableJoin(
@@ -56,7 +55,7 @@ def join_table(
         versioned=table.versioned,
     )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
-    node = graph.operator(kind, operator, parent, table.stores)
+    node = graph.operator(kind, operator, parent, table.stores, name=name)
     if operator.left:
         graph.without_key.append(node)
     known = Serdes(key=key_serde, value=None).with_new_value(call)

@@ -11,6 +11,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.derived_tables import derived_spec
+from airflow_kstreams.streams.kstream.graph import check_name
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.tables_join import (
@@ -43,6 +44,7 @@ def join_tables(
         changelog, the store for the result does not fit, or the name is taken.
     """
     graph = left.graph
+    check_name(name)
     _check_keys(left, right, call)
     for table in (left, right):
         check_source_of_tables(table, call)

@@ -105,10 +105,16 @@ def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozense
         for number, (sub, store) in enumerate((sub, store) for sub in subs for store in sub.stores)
     }
     tables = {
-        (sub.id, topic): Shape(
-            id=f"table{number}", kind="store", name=topic, note="global table", subtopology=sub.id
+        (sub.id, table.topic): Shape(
+            id=f"table{number}",
+            kind="store",
+            name=f"{table.name} ({table.topic})" if table.name else table.topic,
+            note="global table",
+            subtopology=sub.id,
         )
-        for number, (sub, topic) in enumerate((sub, t) for sub in subs for t in global_tables_of(sub.nodes))
+        for number, (sub, table) in enumerate(
+            (sub, table) for sub in subs for table in global_tables_of(sub.nodes).values()
+        )
     }
     shapes: list[Shape] = [*topics.values()]
     arrows: list[Arrow] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.graph.components import Subtopology, parents
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef, global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.names import printable
 
@@ -28,7 +28,7 @@ def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
     return "Topologies:\n " + "".join(
         [
             *(_subtopology(sub, topic_name) for sub in subs),
-            *(_global_table(number, topic) for number, topic in enumerate(sorted(tables), len(subs))),
+            *(_global_table(number, tables[topic]) for number, topic in enumerate(sorted(tables), len(subs))),
         ]
     )
 
@@ -48,9 +48,10 @@ def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _global_table(number: int, topic: str) -> str:
+def _global_table(number: int, definition: GlobalTableDef) -> str:
     """Describe a global table, which Kafka Streams counts among the subtopologies."""
-    source, table = printable(f"{topic}-source"), printable(f"{topic}-table")
+    topic = definition.topic
+    source, table = map(printable, definition.node_names)
     lines = [
         f"  Sub-topology: {number} for global store (will not generate tasks)",
         f"    Source: {source} (topics: [{printable(topic)}])",

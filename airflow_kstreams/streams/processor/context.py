@@ -180,7 +180,7 @@ class ProcessorContext(Generic[KR, VR]):
         except KeyError:
             raise TopologyError(
                 f"{self._handing.where} has no access to the store {name!r}",
-                fix="name the store where the processor is added",
+                fix=f"name the store where the processor is added: process(definition, {name!r})",
             ) from None
 
     def commit(self) -> None:

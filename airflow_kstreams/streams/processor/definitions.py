@@ -5,6 +5,7 @@ of what it made, in each task.
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from airflow_kstreams.streams.call_site import CallSite
@@ -152,6 +153,26 @@ def _check_definition(definition: object, base: type, where: str) -> None:
             f"{where} is given an async function, which would make a coroutine and no processor",
             fix="write it with def",
         )
+    if _takes_arguments(definition):
+        raise TopologyError(
+            f"{where} is given {getattr(definition, '__name__', 'a function')} that takes arguments, which "
+            "are not there when a task makes its own instance",
+            fix=f"pass {_a(base)} class, or a function without arguments that makes a new instance; a "
+            "function of values goes to map_values, one of keys and values to map or filter",
+        )
+
+
+def _takes_arguments(definition: Any) -> bool:
+    """Say whether a definition cannot be called without arguments; not if it does not tell."""
+    try:
+        signature = inspect.signature(definition)
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind()
+    except TypeError:
+        return True
+    return False
 
 
 def made(definition: Any, base: type, task_id: str, node: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.inlining import Encoding
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import ProcessorServices
@@ -77,8 +78,8 @@ class Handing:
             partition_bytes = to.key_serde.partition_bytes
             self._services.send(
                 to.topic,
-                None if key is None else to.key_serde.serialize(key),
-                None if value is None else to.value_serde.serialize(value),
+                None if key is None else _bytes(key, Encoding("key", to.topic, to.key_serde)),
+                None if value is None else _bytes(value, Encoding("value", to.topic, to.value_serde)),
                 None if key is None or partition_bytes is None else partition_bytes(key),
             )
             return
@@ -92,6 +93,10 @@ class Handing:
             to(key, value)
         finally:
             context.timestamp_ms, context.replaced_headers = before
+
+
+def _bytes(given: Any, _encoding: Encoding) -> bytes:
+    return _encoding.serde.serialize(given)
 
 
 def check_timestamp(timestamp_ms: int | None) -> None:

@@ -23,12 +23,17 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
-from airflow_kstreams.streams.records.failing_node import failing_node
+from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.refused_results import RefusedResultError
-from airflow_kstreams.streams.records.timestamp_reading import TimestampAheadError
+from airflow_kstreams.streams.records.timestamp_reading import (
+    TimestampAheadError,
+    dating_failed,
+    shown_extractor,
+)
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.windows import Windowed
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +42,8 @@ log = logging.getLogger(__name__)
 _REPEATED = re.compile(
     r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
 )
+#: How Python says which arguments a call lacks.
+_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
 #: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
 _PYTHONS_OWN = "\n".join(
     [
@@ -69,6 +76,8 @@ class ErrorHandling:
         later: Callable[..., bool] | None = None,
     ) -> None:
         self._later = later
+        #: Sources with the serdes of their topics, by real topic; filled while the task is bound.
+        self.sources: dict[str, SourceNode] = {}
         self._deserialization = settings.deserialization_exception_handler
         self._processing = settings.processing_exception_handler
         self._production = settings.production_exception_handler
@@ -160,6 +169,8 @@ class ErrorHandling:
         record = self._context.record
         node = failing_node(error, "(commit point)")
         what, fix = self._explain(error, node)
+        if self._context.cached_from:
+            fix += f" ({self._naming_records()})"
         return RecordError(
             what,
             trace=user_traceback(error, self._site_of),
@@ -172,6 +183,7 @@ class ErrorHandling:
 
     def _explain(self, error: Exception, name: str) -> tuple[str, str]:
         node = self._nodes.get(name)
+        encoded, unfit = failed_encoding(error), ""
         if isinstance(error, TimestampAheadError):
             what = "windows, joins or timers go by stream time, which does not follow"
             fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
@@ -179,29 +191,59 @@ class ErrorHandling:
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix
+        elif isinstance(node, SourceNode) and dating_failed(error):
+            extractor = node.timestamps
+            by = "" if extractor is None else f"the timestamp extractor {shown_extractor(extractor)} "
+            what, fix = f"{by}cannot date", "mend the extractor or the producer of the topic"
         elif isinstance(node, SourceNode):
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
+            unfit = self._undecoded(name)
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
             fix = "mend the sink's serdes or its input"
-            if node.partitioner is not None:
-                what = f"cannot encode or place the result for topic {node.topic!r} of"
-                fix = "mend the sink's serdes, its partitioner or its input"
+            if encoded is None and node.partitioner is not None:
+                what = f"cannot place the result for topic {node.topic!r} of"
+                fix = "mend the sink's partitioner or its input"
         else:
             what, fix = "processing failed for", "mend the function at that node"
+            if encoded is not None:
+                fix = "give send() the serdes of what it is given"
         site = self._site_of(name)
         place = failing_place(error)
         text = text_of(error)
         log.debug("task %s: %s: %s", self._task_id, type(error).__name__, text)
         text = " ".join(text.split())
         if not getattr(error, "own_words", False):  # those of this package say so
-            text = without_values(text, own=program_text(error))
+            kind = "" if encoded is None else type(encoded[1]).__qualname__
+            text = without_values(text, own=f"{program_text(error)}\n{kind}")
         where = self._context.where()
+        if encoded is not None:
+            unfit = f"{encoded[0].unfit(encoded[1])}: "
+            if isinstance(encoded[1], Windowed):
+                fix = "give windowed keys serdes.time_windowed(...) or session_windowed(...), or make others"
         return (
             f"task {self._task_id}: {what} {where} at node {name!r}{f' ({site})' if site else ''}"
-            f"{f', in {place}' if place is not None else ''}: {type(error).__name__}: {text}",
+            f"{f', in {place}' if place is not None else ''}: {unfit}{type(error).__name__}: {text}",
             fix,
         )
+
+    def _naming_records(self) -> str:
+        return f"with cached=False for store {self._context.cached_from!r}, errors name the record"
+
+    def _undecoded(self, name: str) -> str:
+        """Say which side of the record is not of its serde; empty if that is not known."""
+        record = self._context.record
+        source = None if record is None else self.sources.get(record.topic())
+        if record is None or source is None or source.name != name:
+            return ""
+        sides = (("key", record.key(), source.key_serde), ("value", record.value(), source.value_serde))
+        for side, data, serde in sides:
+            try:
+                if data is not None:
+                    serde.deserialize(data)
+            except Exception:
+                return f"the {side}, {len(data or b'')} bytes, is not of {serde!r}: "
+        return ""
 
     def _site_of(self, name: str) -> str:
         node = self._nodes.get(name)
@@ -213,13 +255,21 @@ class ErrorHandling:
 
     def _take(self, error: Exception, node: str, policy: str) -> None:
         what, _ = self._explain(error, node)
+        record = self._context.record
+        note = f"; {self._naming_records()}" if self._context.cached_from else ""
         if policy == "skip":
-            log.warning("%s; the record is skipped", what)
+            log.warning(
+                "%s; %s%s", what, "it is left out" if record is None else "the record is skipped", note
+            )
             self._counters.left_out(node, "skipped")[0] += 1
             return
-        log.warning("%s; the record goes to %s", what, self._letters.topic)
+        if record is not None:
+            log.warning("%s; the record goes to %s", what, self._letters.topic)
+        else:
+            log.warning(
+                "%s; a dead letter without key and value goes to %s%s", what, self._letters.topic, note
+            )
         self._counters.left_out(node, "dead-lettered")[0] += 1
-        record = self._context.record
         # What an extractor said, or a table above the node, is not the consumed record's time.
         time_ms = self._context.timestamp_ms if record is None else record.timestamp()[1]
         left_out = self._letters.send(record, error, node, max(time_ms, 0))
@@ -244,7 +294,10 @@ def without_values(text: str, *, own: str) -> str:
 
     :param own: what the program itself says.
     """
+    missing = _MISSING.search(text)
     known = f"{own}\n{_PYTHONS_OWN}"
+    if missing is not None:  # names of parameters
+        known += f"\n{missing[0]}"
 
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None

@@ -32,13 +32,16 @@ gained it, are drained first, in this run and perhaps others. Its first records 
 topic of the task, so that none of them will be late because of the wait, for a window or for a join.
 
 Records come out in runs of one partition (as many as the rule allows in a row), so that the hot loop pays for
-the choice once per run and a task with one live partition pays nothing at all.
+the choice once per run and a task with one live partition pays nothing at all. Where partitions alternate,
+runs are short; a task that needs no stream time then asks for a mixed run, which is chosen as a whole.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.record_queue import (
@@ -50,6 +53,8 @@ from airflow_kstreams.streams.records.record_queue import (
 )
 from airflow_kstreams.streams.records.stream_clock import NEVER
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, RecordTimestamps, no_bound
+
+T = TypeVar("T")
 
 #: A partition is paused when it is so many full buffers ahead, and resumed when fewer than so many are left:
 #: a client that pauses a partition drops what it has fetched of it, and fetches it once more.
@@ -69,6 +74,21 @@ class RecordRun(NamedTuple):
     records: Sequence[Record]
     timestamps_ms: Sequence[int]
     stream_times_ms: Sequence[int]
+
+
+class MixedRun(NamedTuple):
+    """Records to process next, of several partitions, in processing order.
+
+    :param counts: how many there are of each partition.
+    :param records: one or more.
+    :param timestamps_ms: of each.
+    :param topics: of each.
+    """
+
+    counts: Mapping[TopicPartition, int]
+    records: Sequence[Record]
+    timestamps_ms: Sequence[int]
+    topics: Sequence[str]
 
 
 class PartitionGroup:
@@ -244,6 +264,36 @@ class PartitionGroup:
         stream_times_ms = self._stream_times(queue, live, count) if self._timed else ()
         return RecordRun(queue.partition, records, timestamps_ms, stream_times_ms)
 
+    def mix(self, limit: int) -> MixedRun | None:
+        """Choose the next records, as many calls of :meth:`choose` would, for a group that is not timed; they
+        count as processed once ``advance`` says so for each partition.
+
+        A queue's head keeps what lies behind it from being chosen, so each record comes when the largest
+        timestamp up to it in its queue does. That makes the order one of sorted lists, up to where nothing
+        more is known of one of them.
+
+        :param limit: the most records to hand out, one or more.
+        :return: None when fewer than two partitions are left, or no record may be chosen now.
+        """
+        live = [queue for queue in self._queues.values() if not queue.drained]
+        ways = len(live)
+        if ways < 2 or not all(queue.ready for queue in live):
+            return None
+        # By timestamp, then by partition.
+        moments = [[ms * ways + way for ms in queue.rising(limit)] for way, queue in enumerate(live)]
+        order = sorted(chain.from_iterable(moments))
+        del order[min(limit, bisect_right(order, min(known[-1] for known in moments))) :]
+        chosen = [moment % ways for moment in order]
+        counts = {queue.partition: chosen.count(way) for way, queue in enumerate(live)}
+        heads = [queue.head(counts[queue.partition]) for queue in live]
+        topics = [queue.partition.topic for queue in live]
+        return MixedRun(
+            counts,
+            _mixed([records for records, _ in heads], chosen),
+            _mixed([timestamps_ms for _, timestamps_ms in heads], chosen),
+            [*map(topics.__getitem__, chosen)],
+        )
+
     def advance(self, partition: TopicPartition, count: int) -> None:
         """Take note that so many of the records chosen last were processed."""
         self._queues[partition].advance(count)
@@ -289,3 +339,12 @@ class PartitionGroup:
             return times
         bound = min(siblings)
         return [time_ms if time_ms < bound else bound for time_ms in times]
+
+
+def _mixed(rows: Sequence[Sequence[T]], order: Sequence[int]) -> list[T]:
+    """Return the elements of all rows.
+
+    :param order: the row of each.
+    """
+    iterators = [iter(row) for row in rows]
+    return [*map(next, map(iterators.__getitem__, order))]

@@ -11,16 +11,18 @@ class TaskRecordContext:
 
     ``record`` is None while caches are flushed at a commit point and while timers call back.
     ``replaced_headers`` are those a processor gave its result, None to inherit the record's. ``branch`` is
-    the ordinal of the call of a retrying node that led here, empty for none.
+    the ordinal of the call of a retrying node that led here, empty for none. ``emitting`` is the store whose
+    cached entries are being emitted, empty for none; it counts only where there is no record.
     """
 
-    __slots__ = ("branch", "record", "replaced_headers", "timestamp_ms")
+    __slots__ = ("branch", "emitting", "record", "replaced_headers", "timestamp_ms")
 
     def __init__(self, *, timestamp_ms: int = 0) -> None:
         self.record: Record | None = None
         self.timestamp_ms = timestamp_ms
         self.replaced_headers: Headers | None = None
         self.branch = ""
+        self.emitting = ""
 
     def headers(self) -> Headers | None:
         """Return the headers that results have: those of the record being processed, unless replaced."""
@@ -28,8 +30,17 @@ class TaskRecordContext:
             return self.replaced_headers
         return None if self.record is None else self.record.headers()
 
+    @property
+    def cached_from(self) -> str:
+        """The store whose cached entry is being processed in place of a record, empty for none."""
+        return self.emitting if self.record is None else ""
+
     def where(self) -> str:
-        """Return ``topic-partition@offset`` of the record being processed, for messages."""
+        """Return ``topic-partition@offset`` of the record being processed, for messages; where there is none,
+        what is processed instead.
+        """
+        if self.cached_from:
+            return f"a cached entry of store {self.cached_from!r}"
         if self.record is None:
             return "no record (start, punctuation, commit point or end of the task)"
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"

@@ -274,6 +274,16 @@ class RecordQueue:
                 return index - first
         return limit
 
+    def rising(self, limit: int) -> Sequence[int]:
+        """Return for each of the next records the largest timestamp up to it: what a record waits for that
+        lies behind one that is dated later.
+
+        :param limit: of how many, at most; only those that may be taken are given.
+        """
+        start = self._cursor
+        timestamps = self._timestamps[start : start + min(limit, self.most_ready())]
+        return timestamps if _in_order(timestamps) else list(accumulate(timestamps, max))
+
     def head(self, count: int) -> tuple[Sequence[Record], Sequence[int]]:
         """Return the next records and their timestamps; they stay in the queue until ``advance``."""
         start, end = self._cursor, self._cursor + count
@@ -363,6 +373,11 @@ def last_of(record: Any) -> LastRecord:
     return LastRecord(record.offset(), -1 if epoch is None else epoch)
 
 
+def _in_order(timestamps: Sequence[int]) -> bool:
+    """Say whether each timestamp is at least the one before it, as in most logs."""
+    return all(map(le, timestamps, islice(timestamps, 1, None)))
+
+
 def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: int) -> Sequence[int]:
     """Return for each of ``count`` timestamps the smallest among itself and those that follow, ``window`` in
     all.
@@ -370,8 +385,8 @@ def lookahead_minima(timestamps: Sequence[int], start: int, count: int, window: 
     :param start: index of the first one.
     """
     seen = timestamps[start : start + count + window - 1]
-    if all(map(le, seen, islice(seen, 1, None))):
-        return seen[:count]  # in order already, as most logs are: each is the smallest of what follows
+    if _in_order(seen):
+        return seen[:count]  # each is the smallest of what follows
     minima: deque[int] = deque()
     rising: deque[int] = deque()  # indexes whose timestamps rise from the smallest of the window
     for index in range(len(seen) - 1, -1, -1):

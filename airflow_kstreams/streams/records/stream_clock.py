@@ -167,6 +167,9 @@ class StreamClock:
             clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
 
     def _first_due(self) -> NodeTimer | None:
-        due = [timer for timer in self._timers if timer.due_ms <= timer.stream_time()]
-        # The timers are in topological order, and min() takes the first of equal ones.
-        return min(due, key=lambda timer: timer.due_ms, default=None)
+        first: NodeTimer | None = None
+        for timer in self._timers:  # in topological order: the first one of equal ones
+            due_ms = timer.due_ms
+            if due_ms <= timer.stream_time() and (first is None or due_ms < first.due_ms):
+                first = timer
+        return first

@@ -14,6 +14,7 @@ processed first, however much was fetched.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -182,17 +183,17 @@ class ExtractedTimestamps:
         try:
             kept.key = None if key is None else self._deserialize_key(key)
             kept.value = None if value is None else self._deserialize_value(value)
-            timestamp_ms = self._extract(
-                ConsumedRecord(
-                    kept.key,
-                    kept.value,
-                    record.timestamp()[1],
-                    record.headers() or [],
-                    record.topic(),
-                    record.partition(),
-                    record.offset(),
-                )
+            # That it is there tells an error that follows from one of the serdes: see dating_failed().
+            consumed = ConsumedRecord(
+                kept.key,
+                kept.value,
+                record.timestamp()[1],
+                record.headers() or [],
+                record.topic(),
+                record.partition(),
+                record.offset(),
             )
+            timestamp_ms = self._extract(consumed)
         except Exception as error:
             kept.error = error
             return self._latest_ms
@@ -210,8 +211,19 @@ class ExtractedTimestamps:
         return self._latest_ms
 
 
+def dating_failed(error: BaseException) -> bool:
+    """Say whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    if isinstance(error, InvalidTimestampError):
+        return True
+    reading = ExtractedTimestamps._read.__code__
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code is reading and "consumed" in frame.f_locals for frame, _ in frames)
+
+
 class InvalidTimestampError(ValueError):
     """A record has no usable timestamp; becomes a ``RecordError`` when its turn comes."""
+
+    own_words = True  # nothing of them is to be hidden
 
 
 class TimestampAheadError(ValueError):
@@ -236,14 +248,29 @@ def _iso(epoch_ms: int) -> str:
         return f"{epoch_ms} ms"
 
 
+def shown_extractor(extractor: TimestampExtractor) -> str:
+    """Return what an extractor is called in messages: its id, and the name of a function of the user's."""
+    if extractor.id != "extract":
+        return extractor.id
+    return f"extract({getattr(extractor.function, '__name__', type(extractor.function).__name__)})"
+
+
 def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> InvalidTimestampError:
-    """Describe a record that has no usable timestamp."""
-    given = "it carries" if extractor is None else f"{extractor.id} gave"
+    """Describe a record that has no usable timestamp.
+
+    :param found: what it carries or the extractor gave; what that may be of a record's value is not shown.
+    """
+    if extractor is None:
+        given = f"it carries {found}"
+    elif type(found) is int:
+        given = f"{shown_extractor(extractor)} gave a number {'below 0' if found < 0 else 'beyond 64 bits'}"
+    else:
+        given = f"{shown_extractor(extractor)} gave {'None' if found is None else type(found).__name__}"
     if extractor is not None and extractor.invalid == "partition_time":
         return InvalidTimestampError(
-            f"no valid timestamp ({given} {found!r}), and none before it in its partition to take instead"
+            f"no valid timestamp ({given}), and none before it in its partition to take instead"
         )
     return InvalidTimestampError(
-        f"no valid timestamp ({given} {found!r}, expected epoch milliseconds from 0 on); an extractor with "
+        f"no valid timestamp ({given}, expected epoch milliseconds from 0 on); an extractor with "
         "invalid='skip' or 'partition_time' goes on: stream(..., timestamps=timestamps.record_time(...))"
     )

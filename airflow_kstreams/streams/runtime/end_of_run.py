@@ -2,11 +2,12 @@
 
 Rule: one moment at which a timer is due after the other, all topics together, and at last the moment itself.
 So timers find the stream time that a record dated when they are due would have brought, and what follows
-from one is there before the next one comes. A topic without a record yet takes the stream time of the others
-first: what was due before the task's first record is not made up for. What is cached is emitted before the
-first moment and behind each one, so that it is not late for windows below it that the next one closes, and so
-that what comes out does not depend on where commits lie. Where a record is parked on the way, the task stays
-at the moment that it has come to.
+from one is there before the next one comes. What is only cleared away goes on the way, and makes no moments
+of its own: a join by seconds has thousands of them an hour. A topic without a record yet takes the stream
+time of the others first: what was due before the task's first record is not made up for. What is cached is
+emitted before the first moment and behind each one, so that it is not late for windows below it that the
+next one closes, and so that what comes out does not depend on where commits lie. Where a record is parked on
+the way, the task stays at the moment that it has come to.
 
 Between two moments nothing is under way, and the task may be committed: what has happened depends on the
 stores and on stream time alone, which is restored with them, so an attempt that begins there goes on alike.
@@ -68,17 +69,20 @@ class EndOfRun:
                 if its.time_ms < 0:
                     clock.advance(topic, min(first_ms, to_ms))
         passed = False
-        while not held() and (due_ms := self._next_due_ms()) <= to_ms:
+        while not held() and (moment_ms := self._next_moment_ms(to_ms)) <= to_ms:
             if passed:
                 yield
-            self._pass(due_ms)
+            self._pass(moment_ms)
             self._emit()
             passed = True
         for clock in () if held() else self._clocks:
             clock.bring_to(to_ms)
 
-    def _next_due_ms(self) -> int:
-        return min(clock.next_due_ms for clock in self._clocks)
+    def _next_moment_ms(self, to_ms: int) -> int:
+        """Return the next moment to pass: the first that a run is worth, else the last if anything is due."""
+        needed_ms = min(clock.next_needed_ms for clock in self._clocks)
+        due_ms = min(clock.next_due_ms for clock in self._clocks)
+        return to_ms if due_ms <= to_ms < needed_ms else needed_ms
 
     def _pass(self, moment_ms: int) -> None:
         lanes = self._lanes

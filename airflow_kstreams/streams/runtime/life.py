@@ -27,6 +27,7 @@ class Entry:
         "arguments",
         "branch",
         "call",
+        "emitting",
         "function",
         "headers",
         "moment",
@@ -53,6 +54,7 @@ class Entry:
         headers = context.replaced_headers
         self.headers: Headers | None = None if headers is None else [*headers]
         self.branch = context.branch
+        self.emitting = context.emitting
         self.function = function
         self.arguments = arguments
 
@@ -62,6 +64,7 @@ class Entry:
         context.timestamp_ms = self.timestamp_ms
         context.replaced_headers = self.headers
         context.branch = self.branch
+        context.emitting = self.emitting
         self.function(*self.arguments)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, Station
-from airflow_kstreams.streams.codegen.fused_loop import fused_loop
+from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, fused_loop, mixed_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
 from airflow_kstreams.streams.graph.calls import CallSpec
@@ -39,7 +39,7 @@ from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
-from airflow_kstreams.streams.records.partition_group import RecordRun
+from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.refused_results import RefusedResultError, leaving_out
@@ -168,7 +168,7 @@ class ProcessorTopology:
         #: What the task's loops share.
         self.inlining = Inlining(self.record_context, self.counters)
         #: Source node with the serdes of its topic, and its children, by real topic.
-        self._sources: dict[str, tuple[SourceNode, Mapping[str, Forward]]] = {}
+        self._sources: dict[str, Source] = {}
         #: Sources whose records go to one node.
         self._alone = given_alone(subtopology.nodes)
         self._parkings: list[Parking] = []
@@ -176,6 +176,9 @@ class ProcessorTopology:
         self._parents = {node.name: parents(node) for node in subtopology.nodes}
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
+        self._run_mixed: RunMixed | None = None
+        if len(self._sources) > 1 and not any(self._steps(node) for node, _ in self._sources.values()):
+            self._run_mixed = mixed_loop(self._sources, self.errors, self.inlining)
 
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
@@ -213,6 +216,17 @@ class ProcessorTopology:
         """
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether records of several topics may be run together."""
+        return self._run_mixed is not None
+
+    def run_mixed(self, chosen: MixedRun) -> None:
+        """Run records of several topics through the topology; only for one that mixes."""
+        if self._run_mixed is None:
+            raise RuntimeError(f"task {self.task_id} looks at each record's stream time")
+        self._run_mixed(chosen.records, chosen.timestamps_ms, chosen.topics)
 
     def open(self, time_ms: int) -> None:
         """Let every node start, in topological order.
@@ -422,7 +436,9 @@ class ProcessorTopology:
             return bound if quiet else self._guarded(node, bound)
         for topic in node.topics:
             real_topic = self._topology.real_topic(topic, self._application_id)
-            self._sources[real_topic] = (bound_to(real_topic, node), below)
+            bound_source = bound_to(real_topic, node)
+            self.errors.sources[real_topic] = bound_source
+            self._sources[real_topic] = (bound_source, below)
         return forward
 
     def _steps(self, node: SourceNode) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.inlining import Encoding, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
 from airflow_kstreams.streams.records.dead_letters import Produce
@@ -24,28 +24,30 @@ def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces
     by_user = None if node.partitioner is None else _by_user(node.partitioner, topic, places)
     by_bytes = None if by_object or not places.has_grown(topic) else places.of(topic)
 
+    key_encoding = Encoding("key", topic, node.key_serde)
+    value_encoding = Encoding("value", topic, node.value_serde)
+
     def write(code: LoopCode, key: str, value: str) -> None:
+        encodes_key = (key, key_encoding)
         key_bytes, partition = code.serialized(key, node.key_serde), str(ANY_PARTITION)
         if by_object is not None:
             partition = f"{ANY_PARTITION} if {key} is None else {code.name(by_object, 'partition_of')}({key})"
         elif by_bytes is not None:
             made = code.variable("key_bytes")
-            code.line(f"{made} = {key_bytes}")
+            code.line(f"{made} = {key_bytes}", encodes_key)
             partition = (
                 f"{ANY_PARTITION} if {made} is None else {code.name(by_bytes, 'partition_of')}({made})"
             )
             key_bytes = made
+        # A line for each argument: the one of an error says which failed.
+        code.line(f"{code.name(produce, 'produce')}({code.name(topic, 'topic')},")
+        code.line(f"{code.serialized(value, node.value_serde)},", (value, value_encoding))
+        code.line(f"{key_bytes},", encodes_key)
         if by_user is not None:
-            partition = f"{code.name(by_user, 'partition_for')}({key}, {value}, {partition})"
-        arguments = (
-            code.name(topic, "topic"),
-            code.serialized(value, node.value_serde),
-            key_bytes,
-            partition,
-            code.timestamp_ms,
-            code.headers,
-        )
-        code.line(f"{code.name(produce, 'produce')}({', '.join(arguments)})")
+            code.line(f"{code.name(by_user, 'partition_for')}({key}, {value},")
+            partition += ")"
+        code.line(f"{partition},", None if by_object is None else encodes_key)
+        code.line(f"{code.timestamp_ms}, {code.headers})")
         code.count_written(topic)
 
     return write

@@ -18,6 +18,7 @@ here of consumed records is then said of released ones.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -52,6 +53,8 @@ CACHED_COMMIT_EVERY_RECORDS = 100_000
 #: With so many changes to log, the next such point is committed whatever the clock says: they take memory,
 #: and stores on disk keep no more entries as objects.
 UNDRAINED_CHANGES = 100_000
+#: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
+SHORT_RUN = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,20 +304,30 @@ class StreamTask:
     def _run_up_to(self, limit: int) -> int:
         """Run records, of one partition after the other, as many as may be chosen.
 
-        Where partitions alternate, few records lie in a row, and each call of :meth:`process` has its price.
+        Where partitions alternate, few records lie in a row, and each call of :meth:`process` has its price;
+        so has each run.
         """
         group, bound, processed = self.group, self._bound, 0
         while processed < limit and (chosen := group.choose(limit - processed)) is not None:
             count = bound.run(chosen)
-            group.advance(chosen.partition, count)
-            processed += count
-            self._records_in += count
-            self._read[chosen.partition.topic] += count
+            processed += self._ran(chosen.partition, count)
             if bound.commit_requested:
                 break
+            if count < SHORT_RUN and bound.mixes and processed < limit:
+                mixed = group.mix(limit - processed)
+                if mixed is not None:
+                    bound.run_mixed(mixed)
+                    processed += sum(itertools.starmap(self._ran, mixed.counts.items()))
         if processed and self._at_point:
             bound.flush()
         return processed
+
+    def _ran(self, partition: TopicPartition, count: int) -> int:
+        """Take note that so many of the records chosen were run, and return how many."""
+        self.group.advance(partition, count)
+        self._records_in += count
+        self._read[partition.topic] += count
+        return count
 
     def punctuate(self) -> bool:
         """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.

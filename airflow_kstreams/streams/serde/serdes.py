@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import struct
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
@@ -33,6 +33,28 @@ __all__ = [
     "string",
     "time_windowed",
 ]
+
+#: Methods of Java's ``Serdes`` that have another name here.
+_JAVAS = {
+    "String": "string()",
+    "Integer": "int32()",
+    "Long": "int64()",
+    "Double": "double()",
+    "ByteArray": "bytes()",
+    "Bytes": "bytes()",
+}
+
+if not TYPE_CHECKING:  # type checkers object to names that are not there
+
+    def __getattr__(name: str) -> Any:
+        """Answer the names of Java's ``Serdes``.
+
+        :raises AttributeError: there is no such name; says what stands for it here.
+        """
+        ours = _JAVAS.get(name)
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(f"{message}: write serdes.{ours}" if ours else message, name=name)
+
 
 _DOUBLE = struct.Struct(">d")
 #: The one NaN that Java's DoubleSerializer writes, whatever sign and payload the number has.

@@ -115,7 +115,7 @@ class TopologyBuilder:
         elif not topics:
             raise TopologyError(f"source {name!r} at {site} names no topic", fix="name at least one")
         for topic in topics:
-            _check_topic(topic, f"source {name!r}", site)
+            _check_topic(topic, f"source {name!r} at {site} reads")
         if len(set(topics)) < len(topics):
             raise TopologyError(f"source {name!r} at {site} names a topic twice", fix="name each topic once")
         return self._add(
@@ -262,7 +262,7 @@ class TopologyBuilder:
         check_serdes(f"sink {name!r}", key_serde=key_serde, value_serde=value_serde)
         if partitioner is not None:
             check_functions(f"sink {name!r}", partitioner=partitioner)
-        _check_topic(topic, f"sink {name!r}", site)
+        _check_topic(topic, f"sink {name!r} at {site} writes")
         self._check_parents(f"sink {name!r}", parents, site)
         return self._add(
             SinkNode(
@@ -306,7 +306,7 @@ class TopologyBuilder:
                 f"store {spec.name!r} has two specs, at {self._store_sites[spec.name]} and at {site}",
                 fix="give each store its own name, or use one StoreSpec for both",
             )
-        _check_topic(spec.name, "a store", site)
+        _check_topic(spec.name, f"a store at {site} has the name")
         self._stores[spec.name] = spec
         self._store_sites.setdefault(spec.name, site)
         for name in processors:
@@ -440,9 +440,9 @@ def _check_pattern(pattern: object, topics: tuple[str, ...], what: str) -> None:
         ) from None
 
 
-def _check_topic(name: str, what: str, site: CallSite) -> None:
+def _check_topic(name: str, what: str) -> None:
     if not is_legal_topic(name):
         raise TopologyError(
-            f"{what} at {site} has the name {name!r}, which Kafka does not allow for a topic",
+            f"{what} {name!r}, which Kafka does not allow for a topic",
             fix="use 1 to 249 letters, digits, dots, dashes and underscores",
         )

@@ -149,7 +149,8 @@ class Topology:
         }
         if tables := global_tables_of(self.nodes):
             canonical["global_tables"] = [
-                [topic, table.key_serde.id, table.value_serde.id] for topic, table in sorted(tables.items())
+                [topic, table.key_serde.id, table.value_serde.id, *filter(None, [table.name])]
+                for topic, table in sorted(tables.items())
             ]
         if self._own_grouper:
             canonical["partition_grouper"] = self._own_grouper

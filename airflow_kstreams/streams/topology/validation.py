@@ -8,7 +8,7 @@ from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef, global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
@@ -78,7 +78,7 @@ def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
         if store not in used:
             raise TopologyError(
                 f"store {store!r} ({sites[store]}) is connected to no processor",
-                fix="name it where the processor is added, or remove it",
+                fix=f"name it where the processor is added: process(definition, {store!r}); or remove it",
             )
 
 
@@ -157,6 +157,21 @@ def _check_global_tables(topology: Topology) -> None:
                     f"({tables[topic].site}): every run sees that as it was when it began",
                     fix="use builder.table(topic), or another topic for the global table",
                 )
+    _check_names(topology, tables)
+
+
+def _check_names(topology: Topology, tables: Mapping[str, GlobalTableDef]) -> None:
+    """Refuse a global table that is called like a node, or like another one."""
+    named: dict[str, CallSite | None] = {node.name: node.site for node in topology.nodes}
+    # Those that the user named come last: of two alike, one of them is to have another name.
+    for table in sorted(tables.values(), key=lambda table: bool(table.name)):
+        for name in table.node_names:
+            if table.name and name in named:
+                raise TopologyError(
+                    f"the name {name!r} is given to two nodes, at {named[name]} and at {table.site}",
+                    fix="give each node its own name",
+                )
+            named[name] = table.site
 
 
 def _read_from(topology: Topology, topic: str) -> list[Node]:

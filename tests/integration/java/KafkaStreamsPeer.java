@@ -518,11 +518,18 @@ public final class KafkaStreamsPeer {
                         tumbling(in().filter((k, v) -> odd(v)).groupByKey()).count(counts()));
                 case "tumbling_suppress" -> sendWindows(
                         tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose()));
+                case "suppress_group" -> sendTable(
+                        tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose())
+                                .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
+                                .reduce(this::put, this::taken, texts("total")));
                 case "hopping_suppress" -> sendWindows(
                         hopping(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose()));
                 case "session_count" -> sendSessionCounts(sessions().count(counts()));
                 case "session_reduce" -> sendSessions(sessions().reduce(this::reduced, texts()));
                 case "session_aggregate" -> sendSessions(sessionTexts());
+                case "session_group" -> sendTable(sessionTexts()
+                        .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
                 case "session_suppress" -> sendSessions(sessionTexts().suppress(atClose()));
                 case "table" -> sendTable(builder.table("in", texts("table")));
                 case "to_table" -> sendTable(in().toTable(texts("store")));
@@ -838,9 +845,8 @@ public final class KafkaStreamsPeer {
             return total + "-" + value;
         }
 
-        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
         private String merged(String key, String earlier, String later) {
-            return earlier.isEmpty() ? later : "(" + earlier + "|" + later + ")";
+            return "(" + earlier + "|" + later + ")";
         }
 
         private String pair(String left, String right) {
@@ -1779,9 +1785,9 @@ public final class KafkaStreamsPeer {
                     : (Object) ((weight(soFar) * 37 + weight(value)) % MODULUS);
         }
 
-        /** The initial value changes nothing, as Kafka Streams asks of a merger. */
+        /** The earlier one may be an initial one. */
         static Object merged(JsonNode arguments, Object earlier, Object later) {
-            if ("".equals(earlier) || Long.valueOf(0).equals(earlier) || closes(later)) {
+            if (closes(later)) {
                 return later;
             }
             return folded(arguments, 0, earlier, later);

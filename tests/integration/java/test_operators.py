@@ -59,7 +59,8 @@ STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
 OUTER_JOINS = ["left_join", "outer_join"]
 #: By tests of their own, the last four in test_differences.py.
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
-ALONE += ["tables_of_one_table", "count_group", "changed_dead_letter", "written_dead_letter"]
+ALONE += ["tables_of_one_table", "count_group", "suppress_group", "session_group"]
+ALONE += ["changed_dead_letter", "written_dead_letter"]
 
 _WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
 #: Whose table of ``other`` keeps no versions: a deletion in vain there comes through in Kafka Streams only.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.streams.java_classes import ALL, CLASSES
+from airflow_kstreams.streams.java_neighbours import NEIGHBOURS
 from dev.servers import embedded
 from tests.integration.java.peer import java
 
@@ -59,6 +60,15 @@ def names() -> dict[str, set[str]]:
 
 def test_every_public_class_is_answered_and_no_other(names: dict[str, set[str]]) -> None:
     assert {*CLASSES} == {*names}
+
+
+def test_every_class_beside_the_dsl_is_one_of_kafka() -> None:
+    found: set[str] = set()
+    for library in embedded.kafka_streams_libraries().glob("kafka-*.jar"):
+        with zipfile.ZipFile(library) as content:
+            found |= {re.split(r"[/$]", name.removesuffix(".class"))[-1] for name in content.namelist()}
+    assert {*NEIGHBOURS} <= found
+    assert {*NEIGHBOURS}.isdisjoint(CLASSES)
 
 
 @pytest.mark.parametrize("java_class", [*CLASSES])

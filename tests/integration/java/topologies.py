@@ -366,8 +366,18 @@ class Topologies:
     def tumbling_suppress(self) -> None:
         self._tumbling().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 
+    def suppress_group(self) -> None:
+        table = self._tumbling().aggregate(str, self._added, store=texts()).suppress()
+        grouped = table.group_by(lambda window, v: ("g", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
     def hopping_suppress(self) -> None:
         self._hopping().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
+
+    def session_group(self) -> None:
+        table = self._sessions().aggregate(str, self._added, merged, store=texts())
+        grouped = table.group_by(lambda window, v: ("g", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
 
     def session_suppress(self) -> None:
         table = self._sessions().aggregate(str, self._added, merged, store=texts())
@@ -556,7 +566,7 @@ def copies(key: str | None, value: str | None) -> Iterable[tuple[str | None, str
 
 
 def merged(key: str, earlier: str, later: str) -> str:
-    return later if not earlier else f"({earlier}|{later})"
+    return f"({earlier}|{later})"
 
 
 def pair(left: str | None, right: str | None) -> str:

@@ -273,11 +273,11 @@ def aggregator(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
 
 
 def merger(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
-    """Return what makes one aggregate of two; the first one changes nothing, as Kafka Streams asks."""
+    """Return what makes one aggregate of two, of which the first may be an initial one."""
     gives = arguments["gives"]
 
     def merge(key: Any, earlier: Any, later: Any) -> Any:
-        if earlier in ("", 0) or closes(later):
+        if closes(later):
             return later
         return _folded(gives, 0, earlier, later)
 

@@ -126,5 +126,8 @@ _SEEKING: dict[str, Callable[[World], bool]] = {
     "production handler: dead-letter": _drawing("send_to_failing", "send_to_refused"),
     "versions kept by a table of a table": table_operators.derive_versions,
 }
+#: Those that are drawn for more often, since much else keeps them from being deep.
+_SELDOM = ("repartition", "versioned_to_table", "versions kept by a table of a table", "versioned_join")
+_SELDOM += ("production handler: dead-letter",)
 #: What programs are drawn for, one by one.
-SOUGHT = (*(name for name in OPERATORS if name not in {*_COMMON, "stream"}), *_SEEKING)
+SOUGHT = (*(name for name in OPERATORS if name not in {*_COMMON, "stream"}), *_SEEKING, *_SELDOM)

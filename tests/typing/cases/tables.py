@@ -56,6 +56,8 @@ assert_type(customers.map_values(lambda customer: len(customer.name), store=vers
 VersionedStoreSpec(name="a", key_serde=text, value_serde=text)  # error: history_ms
 
 grouped = orders.group_by_key()
+of_someone = orders.group_by(lambda key, order: order.customer or None, key_serde=text)
+assert_type(of_someone, KGroupedStream[str, Order])
 assert_type(grouped, KGroupedStream[str, Order])
 assert_type(by_cents, KGroupedStream[int, Order])
 assert_type(grouped.count(store="counts"), KTable[str, int])

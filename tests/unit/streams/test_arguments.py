@@ -286,6 +286,14 @@ def test_topic_is_named_when_it_is_no_text(call: str, given: Any) -> None:
     assert call in no.value.fix
 
 
+@pytest.mark.parametrize("given", ["a b", "", "..", "x" * 250])
+def test_topic_of_a_global_table_is_refused_when_kafka_does_not_allow_its_name(given: str) -> None:
+    with pytest.raises(
+        TopologyError, match=r"global_table at .*test_arguments\.py:\d+ reads '.*', which Kafka"
+    ):
+        builder().global_table(given)
+
+
 @pytest.mark.parametrize("name", testing.__all__)
 def test_room_is_named_when_a_test_asks_the_engine_for_what_testing_has(name: str) -> None:
     with pytest.raises(ImportError, match=f"from airflow_kstreams.testing import {name}"):
@@ -299,6 +307,40 @@ def test_argument_is_named_when_it_is_async(owner: str, name: str, parameter: st
         TopologyError, match=rf"is given an async function( as {parameter}|, which would make)"
     ):
         call_with(owner, name, parameter, ASYNC[number])
+
+
+def _with_eight(a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "parameter"), [each for each in FUNCTION_CALLS if each[2] != "processor_def"]
+)
+def test_argument_is_named_when_it_takes_other_arguments(owner: str, name: str, parameter: str) -> None:
+    with pytest.raises(
+        TopologyError,
+        match=rf"test_arguments\.py:\d+ is given _with_eight\(.*\) as {parameter}, and calls it with",
+    ) as no:
+        call_with(owner, name, parameter, _with_eight)
+    assert "e.g. lambda" in no.value.fix
+
+
+@pytest.mark.parametrize("mapper", [str, max, print, functools.partial(pow, 2), lambda *given: given])
+def test_function_is_taken_when_it_can_be_called_or_python_cannot_tell(mapper: Any) -> None:
+    builder().stream("in").map_values(mapper)
+
+
+def test_call_is_taken_when_it_declares_what_it_is_offered() -> None:
+    async def called(value: str, *, context: Any, resource: Any = None) -> str:
+        return value
+
+    async def pair(key: str, value: str) -> str:
+        return value
+
+    builder().stream("in").map_values_async(called)
+    two: Any = pair
+    with pytest.raises(TopologyError, match=r"given pair\(.*\) as mapper, and calls it with \(value\)"):
+        builder().stream("in").map_values_async(two)
 
 
 @pytest.mark.parametrize("argument", ["default_key_serde", "default_value_serde"])

@@ -13,13 +13,18 @@ from typing import Any
 import pytest
 
 import airflow_kstreams.streams as ours
+import airflow_kstreams.testing as testing
 from airflow_kstreams.streams.java_classes import ALL, CLASSES, java_class, ours_for
+from airflow_kstreams.streams.java_neighbours import NEIGHBOURS
 
 OWN = {name: getattr(ours, name) for name in ours.__all__}
+#: What answers name of other packages, each with the package's name.
+OTHERS = {"run", "stored_state", "TopologyTestDriver"}
 ANSWERS = sorted(
     {found.ours for found in CLASSES.values()}
     | {text for found in CLASSES.values() for text in found.methods.values()}
     | {ours_for(java, method) for java, found in CLASSES.items() for method in found.looked_up}
+    | {*NEIGHBOURS.values()}
 )
 #: What answers write that is the user's own: names of branches and of variables.
 USERS = {"small", "large", "lambda"}
@@ -54,11 +59,14 @@ def test_class_and_its_methods_are_answered(java: str) -> None:
 def test_answer_names_what_there_is(answer: str) -> None:
     called = {*re.findall(r"(?<!\w)([A-Za-z_]+)\(", answer)}
     known = {name for found in OWN.values() for name in dir(found)} | {*OWN} | {*dir(builtins)}
+    known |= OTHERS | {*dir(testing.TopologyTestDriver)}
     assert called <= known
     assert {*re.findall(r"(?<!\w)([a-z_]+)=", answer)} - USERS <= parameters()
 
 
-@pytest.mark.parametrize("java", sorted(name for name in CLASSES if "." not in name and name not in OWN))
+@pytest.mark.parametrize(
+    "java", sorted(name for name in (*CLASSES, *NEIGHBOURS) if "." not in name and name not in OWN)
+)
 def test_import_of_a_class_of_java_is_answered(java: str) -> None:
     with pytest.raises(
         ImportError, match=re.escape(f"Kafka Streams' {java} is not here: write {java_class(java)}")

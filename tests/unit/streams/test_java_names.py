@@ -81,6 +81,7 @@ def test_answer_names_what_there_is(answer: str) -> None:
         (lambda: builder().stream("in"), "mapValues", "map_values"),
         (lambda: builder().stream("in"), "to", "send_to(topic)"),
         (lambda: builder().stream("in"), "groupByKey", "group_by_key"),
+        (lambda: builder().stream("in"), "windowedBy", "stream.group_by_key().windowed_by(window)"),
         (lambda: builder().stream("in").group_by_key(), "windowedBy", "windowed_by"),
         (lambda: builder().table("in"), "toStream", "to_stream"),
         (lambda: TopologyBuilder(), "addSource", "add_source"),

@@ -107,10 +107,50 @@ def test_policy_holds_for_records_own_time_when_it_is_missing(policy: Any, expec
     assert times(driver) == expected
 
 
-def test_record_is_named_when_the_function_fails() -> None:
-    driver = driver_of(timestamps.extract(lambda record: record.value["ms"]))
-    with pytest.raises(RecordError, match=r"in-0@0 at node 'KSTREAM-SOURCE-0000000000'.*KeyError"):
+def placed_at(record: timestamps.ConsumedRecord) -> int:
+    when: int = record.value["ms"]
+    return when
+
+
+def test_record_and_extractor_are_named_when_the_function_fails() -> None:
+    driver = driver_of(timestamps.extract(placed_at))
+    with pytest.raises(RecordError) as caught:
         driver.pipe_input("in", key="k", value={}, timestamp_ms=7)
+    error = caught.value
+    assert "the timestamp extractor extract(placed_at) cannot date in-0@0 at node" in error.cause
+    assert "in placed_at at" in error.cause
+    assert "KeyError: 'ms'" in error.cause
+    assert error.fix.startswith("mend the extractor")
+    assert (error.topic, error.partition, error.offset) == ("in", 0, 0)
+
+
+def test_record_cannot_be_decoded_when_the_serde_in_front_of_an_extractor_fails() -> None:
+    driver = driver_of(timestamps.extract(placed_at))
+    with pytest.raises(RecordError, match="cannot decode in-0@0 at node"):
+        driver.pipe_bytes("in", key=b"k", value=b"{", timestamp_ms=7)
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_handler_of_undecodable_records_decides_when_an_extractor_fails(policy: str) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in", timestamps=timestamps.extract(placed_at)).send_to("out")
+    settings = {"deserialization.exception.handler": policy}
+    with TopologyTestDriver(builder.build(), application_id="app", settings=settings) as driver:
+        for value in ({}, {"ms": 5}):
+            driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+        assert times(driver) == [5]
+        if policy == "dead-letter":
+            (letter,) = driver.read_output("app-dead-letter")
+            assert dict(letter.headers)["__streams.errors.exception"] == b"builtins.KeyError"
+
+
+def test_policies_are_named_and_what_was_found_is_not_when_a_timestamp_is_invalid() -> None:
+    driver = driver_of(timestamps.value_field("ms"))
+    with pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="k", value={"ms": -987_654}, timestamp_ms=7)
+    assert "value_field(ms) gave a number below 0" in caught.value.cause
+    assert "invalid='skip' or 'partition_time'" in caught.value.cause
+    assert "987" not in str(caught.value)
 
 
 def test_mistake_is_refused_with_its_line_when_an_extractor_cannot_be() -> None:

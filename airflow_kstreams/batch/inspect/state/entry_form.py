@@ -74,12 +74,15 @@ class EntryForm:
     :param serialize_key: makes the bytes of a key without its window.
     :param key_part: returns those bytes of a changelog's key; None of an entry without a key.
     :param read: (changelog key, value) -> what they say.
+    :param moments: how many moments besides the key may be named to ask for an entry: its window's start and
+        end, the time of an element, the moment of a version.
     """
 
     key_id: str
     serialize_key: Callable[[Any], bytes]
     key_part: Callable[[bytes], bytes | None]
     read: Callable[[bytes, bytes], Content]
+    moments: int = 0
 
 
 @singledispatch
@@ -107,6 +110,7 @@ def entry_form(spec: StoreSpec, window_ms: int | None) -> EntryForm:
         serialize_key=lambda key: inner(Windowed(key, 0, 0)),
         key_part=_before(behind),
         read=read,
+        moments=2,
     )
 
 
@@ -118,7 +122,7 @@ def _window_form(spec: WindowStoreSpec, window_ms: int | None) -> EntryForm:
         found = spec.key_serde.deserialize(key[: -_TIME.size])
         return Content(found, spec.value_serde.deserialize(value), start_ms, end_ms)
 
-    return _behind_key(spec, spec.key_serde, _TIME.size, read)
+    return _behind_key(spec, spec.key_serde, _TIME.size, read, moments=1 if window_ms is None else 2)
 
 
 @entry_form.register
@@ -129,7 +133,7 @@ def _session_form(spec: SessionStoreSpec, _: int | None) -> EntryForm:
         found = keys.deserialize(key)
         return Content(found.key, spec.value_serde.deserialize(value), found.start_ms, found.end_ms)
 
-    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read)
+    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read, moments=2)
 
 
 @entry_form.register
@@ -139,7 +143,7 @@ def _join_form(spec: JoinStoreSpec, _: int | None) -> EntryForm:
         found = spec.key_serde.deserialize(key[: -_TWO_TIMES.size])
         return Content(found, spec.value_serde.deserialize(value[1:]), time_ms, waits=value[0] == 1)
 
-    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read)
+    return _behind_key(spec, spec.key_serde, _TWO_TIMES.size, read, moments=1)
 
 
 @entry_form.register
@@ -156,7 +160,7 @@ def _versioned_form(spec: VersionedStoreSpec, _: int | None) -> EntryForm:
             end_ms=None if to_ms == LATEST_MS else to_ms,
         )
 
-    return _behind_key(spec, spec.key_serde, _TIME.size, read)
+    return _behind_key(spec, spec.key_serde, _TIME.size, read, moments=1)
 
 
 @entry_form.register
@@ -196,10 +200,14 @@ def read_entry(form: EntryForm, store: str, key: bytes, value: bytes) -> Content
 
 
 def _behind_key(
-    spec: StoreSpec, keys: Serde, size: int, read: Callable[[bytes, bytes], Content]
+    spec: StoreSpec, keys: Serde, size: int, read: Callable[[bytes, bytes], Content], *, moments: int
 ) -> EntryForm:
     return EntryForm(
-        key_id=keys.id, serialize_key=spec.key_serde.serialize, key_part=_before(size), read=read
+        key_id=keys.id,
+        serialize_key=spec.key_serde.serialize,
+        key_part=_before(size),
+        read=read,
+        moments=moments,
     )
 
 

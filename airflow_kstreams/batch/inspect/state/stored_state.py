@@ -132,9 +132,16 @@ class StoredState:
         """Return the value of a key, None if there is none; of a versioned store the latest one, or the one
         of a moment.
 
-        :param window_ms: the window's start; of a session its start and end; of a versioned store a moment.
-        :raises ConfigError: the store has windows, and none is named, or there are several elements.
+        :param window_ms: the window's start; of a session its start and end; of a versioned store a moment;
+            of the store of a join the time of an element.
+        :raises ConfigError: the store has windows, and none is named, or there are several elements; more is
+            named than the store's entries have.
         """
+        if len(window_ms) > self._form.moments:
+            raise ConfigError(
+                f"store {self.store!r} was asked for the key {key!r} with {window_ms}, but {self._named}",
+                fix="leave out what its entries do not have",
+            )
         entries = self.find(key)
         if self._versioned:
             found = [entry for entry in entries if _valid(entry, *window_ms)]
@@ -148,6 +155,14 @@ class StoredState:
                 fix="name the window: get(key, start_ms), or get(key, start_ms, end_ms); or take find(key)",
             )
         return found[0].value if found else None
+
+    @property
+    def _named(self) -> str:
+        """By what its entries are named."""
+        if self._versioned:
+            return "its versions are named by the key and one moment"
+        moments = ("", " and a time", " and the start and end of a window")[self._form.moments]
+        return f"its entries are named by the key{moments or ' alone'}"
 
     def find(self, key: Any) -> list[StateEntry]:
         """Return the entries of a key, in the order of windows or times; none if there is none.

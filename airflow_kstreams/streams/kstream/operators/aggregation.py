@@ -22,12 +22,14 @@ The three operators differ in one expression, the new aggregate; the lines aroun
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.codegen.fold_code import write_fold, write_reading
+from airflow_kstreams.streams.codegen.fold_code import Folding, write_fold, write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
@@ -39,6 +41,8 @@ from airflow_kstreams.streams.type_variables import VR, K, V
 Initializer = Callable[[], VR]
 Aggregator = Callable[[K, V, VR], VR | None]
 Reducer = Callable[[V, V], V | None]
+
+log = logging.getLogger(__name__)
 
 _ABSENT: tuple[None, int] = (None, -1)
 
@@ -73,6 +77,7 @@ class TableEmitter:
         self._forward = forward
         self._record_context = context.record_context
         self._store = context.store(store)
+        self._store_name = store
         self._put_entry = self._store.put_entry
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
@@ -81,7 +86,7 @@ class TableEmitter:
             context.tables[context.node] = self
         if cached:
             self._emit_dirty = (
-                self._changes_emission(context)
+                self._changes_emission(context, children)
                 if self.tracked
                 else self._emission(context, children, self._store)
             )
@@ -116,7 +121,7 @@ class TableEmitter:
         self._put_entry(key_bytes, None if value is None else (value, timestamp_ms))
         if not self.cached:
             if self.tracked:
-                self._emit_change(key, value, old, timestamp_ms)
+                self.emit_change(key, value, old, timestamp_ms)
             else:
                 self.emit(key, value, timestamp_ms)
             return
@@ -138,7 +143,8 @@ class TableEmitter:
         # The record may still have to visit other children of this node's parent.
         record_context.timestamp_ms = before
 
-    def _emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
+    def emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
+        """Emit one change of a tracked table at once, with a timestamp of its own."""
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
@@ -156,29 +162,33 @@ class TableEmitter:
 
     def flush(self) -> None:
         """Emit what changed since the last commit point."""
-        latest_ms = self._record_context.timestamp_ms
+        record_context = self._record_context
+        latest_ms = record_context.timestamp_ms
+        record_context.emitting = self._store_name
         self._emit_dirty(latest_ms)
-        self._record_context.timestamp_ms = latest_ms
+        # An error that ends the task leaves the name: what explains it asks for it.
+        record_context.emitting = ""
+        record_context.timestamp_ms = latest_ms
         self.dirty.clear()
         self.born.clear()
         self._deleted.clear()
 
-    def _changes_emission(self, context: NodeContext) -> Callable[[int], None]:
-        """Make the loop over what is dirty in a tracked table."""
-        get_entry, olds, deleted = self._store.get_entry, self.olds, self._deleted
-        record_context, give = self._record_context, self._deliveries.give
-
-        def emit_dirty(latest_ms: int, _node: str = context.node) -> None:
-            for key_bytes, key in self.dirty.items():
-                old = olds.pop(key_bytes)
-                entry = get_entry(key_bytes)
-                if entry is None and old is None:
-                    continue
-                # A processor that shares the store may have deleted the key: the last record's time must do.
-                value, entry_ms = entry or (None, deleted.get(key_bytes, latest_ms))
-                record_context.timestamp_ms = entry_ms
-                give(key, Change(value, None) if old is None else Change(value, old[0], old[1]))
-
+    def _changes_emission(
+        self, context: NodeContext, children: Mapping[str, Forward]
+    ) -> Callable[[int], None]:
+        """Make the loop over what is dirty in a tracked table, given the time of the last record."""
+        code = context.flush_code(children, timestamp_ms="entry_ms")
+        with self._each_dirty(code):
+            code.line(f"old = {code.name(self.olds, 'olds')}.pop(key_bytes)")
+            write_reading(code, self._store)
+            with code.block("elif old is None"):
+                code.line("continue")
+            self._write_deleted(code)
+            change, absent = code.name(Change, "Change"), code.name(_ABSENT, "absent")
+            code.line(f"change = {change}(value, *(old or {absent}))")
+            code.place()
+            self._deliveries.write(code, "key", "change", "value")
+        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
         return emit_dirty
 
     def _emission(
@@ -186,22 +196,33 @@ class TableEmitter:
     ) -> Callable[[int], None]:
         """Make the loop over what is dirty, given the time of the last record."""
         code = context.flush_code(children, timestamp_ms="entry_ms")
-        born, deleted = code.name(self.born, "born"), code.name(self._deleted, "deleted")
+        with self._each_dirty(code):
+            write_reading(code, store)
+            with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
+                code.line("continue")
+            self._write_deleted(code)
+            code.place(for_closures=True)
+            code.forward("key", "value")
+        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
+        return emit_dirty
+
+    @contextmanager
+    def _each_dirty(self, code: LoopCode) -> Iterator[None]:
+        """Write the loop; what is written meanwhile is its body."""
         with (
             code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
             code.counted(),
             code.block(f"for key_bytes, key in {code.name(self.dirty, 'dirty')}.items()"),
         ):
-            write_reading(code, store)
-            with code.block(f"elif key_bytes in {born}"):
-                code.line("continue")
-            with code.block("else"):
-                # A processor that shares the store may have deleted the key: the last record's time must do.
-                code.line(f"value, entry_ms = None, {deleted}.get(key_bytes, latest_ms)")
-            code.place(for_closures=True)
-            code.forward("key", "value")
-        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
-        return emit_dirty
+            yield
+
+    def _write_deleted(self, code: LoopCode) -> None:
+        """Write the value and the time of an entry that is not there."""
+        with code.block("else"):
+            # A processor that shares the store may have deleted the key: the last record's time must do.
+            code.line(
+                f"value, entry_ms = None, {code.name(self._deleted, 'deleted')}.get(key_bytes, latest_ms)"
+            )
 
 
 class _Fold(Protocol):
@@ -217,6 +238,26 @@ class _Fold(Protocol):
     def store(self) -> StoreSpec: ...
 
     def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str: ...
+
+
+def nothing_kept(context: NodeContext) -> Callable[[], None]:
+    """Return what says, once in a task, that a fold gave None where there was no aggregate yet: the record is
+    in no table then, and that is what comes of a function which changes its aggregate and returns nothing.
+    """
+    said = False
+
+    def say() -> None:
+        nonlocal said
+        if not said:
+            said = True
+            log.warning(
+                "task %s: node %r gave None for a key that has no aggregate yet, so it keeps nothing of the "
+                "record; a function that changes its aggregate in place must return it",
+                context.task_id,
+                context.node,
+            )
+
+    return say
 
 
 def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
@@ -235,6 +276,7 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
     emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
     count_null = context.counting("null")
     copied = copier(context, self.type)
+    nothing = nothing_kept(context)
 
     def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
         if so_far and copied is not None:
@@ -245,7 +287,7 @@ def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[st
         with code.block(f"if {key} is None or {value} is None"):
             code.line(f"{code.name(count_null, 'count_null')}()")
         with code.block("else"):
-            write_fold(code, (key, value), aggregate, emitter, store)
+            write_fold(code, (key, value), Folding(aggregate, nothing), emitter, store)
 
     return context.written(write, forward, children)
 

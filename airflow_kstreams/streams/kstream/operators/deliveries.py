@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.changes import Change
+from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 
@@ -43,6 +44,17 @@ class Deliveries:
             self._place = place
             child(key, change if takes else change.new)
         self._place = len(self._edges)
+
+    def write(self, code: LoopCode, key: str, change: str, new: str) -> None:
+        """Write that one change is handed to every child.
+
+        :param new: variable that holds the change's new value.
+        """
+        if len(self._edges) == 1:
+            ((_, takes),) = self._edges
+            code.forward(key, change if takes else new)
+        else:
+            code.line(f"{code.name(self.give, 'give')}({key}, {change})")
 
     def before(self, key: Any, child: str | None) -> tuple[Entry | None] | None:
         """Return, in a tuple, the entry that a child knows of a key whose change has not come to it yet; None

@@ -19,6 +19,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.kstream.operators.named_keys import unfit_name
 from airflow_kstreams.streams.serde.foreign_keys import LeftCopy, Subscription
 from airflow_kstreams.streams.type_variables import KR, K, V
 
@@ -57,13 +58,19 @@ class ForeignKeySubscribe:
         """Make the closure of one task."""
         left, foreign_key = self.left, self.foreign_key
         key_bytes, value_bytes = self.left_keys.serde.serialize, self.left_values.serde.serialize
-        foreign_bytes = self.right_keys.serde.serialize
+        right_keys = self.right_keys.serde
+        foreign_bytes = right_keys.serialize
         copy, subscribe = children[self.copies], children[self.subscriptions]
         count_null, record_context = context.counting("null"), context.record_context
 
         def extracted(key: Any, value: Any) -> tuple[Any, bytes | None]:
             found = None if value is None else foreign_key(key, value)
-            return found, None if found is None else foreign_bytes(found)
+            if found is None:
+                return None, None
+            try:
+                return found, foreign_bytes(found)
+            except Exception as error:
+                raise unfit_name("foreign_key", found, right_keys, error) from error
 
         def run(key: Any, change: Change, _node: str = context.node) -> None:
             new, old, _ = change

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.kstream.operators.named_keys import unfit_name
 from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
 from airflow_kstreams.streams.type_variables import KR, K, V
 
@@ -47,7 +48,8 @@ class GlobalTableJoin:
         """Make the closure of one task."""
         joiner, selector, left = self.joiner, self.selector, self.left
         entries = context.global_entries(self.global_table.topic)
-        key_bytes, value_of = self.global_table.key_serde.serialize, self._value_of
+        key_serde, value_of = self.global_table.key_serde, self._value_of
+        key_bytes = key_serde.serialize
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
@@ -58,7 +60,11 @@ class GlobalTableJoin:
             if named is None and not left:
                 count_null()
                 return
-            data = None if named is None else entries.get(key_bytes(named))
+            try:
+                wanted = None if named is None else key_bytes(named)
+            except Exception as error:
+                raise unfit_name("key", named, key_serde, error) from error
+            data = None if wanted is None else entries.get(wanted)
             if data is not None:
                 forward(key, joiner(value, value_of(data)))
             elif left:

@@ -30,7 +30,9 @@ from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordEr
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.records.user_traceback import failing_place, user_traceback
+from airflow_kstreams.streams.records.dead_letters import text_of
+from airflow_kstreams.streams.records.error_handling import without_values
+from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,6 +84,12 @@ class MapBatches:
                 emit()
 
         return run
+
+
+class UnfitRowsError(ValueError):
+    """A function returned other rows than it was given, and does not say what they belong to."""
+
+    own_words = True  # nothing of them is to be hidden
 
 
 class OpenBatch:
@@ -186,7 +194,7 @@ class OpenBatch:
             )
         if returned.num_rows != rows and len(names) < len(COLUMNS):
             missing = " and ".join(name for name in COLUMNS if name not in names)
-            raise ValueError(
+            raise UnfitRowsError(
                 f"the function returned {returned.num_rows} rows for {rows} records without a column "
                 f"{missing}; with another number of rows, every row needs its own"
             )
@@ -204,7 +212,9 @@ class OpenBatch:
         if first is not None:
             topic, partition, offset = first.topic(), first.partition(), first.offset()
         since = f" that began with {topic}-{partition}@{offset}" if first is not None else ""
-        text = " ".join(str(error).split())
+        text = " ".join(text_of(error).split())
+        if not getattr(error, "own_words", False):  # those of this package say so
+            text = without_values(text, own=program_text(error))
         place = failing_place(error)
         return RecordError(
             f"task {self._task_id}: map_batches failed for a batch of {rows} records{since} at node "

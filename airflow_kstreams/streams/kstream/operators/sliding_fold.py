@@ -33,6 +33,7 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
+from airflow_kstreams.streams.kstream.operators.aggregation import nothing_kept
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.kstream.operators.window_fold import Fold, fold_of
 from airflow_kstreams.streams.records.kept_values import kept
@@ -40,8 +41,7 @@ from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId,
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
-#: Of what is found of windows: their start.
-_START = itemgetter(0)
+_ID = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,34 +99,41 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = ("closed", "emitter", "fold", "put_entry", "record_context", "size_ms", "store")
+    __slots__ = ("emitter", "fold", "nothing", "put_entry", "record_context", "size_ms", "store", "stores")
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
         self.fold = fold_of(operator.fold, context)
+        self.nothing = nothing_kept(context)
         self.emitter = emitter
         self.record_context: RecordContext = context.record_context
         self.store: WindowStore = context.store(operator.store.name)
         self.put_entry = self.store.put_entry
-        self.closed: WindowStore | None = None
+        self.stores = [self.store]
         if operator.closed is not None:
-            self.closed = context.store(operator.closed.name)
-            self.store.expiry_listeners.append(self.closed.put_entry)
-            bind_expiry(context, self.closed)
+            closed: WindowStore = context.store(operator.closed.name)
+            self.stores.append(closed)
+            self.store.expiry_listeners.append(closed.put_entry)
+            bind_expiry(context, closed)
 
-    def found(self, key_bytes: bytes, from_ms: int, to_ms: int) -> list[tuple[int, Entry, bool]]:
-        """Return (start, entry, whether it may change) of a key's windows that start in a span, both ends
-        included, the last one first.
+    def found(
+        self, key_bytes: bytes, from_ms: int, to_ms: int, earliest_ms: int
+    ) -> list[tuple[EntryId, Entry, bool]]:
+        """Return (id, entry, whether it may change) of a key's windows that start in a span, both ends
+        included, and of the last one before it, perhaps followed by an earlier one; the last one first.
+
+        :param earliest_ms: windows that start before it are not looked for.
         """
-        found: list[tuple[int, Entry, bool]] = []
-        for store in (self.store, self.closed):
-            if store is not None:
-                changeable, get_entry = store is self.store, store.get_entry
-                for entry_id in store.ids_of(key_bytes, (from_ms,), to_ms):
-                    entry = get_entry(entry_id)
-                    if entry is not None:
-                        found.append((entry_id[0], entry, changeable))
-        found.sort(key=_START, reverse=True)
+        found: list[tuple[EntryId, Entry, bool]] = []
+        for store in self.stores:
+            changeable, get_entry = store is self.store, store.get_entry
+            for entry_id in reversed(store.ids_of(key_bytes, (earliest_ms,), to_ms)):
+                entry = get_entry(entry_id)
+                if entry is not None:
+                    found.append((entry_id, entry, changeable))
+                    if entry_id[0] < from_ms:
+                        break
+        found.sort(key=_ID, reverse=True)
         return found
 
 
@@ -154,23 +161,26 @@ class _Arrival:
         """Fold a record that ends a window of its own."""
         time_ms, size_ms = self._time_ms, self._windows.size_ms
         own_ms = time_ms - size_ms
-        found = self._windows.found(self._key_bytes, max(0, own_ms - size_ms), time_ms + 1)
+        found = self._windows.found(self._key_bytes, own_ms, time_ms + 1, max(0, own_ms - size_ms))
         behind = self._behind(found, own_ms + 1)
         before: Entry | None = None
         before_ms: int | None = None
-        for start_ms, entry, changeable in found:
+        for entry_id, entry, changeable in found:
+            start_ms = entry_id[0]
             if start_ms > time_ms:
                 continue
             if start_ms < own_ms:
                 # The last window that ends before the record holds the record before it.
                 before, before_ms = entry, entry[1]
                 break
-            self._add(start_ms, entry, changeable=changeable)
+            self._add(entry_id, entry, changeable=changeable)
             if start_ms == own_ms:
                 if entry[1] >= time_ms:
                     return  # a record of the same time was here, and made all windows that there are
+                # What lies before it may have been closed to the record before this one.
                 before_ms = entry[1]
-        starts = {start_ms for start_ms, _, _ in found}
+                break
+        starts = {entry_id[0] for entry_id, _, _ in found}
         if before_ms is not None and before_ms + 1 not in starts and before_ms + 1 >= own_ms:
             self._begin(before_ms + 1)
         if own_ms not in starts:
@@ -183,22 +193,23 @@ class _Arrival:
     def fold_early(self) -> None:
         """Fold a record that would end a window from before the epoch: all such lie in the first window."""
         time_ms = self._time_ms
-        found = self._windows.found(self._key_bytes, 0, time_ms + 1)
-        combined = next(((entry, changeable) for start_ms, entry, changeable in found if start_ms == 0), None)
+        found = self._windows.found(self._key_bytes, 0, time_ms + 1, 0)
+        combined = next((one for one in found if one[0][0] == 0), None)
         behind = self._behind(found, 0)
-        for start_ms, entry, changeable in reversed(found):
-            if 0 < start_ms <= time_ms:
-                self._add(start_ms, entry, changeable=changeable)
+        for entry_id, entry, changeable in reversed(found):
+            if 0 < entry_id[0] <= time_ms:
+                self._add(entry_id, entry, changeable=changeable)
         self._put_behind(behind)
         if combined is None:
             self._begin(0)
             return
-        before_ms = combined[0][1]
-        if before_ms < time_ms and all(start_ms != before_ms + 1 for start_ms, _, _ in found):
+        combined_id, entry, changeable = combined
+        before_ms = entry[1]
+        if before_ms < time_ms and all(entry_id[0] != before_ms + 1 for entry_id, _, _ in found):
             self._begin(before_ms + 1)
-        self._add(0, combined[0], changeable=combined[1])
+        self._add(combined_id, entry, changeable=changeable)
 
-    def _behind(self, found: list[tuple[int, Entry, bool]], from_ms: int) -> Entry | None:
+    def _behind(self, found: list[tuple[EntryId, Entry, bool]], from_ms: int) -> Entry | None:
         """Return what the window right behind the record begins with: what the last window that holds the
         record had before; None if no later record is in it, or the window is there.
 
@@ -207,7 +218,7 @@ class _Arrival:
         """
         if not found:
             return None
-        start_ms, last, _ = found[0]
+        (start_ms, *_), last, _ = found[0]
         if not from_ms <= start_ms <= self._time_ms:
             return None
         return (kept(last[0]), last[1]) if last[1] > self._time_ms else None
@@ -231,19 +242,26 @@ class _Arrival:
             result = fold.add(self._key, self._value, aggregate)
         if result is not None:
             self._put_new(start_ms, (result, self._time_ms))
+        elif aggregate is None:
+            self._windows.nothing()
 
-    def _add(self, start_ms: int, entry: Entry, *, changeable: bool) -> None:
+    def _add(self, entry_id: EntryId, entry: Entry, *, changeable: bool) -> None:
         """Fold the record into a window, unless it is closed."""
+        start_ms = entry_id[0]
         if not changeable or start_ms < self._open_from_ms:
             return
         self.taken = True
-        emitter, entry_id = self._windows.emitter, (start_ms, self._key_bytes)
-        old = emitter.before(entry_id, entry)
-        result = self._windows.fold.add(self._key, self._value, entry[0])
-        newest_ms = max(entry[1], self._time_ms)
+        windows, newest_ms = self._windows, self._time_ms
+        emitter = windows.emitter
+        if entry[1] > newest_ms:
+            newest_ms = entry[1]
         if emitter.tracked:
+            old = emitter.before(entry_id, entry)
+            result = windows.fold.add(self._key, self._value, entry[0])
             emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
-        elif result is not None:
+            return
+        result = windows.fold.add(self._key, self._value, entry[0])
+        if result is not None:
             self._put(entry_id, (result, newest_ms), born=False)
         else:
             emitter.delete(entry_id, self._windowed(start_ms), newest_ms)

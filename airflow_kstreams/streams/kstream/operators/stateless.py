@@ -39,6 +39,7 @@ ValueMapper = Callable[[V], VR]
 FlatMapper = Callable[[K, V], Iterable[tuple[KR, VR]]]
 FlatValueMapper = Callable[[V], Iterable[VR]]
 KeySelector = Callable[[K, V], KR]
+GroupSelector = Callable[[K, V], KR | None]
 Action = Callable[[K, V], object]
 #: The same with ``with_context=True``.
 ContextPredicate = Callable[[RecordContext, K, V], bool]

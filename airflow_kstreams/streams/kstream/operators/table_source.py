@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -29,40 +30,52 @@ class TableSource:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
+        store = context.store(self.store.name)
         cached = self.store.cached and bool(children)
-        serialize_key = context.store(self.store.name).serialize_key
-        get_entry = context.store(self.store.name).get_entry
-        put_entry = context.store(self.store.name).put_entry
-        count_null = context.counting("null")
-        record_context = context.record_context
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
-        dirty, born, emit, delete = emitter.dirty, emitter.born, emitter.emit, emitter.delete
-        change = emitter.change
+        looked_up = emitter.tracked or cached  # is what an entry was before of any use?
+        count_null = context.counting("null")
 
-        def run_tracked(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None:
-                count_null()
-                return
-            key_bytes = serialize_key(key)
-            change(key_bytes, key, get_entry(key_bytes), value, record_context.timestamp_ms)
+        def delete(key: Any, key_bytes: bytes, timestamp_ms: int) -> None:
+            entry = store.get_entry(key_bytes)
+            if emitter.tracked:
+                emitter.change(key_bytes, key, entry, None, timestamp_ms)
+            elif entry is not None:
+                emitter.delete(key_bytes, key, timestamp_ms)
 
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if key is None:
-                count_null()
-                return
-            key_bytes = serialize_key(key)
-            timestamp_ms = record_context.timestamp_ms
-            present = get_entry(key_bytes) is not None
-            if value is None:
-                if present:
-                    delete(key_bytes, key, timestamp_ms)
-                return
-            put_entry(key_bytes, (value, timestamp_ms))
-            if not cached:
-                emit(key, value, timestamp_ms)
-                return
-            if not present and key_bytes not in dirty:
-                born.add(key_bytes)
-            dirty[key_bytes] = key
+        def write(code: LoopCode, key: str, value: str) -> None:
+            key_bytes, entry = map(code.variable, ("key_bytes", "entry"))
+            timestamp_ms = code.timestamp_ms
+            with code.block(f"if {key} is None"):
+                code.line(f"{code.name(count_null, 'count_null')}()")
+            with code.block("else"):
+                serialized = code.serialized(key, store.spec.key_serde, store.serialize_key)
+                code.line(f"{key_bytes} = {serialized}")
+                with code.block(f"if {value} is None"):
+                    code.place()
+                    code.line(f"{code.name(delete, 'delete')}({key}, {key_bytes}, {timestamp_ms})")
+                with code.block("else"):
+                    if looked_up:
+                        code.line(f"{entry} = {code.name(store.get_entry, 'get_entry')}({key_bytes})")
+                    put_entry = code.name(store.put_entry, "put_entry")
+                    code.line(f"{put_entry}({key_bytes}, ({value}, {timestamp_ms}))")
+                    write_emission(code, key, key_bytes, value, entry)
 
-        return run_tracked if emitter.tracked else run
+        def write_emission(code: LoopCode, key: str, key_bytes: str, value: str, entry: str) -> None:
+            """Write what follows when an entry was put."""
+            if cached:
+                dirty = code.name(emitter.dirty, "dirty")
+                with code.block(f"if {key_bytes} not in {dirty}"):
+                    code.line(f"{dirty}[{key_bytes}] = {key}")
+                    if emitter.tracked:
+                        code.line(f"{code.name(emitter.olds, 'olds')}[{key_bytes}] = {entry}")
+                    else:
+                        with code.block(f"if {entry} is None"):
+                            code.line(f"{code.name(emitter.born, 'born')}.add({key_bytes})")
+            elif children:
+                code.place()
+                emit = code.name(emitter.emit_change if emitter.tracked else emitter.emit, "emit")
+                change = f"{value}, {entry}" if emitter.tracked else value
+                code.line(f"{emit}({key}, {change}, {code.timestamp_ms})")
+
+        return context.written(write, forward, children)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from airflow_kstreams.streams.changes import Change
+from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
@@ -87,32 +88,48 @@ class TablesJoinSide:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        is_left, joined = self.is_left, self.join.joining()
-        other = self.join.right if is_left else self.join.left
-        other_table, other_node, other_needed = other.table, other.node, other.needed
-        tables, record_context, old_needed = context.tables, context.record_context, context.old_needed
+        other = self.join.right if self.is_left else self.join.left
+        other_table, other_node, tables = other.table, other.node, context.tables
+        joining, old_needed = self.join.joining(), context.old_needed
         count_null = context.counting("null")
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
-            if key is None:
-                count_null()
-                return
-            new, old, old_ms = change
-            theirs = tables[other_table].get(key, other_node)
-            if theirs is None and (other_needed or (new is None and old is None)):
-                return
-            their_value, their_ms = theirs or _ABSENT
-            result = joined(new, their_value) if is_left else joined(their_value, new)
-            earlier = None
-            if old_needed:
-                earlier = joined(old, their_value) if is_left else joined(their_value, old)
-            before = record_context.timestamp_ms
-            if their_ms > before:
-                record_context.timestamp_ms = their_ms
-            forward(key, Change(result, earlier, old_ms if old_ms > their_ms else their_ms))
-            record_context.timestamp_ms = before
+        def theirs_of(key: Any) -> Entry | None:
+            """Return the other side's entry of a key."""
+            return tables[other_table].get(key, other_node)
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new, old, old_ms, theirs, their_value, their_ms, result, earlier, at_ms, change = map(
+                code.variable,
+                (
+                    *("new", "old", "old_ms", "theirs", "their_value", "their_ms"),
+                    *("result", "earlier", "at_ms", "change"),
+                ),
+            )
+
+            def joined(mine: str) -> str:
+                sides = f"{mine}, {their_value}" if self.is_left else f"{their_value}, {mine}"
+                return f"{code.name(joining, 'joined')}({sides})"
+
+            with code.block(f"if {key} is None"):
+                code.line(f"{code.name(count_null, 'count_null')}()")
+            with code.block("else"):
+                code.line(f"{new}, {old}, {old_ms} = {value}")
+                code.place()  # a table that is not kept asks functions
+                code.line(f"{theirs} = {code.name(theirs_of, 'theirs_of')}({key})")
+                some = f"{theirs} is not None"
+                if not other.needed:
+                    some += f" or {new} is not None or {old} is not None"
+                with code.block(f"if {some}"):
+                    code.line(f"{their_value}, {their_ms} = {theirs} or {code.name(_ABSENT, 'absent')}")
+                    code.line(f"{result} = {joined(new)}")
+                    code.line(f"{earlier} = {joined(old) if old_needed else None}")
+                    code.line(f"{at_ms} = max({code.timestamp_ms}, {their_ms})")
+                    with code.changed("timestamp_ms", at_ms):
+                        made = f"{result}, {earlier}, max({old_ms}, {their_ms})"
+                        code.line(f"{change} = {code.name(Change, 'Change')}({made})")
+                        code.forward(key, change)
+
+        return context.written(write, forward, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +155,14 @@ class JoinedTable:
             return bind_kept(self.store, lambda key, value: value, forward, context, children)
         deliveries = Deliveries(forward, context, children)
         context.tables[context.node] = _JoinedView(context, self.join, deliveries)
-        return deliveries.give
+
+        def write(code: LoopCode, key: str, value: str) -> None:
+            new = code.variable("new")
+            code.line(f"{new} = {value}.new")
+            code.place(for_closures=True)
+            deliveries.write(code, key, value, new)
+
+        return context.written(write, forward, children)
 
 
 class _JoinedView:

@@ -69,7 +69,7 @@ class WindowEmitter(TableEmitter):
         if windowed is None:
             return
         if self.tracked:
-            self._emit_change(windowed, entry[0], self.olds.pop(entry_id), entry[1])
+            self.emit_change(windowed, entry[0], self.olds.pop(entry_id), entry[1])
             return
         self.born.discard(entry_id)
         self.emit(windowed, entry[0], entry[1])

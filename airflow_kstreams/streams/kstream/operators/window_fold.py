@@ -6,9 +6,10 @@ takes no records. A record whose windows are all closed is dropped and counted.
 
 Rule for sessions: a session [s, e] holds its first and last record. It is closed once stream time is past
 e + gap + grace; until then a record at t with s - gap <= t <= e + gap belongs to it, and makes one session of
-all it belongs to. A record that belongs to no open session begins one, [t, t], unless that would be closed
-already: then the record is dropped and counted. Closed sessions are never continued, so a result that was
-final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
+all it belongs to: what makes one aggregate of two begins, in ``aggregate``, with an empty one and the first
+session, as in Kafka Streams. A record that belongs to no open session begins one, [t, t], unless that would
+be closed already: then the record is dropped and counted. Closed sessions are never continued, so a result
+that was final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
 e + gap + grace pass for both closed and open.)
 
 Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
@@ -34,12 +35,19 @@ from typing import Any
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer, Reducer, copier
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregator,
+    Initializer,
+    Reducer,
+    copier,
+    nothing_kept,
+)
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
 from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
-#: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first.
+#: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first; before
+#: that, of an empty one and the first session's.
 Merger = Callable[[K, VR, VR], VR | None]
 
 
@@ -51,12 +59,14 @@ class Fold:
     :param begin: (key, value) -> the first aggregate.
     :param add: (key, value, aggregate) -> the next aggregate.
     :param merge: (key, left, right) -> the aggregate of two sessions.
+    :param empty: makes what the first session is merged with; None for folds without.
     """
 
     kind: str
     begin: Callable[[Any, Any], Any]
     add: Aggregator
     merge: Merger
+    empty: Initializer | None = None
 
 
 def counting() -> Fold:
@@ -86,6 +96,7 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
         begin=lambda key, value: aggregator(key, value, initializer()),
         add=aggregator,
         merge=merger,
+        empty=initializer,
     )
 
 
@@ -133,6 +144,7 @@ class TimeWindowFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -160,6 +172,7 @@ class TimeWindowFold:
                 if entry is None:
                     result = begin(key, value)
                     if result is None:
+                        nothing()
                         continue
                 else:
                     result, entry_ms = entry
@@ -202,7 +215,7 @@ class SessionFold:
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         fold = fold_of(self.fold, context)
-        begin, add, merge = fold.begin, fold.add, fold.merge
+        begin, add, merge, empty = fold.begin, fold.add, fold.merge, fold.empty
         gap_ms = self.window.gap_ms
         open_ms = gap_ms + self.window.grace_ms
         serialize_key = context.store(self.store.name).serialize_key
@@ -210,6 +223,7 @@ class SessionFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -230,7 +244,7 @@ class SessionFold:
                 count_late()
                 return
             start_ms = end_ms = newest_ms = time_ms
-            result = None
+            result = empty() if ids and empty is not None else None
             olds = {entry_id: before(entry_id, get_entry(entry_id)) for entry_id in ids} if tracked else {}
             for entry_id in ids:
                 found, entry_ms = get_entry(entry_id)
@@ -248,6 +262,8 @@ class SessionFold:
                     else:
                         delete(entry_id, windowed, entry_id[0])
             if result is None:
+                if not ids:
+                    nothing()
                 return
             if tracked:
                 windowed = Windowed(key, start_ms, end_ms)

@@ -1,9 +1,10 @@
 """Entries that have their time, in memory; values are objects until their change is drained, as in
 ``in_memory.py``.
 
-Cost: a heap of ids finds the oldest entry and one sorted list per key finds the entries of a key, so neither
-a record nor an expiry looks at entries it does not concern. An id deleted early (a session that grew has
-another end) stays in the heap until it comes up or outnumbers the entries.
+Cost: a heap of moments, each with the ids that age from it, finds the oldest entry, and one sorted list per
+key finds the entries of a key; so neither a record nor an expiry looks at entries it does not concern. (In a
+heap of the ids themselves each step compares tuples.) An id deleted early (a session that grew has another
+end) stays there until it comes up or outnumbers the entries.
 
 Invariant: after a drain, folding every change drained so far gives exactly the entries. An entry that came
 and went between two drains is in no fold and so is no change: a session that grows with a thousand records
@@ -21,8 +22,10 @@ from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.held_entries import Entry, EntryId, HeldForm
 from airflow_kstreams.streams.state.stores.state_store import restore_each
 
-#: Stale ids that the heap may hold beside as many as there are entries.
+#: Stale ids that may be held by age beside as many as there are entries.
 _STALE_IDS = 1_000
+#: No timestamp.
+_BORN = -(2**63) - 1
 
 
 class EntriesInMemory:
@@ -40,11 +43,16 @@ class EntriesInMemory:
         self._context = record_context
         self._entries: dict[EntryId, Entry] = {}
         self._ids_of: dict[bytes, list[EntryId]] = {}
-        self._by_age: list[EntryId] = []
-        #: Changed id -> timestamp of its deletion, which holds as long as the entry is absent.
+        #: Moment -> the ids that age from it, in any order, and a heap of these moments.
+        self._aging: dict[int, list[EntryId]] = {}
+        self._moments: list[int] = []
+        #: How many ids are held by age.
+        self._aged = 0
+        #: Changed id -> ``_BORN`` if it was absent at the last drain, else the timestamp of its deletion,
+        #: which holds as long as the entry is absent.
         self._changed: dict[EntryId, int] = {}
-        #: Changed ids that were absent at the last drain.
-        self._born: set[EntryId] = set()
+        #: Takes note that an entry is gone.
+        self._forget = self._logged_deletion() if form.spec.logged else self._unlist
         self.get_entry = self._entries.get
         self.put_entry = self._logged_put() if form.spec.logged else self._unlogged_put()
 
@@ -58,26 +66,44 @@ class EntriesInMemory:
 
     def expire(self, latest_ms: int, leave: Callable[[EntryId, Entry], None]) -> None:
         """Delete what has expired, oldest first, and hand it on."""
-        by_age = self._by_age
-        while by_age and by_age[0][0] <= latest_ms:
-            entry_id = heapq.heappop(by_age)
-            entry = self._entries.get(entry_id)
-            if entry is not None:
-                self.put_entry(entry_id, None)
-                leave(entry_id, entry)
+        moments, aging, entries, forget = self._moments, self._aging, self._entries, self._forget
+        while moments and (moment := moments[0]) <= latest_ms:
+            ids = aging[moment]
+            if not ids:
+                del aging[heapq.heappop(moments)]
+                continue
+            if len(ids) > 1:
+                ids.sort(reverse=True)
+            while ids and moments[0] == moment:  # what takes an entry may put older ones
+                entry_id = ids.pop()
+                self._aged -= 1
+                entry = entries.pop(entry_id, None)
+                if entry is not None:
+                    forget(entry_id)
+                    leave(entry_id, entry)
 
     def oldest_ms(self) -> int | None:
         """Return the moment the oldest entry ages from."""
-        by_age = self._by_age
-        while by_age and by_age[0] not in self._entries:
-            heapq.heappop(by_age)
-        return by_age[0][0] if by_age else None
+        moments, aging, entries = self._moments, self._aging, self._entries
+        while moments:
+            ids = aging[moments[0]]
+            while ids and ids[-1] not in entries:
+                ids.pop()
+                self._aged -= 1
+            if ids:
+                return moments[0]
+            del aging[heapq.heappop(moments)]
+        return None
 
     def ids_of(self, key: bytes, first: EntryId = (), last_ms: int | None = None) -> list[EntryId]:
         """Return the ids of a serialized key, oldest first."""
-        ids = self._ids_of.get(key, [])
-        end = len(ids) if last_ms is None else bisect_left(ids, (last_ms + 1,))
-        return ids[bisect_left(ids, first) : end]
+        ids = self._ids_of.get(key)
+        if ids is None:
+            return []
+        # Most often all are asked for, or all but the last ones.
+        start = 0 if ids[0] >= first else bisect_left(ids, first)
+        end = None if last_ms is None or ids[-1][0] <= last_ms else bisect_left(ids, (last_ms + 1,))
+        return ids[start:end]
 
     def first_id(self, key: bytes, first_ms: int) -> EntryId | None:
         """Return the oldest id of a serialized key whose first part is ``first_ms`` or later."""
@@ -93,7 +119,6 @@ class EntriesInMemory:
         """Yield what changed since the last drain, once per entry, in order of first change."""
         changed = list(self._changed.items())
         self._changed.clear()
-        self._born.clear()
         serialize, changelog_key = self._form.values.serialize, self._form.changelog_key
         for entry_id, deleted_ms in changed:
             entry = self._entries.get(entry_id)
@@ -110,7 +135,7 @@ class EntriesInMemory:
         if value is None:
             if present:
                 del self._entries[entry_id]
-                self._forget(entry_id)
+                self._unlist(entry_id)
             return
         self._entries[entry_id] = (restored, timestamp_ms)
         if not present:
@@ -128,47 +153,70 @@ class EntriesInMemory:
             self._ids_of[key] = [entry_id]
         else:
             insort(ids, entry_id)
-        by_age = self._by_age
-        heapq.heappush(by_age, entry_id)
-        if len(by_age) > 2 * len(self._entries) + _STALE_IDS:
-            by_age[:] = self._entries
-            heapq.heapify(by_age)
-        if by_age[0] == entry_id:
-            self._form.on_earliest(entry_id[0])
+        moment = entry_id[0]
+        ids = self._aging.get(moment)
+        self._aged += 1
+        if ids is not None:
+            ids.append(entry_id)
+        else:
+            self._aging[moment] = [entry_id]
+            heapq.heappush(self._moments, moment)
+            if self._moments[0] == moment:
+                self._form.on_earliest(moment)
+        if self._aged > 2 * len(self._entries) + _STALE_IDS:
+            self._leave_out_stale_ids()
 
-    def _forget(self, entry_id: EntryId) -> None:
+    def _leave_out_stale_ids(self) -> None:
+        """Hold by age what there is, and no more."""
+        aging, entries = self._aging, self._entries
+        for ids in aging.values():
+            ids[:] = sorted(entries.keys() & ids, reverse=True)  # in place: an expiry may be under way
+        kept = {moment: ids for moment, ids in aging.items() if ids}
+        aging.clear()
+        aging.update(kept)
+        self._moments[:] = sorted(kept)
+        self._aged = len(entries)
+
+    def _unlist(self, entry_id: EntryId) -> None:
         """Take an entry that is gone out of its key's list."""
         key = entry_id[-1]
         ids = self._ids_of[key]
         if len(ids) == 1:
             del self._ids_of[key]
+        elif ids[0] == entry_id:
+            del ids[0]  # what expires is the oldest of its key
         else:
             del ids[bisect_left(ids, entry_id)]
 
     def _logged_put(self) -> Callable[[EntryId, Entry | None], None]:
-        entries, changed, born = self._entries, self._changed, self._born
+        entries, changed = self._entries, self._changed
         index, forget = self._index, self._forget
-        context = self._context
 
         def put_entry(entry_id: EntryId, entry: Entry | None) -> None:
             if entry is not None:
-                if entry_id in entries:
-                    entries[entry_id] = entry
-                else:
-                    if entry_id not in changed:
-                        born.add(entry_id)
-                    entries[entry_id] = entry
+                count = len(entries)
+                entries[entry_id] = entry
+                born = len(entries) > count  # to look it up first would hash it once more
+                if entry_id not in changed:
+                    changed[entry_id] = _BORN if born else 0
+                if born:
                     index(entry_id)
-                changed[entry_id] = 0
             elif entries.pop(entry_id, None) is not None:
                 forget(entry_id)
-                if entry_id in born:
-                    born.discard(entry_id)
-                    del changed[entry_id]
-                else:
-                    changed[entry_id] = context.timestamp_ms
 
         return put_entry
+
+    def _logged_deletion(self) -> Callable[[EntryId], None]:
+        changed, unlist, context = self._changed, self._unlist, self._context
+
+        def forget(entry_id: EntryId) -> None:
+            unlist(entry_id)
+            if changed.get(entry_id) == _BORN:
+                del changed[entry_id]
+            else:
+                changed[entry_id] = context.timestamp_ms
+
+        return forget
 
     def _unlogged_put(self) -> Callable[[EntryId, Entry | None], None]:
         entries = self._entries

@@ -33,6 +33,9 @@ from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key
 
 __all__ = ["Entry", "EntryId", "ExpiringStore", "bind_expiry"]
 
+#: Behind every stream time.
+_NO_MOMENT = 2**63
+
 
 @answers_java_names
 class ExpiringStore(ABC):
@@ -200,6 +203,9 @@ def bind_expiry(
 ) -> None:
     """Let a node expire its store as its stream time goes on; one node per store.
 
+    A run is worth it for that only where listeners make something of what expires: what else waits in the
+    node to be emitted has left it by each commit.
+
     :param context: of the node, which is being bound.
     :param leaving: called with each entry that expired before the listeners of the store are.
     """
@@ -208,7 +214,10 @@ def bind_expiry(
         try:
             store.expire(stream_time_ms, leave)
         finally:
-            timer.set(store.next_expiry_ms())
+            wait_for(store.next_expiry_ms())
+
+    def wait_for(expiry_ms: int | None) -> None:
+        timer.set(expiry_ms, needed_ms=None if store.expiry_listeners else _NO_MOMENT)
 
     def leave(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
         if leaving is not None:
@@ -217,9 +226,9 @@ def bind_expiry(
             listener(entry_id, entry)
 
     timer = context.stream_timer(expire)
-    store.on_earliest = timer.set
+    store.on_earliest = wait_for
     # What the changelog brought back, at whatever stream time the last run ended.
-    context.on_open(lambda: timer.set(store.next_expiry_ms()))
+    context.on_open(lambda: wait_for(store.next_expiry_ms()))
 
 
 def _no_keeper(expiry_ms: int) -> None:

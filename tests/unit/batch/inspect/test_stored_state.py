@@ -19,6 +19,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
     TumblingWindow,
+    VersionedStoreSpec,
     serdes,
 )
 from airflow_kstreams.streams.errors import ConfigError, DataLossError, StateStoreError
@@ -123,6 +124,98 @@ def test_sessions_of_a_key_are_found_with_first_and_last_record() -> None:
     assert read(app, "visits") == [("a", 0, 7, 2), ("a", 50, 50, 1), ("b", 50, 50, 1)]
     with opened(app, "visits") as state:
         assert state.get("a", HOUR_MS, HOUR_MS + 7) == 2
+
+
+def test_versions_of_a_key_are_found_when_some_are_late_deleted_or_expired() -> None:
+    made = builder()
+    spec = VersionedStoreSpec(
+        name="versions", key_serde=serdes.string(), value_serde=serdes.json(), history_ms=100
+    )
+    made.table("in", store=spec)
+    app = application(made.build())
+    send(app, [("a", 1, 0), ("a", 3, 20), ("a", 2, 10), ("b", 7, 20), ("b", None, 30)])
+    app.run("one")
+    assert read(app, "versions") == [
+        ("a", 0, 10, 1),
+        ("a", 10, 20, 2),
+        ("a", 20, None, 3),
+        ("b", 20, 30, 7),
+    ]
+    send(app, [("a", 4, 125), ("a", 9, 5), ("c", 5, 124)])  # the one at 5 is older than the history
+    app.run("two")
+    assert read(app, "versions") == [
+        ("a", 20, 125, 3),
+        ("a", 125, None, 4),
+        ("b", 20, 30, 7),
+        ("c", 124, None, 5),
+    ]
+    with opened(app, "versions") as state:
+        assert [state.get("a", HOUR_MS + at_ms) for at_ms in (10, 20, 124, 125)] == [None, 3, 3, 4]
+        assert (state.get("a"), state.get("b"), state.get("b", HOUR_MS + 25)) == (4, None, 7)
+
+
+def test_windows_and_sessions_are_gone_when_they_are_closed() -> None:
+    made = builder()
+    grouped = made.stream("in").group_by_key()
+    grouped.windowed_by(TumblingWindow(size_ms=MINUTE_MS, grace_ms=0)).count(store="minutes")
+    grouped.windowed_by(SessionWindow(gap_ms=10, grace_ms=0)).count(store="visits")
+    app = application(made.build())
+    send(app, [("a", 0, 0), ("b", 0, 10)])
+    app.run("one")
+    assert len(read(app, "minutes")) == len(read(app, "visits")) == 2
+    send(app, [("b", 0, 2 * MINUTE_MS)])
+    app.run("two")
+    assert read(app, "minutes") == [("b", 2 * MINUTE_MS, 3 * MINUTE_MS, 1)]
+    assert read(app, "visits") == [("b", 2 * MINUTE_MS, 2 * MINUTE_MS, 1)]
+
+
+def test_results_of_a_foreign_key_join_are_found_and_what_it_keeps_besides() -> None:
+    made = builder()
+    left, right = made.table("in", store="left"), made.table("others", store="right")
+    left.left_join(
+        right,
+        lambda order, city: [order, city],
+        foreign_key=lambda number, order: order[0],
+        store="both",
+        name="fk",
+    )
+    app = application(made.build())
+    send(app, [("1", ["ann"], 0), ("2", ["bob"], 0), ("3", ["ann"], 0)])
+    send(app, [("ann", "Rome", 1), ("bob", "Oslo", 1)], topic="others")
+    app.run("one")
+    send(app, [("3", None, 2)])
+    send(app, [("bob", None, 3)], topic="others")
+    app.run("two")
+    assert read(app, "both") == [
+        ("1", None, None, [["ann"], "Rome"]),
+        ("2", None, None, [["bob"], None]),
+    ]
+    subscribed = [entry[0] for entry in read(app, "fk-subscriptions")]
+    assert subscribed == [b"\0\0\0\x03ann1", b"\0\0\0\x03bob2"]
+    with opened(app, "fk-subscriptions") as state:
+        assert len(state.find_serialized(subscribed[0])) == 1
+    with opened(app, "fk-copies") as state:
+        assert [entry.value.value for entry in state.find_text("2")] == [b'["bob"]']
+
+
+def test_asking_for_more_than_entries_have_is_refused() -> None:
+    made = builder()
+    grouped = made.stream("in").group_by_key()
+    grouped.count(store="counts")
+    grouped.windowed_by(SessionWindow(gap_ms=10)).count(store="visits")
+    spec = VersionedStoreSpec(name="v", key_serde=serdes.string(), value_serde=serdes.json(), history_ms=9)
+    made.table("others", store=spec)
+    app = application(made.build())
+    send(app, [("a", 0, 0)])
+    send(app, [("a", 0, 0)], topic="others")
+    app.run("one")
+    for store, moments, told in (
+        ("counts", (0,), "named by the key alone"),
+        ("visits", (0, 0, 0), "by the key and the start and end of a window"),
+        ("v", (0, 0), "by the key and one moment"),
+    ):
+        with opened(app, store) as state, pytest.raises(ConfigError, match=told):
+            state.get("a", *moments)
 
 
 def test_marks_of_flushed_windows_are_found_by_the_key_of_the_window() -> None:

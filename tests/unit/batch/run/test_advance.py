@@ -28,6 +28,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -218,6 +219,26 @@ def test_elements_without_partner_come_in_the_run_that_ends_past_their_window(ka
     assert sorted(out(kafka)) == ["None+c", "a+a", "b+None", "d+None"]
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["right behind the join", "behind a topic"])
+def test_element_without_partner_is_late_for_a_window_after_a_quiet_time_unless_a_topic_lies_between(
+    kafka: InMemoryKafka, between: bool
+) -> None:
+    """Docs say so: the record that ends the quiet time brings stream time past the window and its grace."""
+    built = builder()
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left, right = (built.stream(topic).with_window(window) for topic in ("in", "other"))
+    paired = left.left_join(right, lambda one, other: f"{one}+{other}")
+    found = paired.repartition(2, name="paired") if between else paired
+    hour = TumblingWindow(size_ms=HOUR, grace_ms=HOUR // 2)
+    printed(found.group_by_key().windowed_by(hour).count(store="hours").suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 3.1))
+    summary = app.run("run-0", interval_ms=hours(0, 6))
+    assert out(kafka) == ["a@0=1", "a@3=1"][not between :]
+    assert summary.counts is not None
+    assert summary.counts.by("late") == (not between)
+
+
 def test_punctuations_come_once_for_each_multiple_up_to_the_moment(kafka: InMemoryKafka) -> None:
     app = application(kafka, ticking())
     publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.6), ("in", 0, "a", 2.7))
@@ -344,12 +365,45 @@ def test_task_with_parked_records_is_advanced_only_when_their_node_is_named(kafk
     assert sorted(out(kafka)) == ["a@0=1", "b@0=1"]
 
 
+def test_stream_time_is_not_advanced_past_stops_that_another_program_has_frozen(kafka: InMemoryKafka) -> None:
+    """They are no cut by time: the records behind them are dated before the moment, and not late."""
+    kafka.create_topic("app-metadata", cleanup_policy="compact")
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.2), ("in", 0, "a", 0.3))
+    for key, value in ((b"in_0", b"1"), (b"in_1", b"0"), (b"app", b"0")):
+        kafka.append("app-metadata", value, key)
+    app = application(kafka, hourly())
+    taken_over = app.run("run-0", interval_ms=hours(0, 1))
+    assert [part.stop_offset for part in taken_over.inputs] == [1, 0]
+    assert (out(kafka), taken_over.advanced_to_ms) == ([], None)
+    (warning,) = taken_over.warnings
+    assert "another program has frozen its stop offsets" in warning
+    app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=3"]
+
+
 def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:
     app = application(kafka, hourly())
     publish(kafka, ("in", 0, "a", 99.5))
     (warning,) = app.run("run-0", interval_ms=hours(99, 100.5)).warnings
     assert warning.startswith("the data interval ends 1800 s after the run began")
     assert application(kafka, ticking()).run("run-1", interval_ms=hours(101, 102)).warnings == ()
+
+
+def test_run_says_that_what_an_open_transaction_hides_will_be_late(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 0.1))
+    writer = kafka.writer(transactional_id="a user's")
+    writer.init_transactions()
+    writer.begin()
+    writer.produce("in", b"a", b"a", 0, T0 + HOUR // 2, None)
+    writer.flush()
+    (warning,) = app.run("run-0", interval_ms=hours(0, 1)).warnings
+    assert "goes to a later run, where what is dated before the end of this one is late by its" in warning
+    writer.commit()
+    last = app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
 
 
 def test_what_is_cached_is_in_time_for_a_window_that_the_end_of_the_run_closes(kafka: InMemoryKafka) -> None:
@@ -425,6 +479,47 @@ def test_run_with_nothing_new_is_empty_when_a_join_has_only_to_clear_away(
     publish(kafka, ("in", 0, "d", 8.5), ("in", 0, "d", 9.1), ("other", 0, "d", 9.2))
     app.run("run-9", interval_ms=hours(9, 10))
     assert out(kafka) == ["a+a", *(["b+None", "None+c"] if kind == "outer_join" else []), "d+d"]
+
+
+def test_run_with_nothing_new_is_empty_when_windows_that_are_not_suppressed_have_only_to_be_cleared_away(
+    kafka: InMemoryKafka,
+) -> None:
+    built = builder()
+    window = TumblingWindow(size_ms=HOUR, grace_ms=HOUR)
+    printed(built.stream("in").group_by_key().windowed_by(window).count(store="hourly").to_stream()).send_to(
+        "out"
+    )
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.9))
+    app.run("run-0", interval_ms=hours(0, 1))
+    assert all(app.run(f"run-{n}", interval_ms=hours(n, n + 1)).empty for n in range(1, 4))
+    publish(kafka, ("in", 0, "late", 0.2), ("in", 0, "a", 4.5))
+    last = app.run("run-4", interval_ms=hours(4, 5))
+    assert out(kafka) == ["a@0=2", "a@4=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
+
+
+def test_advance_makes_no_moments_of_those_at_which_a_join_only_clears_away(
+    kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join by seconds has tens of thousands of them an hour."""
+    moments: list[float] = []
+    passes = EndOfRun._pass
+
+    def noted(of: EndOfRun, moment_ms: int) -> None:
+        moments.append((moment_ms - T0) / HOUR)
+        passes(of, moment_ms)
+
+    monkeypatch.setattr(EndOfRun, "_pass", noted)
+    built = builder()
+    window = SlidingWindow(size_ms=1_000, grace_ms=0)
+    left, right = (built.stream(topic).with_window(window) for topic in ("in", "other"))
+    left.left_join(right, lambda one, other: f"{one}+{other}").send_to("out")
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "b", 0.1))
+    application(kafka, built.build()).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["a+None"]
+    assert moments == [pytest.approx(0.1, abs=0.001), 1.0]
 
 
 def test_time_passes_for_a_task_that_has_nothing_to_do(kafka: InMemoryKafka) -> None:

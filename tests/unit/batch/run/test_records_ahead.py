@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+T = TypeVar("T")
 T0 = 1_600_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000
 #: A record dated in microseconds.
@@ -183,6 +186,30 @@ def test_cut_is_held_by_no_record_when_it_is_dated_far_ahead(kafka: InMemoryKafk
     app = application(kafka, copied(), {"autostop.at": "interval_end"})
     (part,) = app.run("one", interval_ms=(end - HOUR, end)).inputs
     assert (part.topic_partition, part.start_offset, part.stop_offset) == (TopicPartition("in", 0), 0, 3)
+
+
+class SlowReads:
+    """An interceptor under which each fetch takes a second."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        """Make the call, see ``Interceptor``."""
+        if name == "reader.poll":
+            self.clock.sleep(1)
+        return effect()
+
+
+def test_record_that_cuts_nothing_moves_no_time_however_long_a_begin_takes(kafka: InMemoryKafka) -> None:
+    """What the cut passes over as dated far ahead, the tasks take as that, too."""
+    publish(kafka, *(T0 + DAY + seconds * 1_000 for seconds in range(100, -1, -1)))
+    app = application(kafka, copied(), {"autostop.at": "interval_end"})
+    slow = replace(app, interceptor=SlowReads(kafka.clock))
+    summary = slow.run("one", interval_ms=(T0 - HOUR, T0))
+    (part,) = summary.inputs
+    assert part.stop_offset == 100
+    assert summary.records_ahead == 100
 
 
 def test_count_is_unknown_when_an_earlier_version_wrote_it() -> None:

@@ -180,6 +180,45 @@ def test_records_without_key_are_counted_once_in_a_run() -> None:
     assert _out(kafka) == ["a:ant"] * 4
 
 
+def test_records_without_key_are_counted_when_the_first_task_has_nothing_to_read() -> None:
+    kafka = _kafka(**{"cleanup.policy": "delete"})
+    app = _app(kafka)
+    kafka.append("names", b"nobody", None)
+    kafka.append("codes", b"a", b"k", partition=1)
+    slice_ = app.begin("run")
+    for _attempt in range(2):
+        app.task(slice_, 0, 1)
+    summary = app.finish("run")
+    assert summary.counts is not None
+    assert summary.counts.left_out == (LeftOut("global table names", "null", 1),)
+
+
+@pytest.mark.parametrize(("inputs", "counts"), [("a", 0), ("b", 1), ("ab", 0)])
+def test_records_without_key_are_counted_once_when_several_subtopologies_use_the_table(
+    inputs: str, counts: int
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    names = builder.global_table("names")
+    for topic in "ab":
+        joined = builder.stream(topic).left_join(names, lambda one, other: one, key=lambda key, value: value)
+        joined.send_to("out")
+    kafka = _kafka(**{"cleanup.policy": "delete"})
+    for topic in "ab":
+        kafka.create_topic(topic, partitions=PARTITIONS)
+    app = _app(kafka, builder.build())
+    kafka.append("names", b"nobody", None)
+    for topic in inputs:
+        kafka.append(topic, b"x", b"k", partition=1)
+    slice_ = app.begin("run")
+    for topic in inputs[::-1]:
+        app.task(slice_, "ab".index(topic), 1)
+    summary = app.finish("run")
+    assert summary.counts is not None
+    assert summary.counts.left_out == (LeftOut("global table names", "null", 1),)
+    counted = [task.task_id for task in summary.tasks if task.records_dropped]
+    assert counted == [f"{counts}_1"]
+
+
 def test_error_names_the_table_when_an_entry_cannot_be_read() -> None:
     kafka = _kafka()
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())

@@ -12,8 +12,11 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    SessionWindow,
+    SlidingWindow,
     StoreSpec,
     TopologyError,
+    TumblingWindow,
     serdes,
 )
 from airflow_kstreams.testing import TopologyTestDriver
@@ -294,3 +297,56 @@ def test_update_has_the_headers_of_its_record_only_when_the_table_is_not_cached(
         with driver.run():
             driver.pipe_input("in", key="a", value=0, timestamp_ms=1, headers=[("trace", b"1")])
         assert [record.headers for record in driver.read_output("out")] == [headers]
+
+
+def collected(key: str, value: int, found: list[int]) -> None:
+    found.append(value)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        None,
+        TumblingWindow(size_ms=10),
+        SlidingWindow(size_ms=10),
+        SessionWindow(gap_ms=10),
+    ],
+)
+@pytest.mark.parametrize("below", ["stream", "nothing"])
+def test_log_says_once_that_an_aggregator_returns_nothing(
+    window: Any, below: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    group: Any = builder.stream("in").group_by_key()
+    group = group if window is None else group.windowed_by(window)
+    mergers = [lambda key, one, other: one + other] if isinstance(window, SessionWindow) else []
+    table = group.aggregate(list, collected, *mergers, name="all")
+    if below == "stream":
+        table.to_stream().send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for key in ("a", "b", "a"):
+            driver.pipe_input("in", key=key, value=1, timestamp_ms=20)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "node 'all' gave None for a key that has no aggregate yet" in line
+    assert line.endswith("must return it")
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("tracked", [True, False])
+def test_log_says_nothing_when_an_aggregator_deletes_what_is_there(
+    cached: bool, tracked: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def kept(key: str, value: int, sum_: int) -> int | None:
+        return sum_ + value or None
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    spec = StoreSpec(name="sums", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    table = builder.stream("in").group_by_key().aggregate(int, kept, store=spec, name="sums")
+    (table.filter(lambda key, value: True, store="some") if tracked else table).to_stream().send_to("out")
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for value in (1, -1, 1):
+            driver.pipe_input("in", key="a", value=value, timestamp_ms=20)
+        assert not caplog.records
+        for _ in range(2):
+            driver.pipe_input("in", key="b", value=0, timestamp_ms=20)
+    assert ["node 'sums' gave None" in record.getMessage() for record in caplog.records] == [True]

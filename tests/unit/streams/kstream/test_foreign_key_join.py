@@ -8,6 +8,7 @@ import pytest
 from airflow_kstreams.streams import (
     KStreamBuilder,
     KTable,
+    RecordError,
     StoreSpec,
     Topology,
     TopologyError,
@@ -237,6 +238,16 @@ def test_table_joined_with_itself_is_refused_with_what_to_do() -> None:
     with pytest.raises(TopologyError, match=r"can never stop") as refused:
         builder.build()
     assert "join a copy" in refused.value.fix
+
+
+def test_error_names_the_serde_that_the_foreign_key_does_not_fit() -> None:
+    builder = _builder()
+    right = builder.table("r", key_serde=serdes.int64())
+    joined = builder.table("l").join(right, _both, foreign_key=_first_letter)  # type: ignore[arg-type]
+    joined.to_stream().send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app")
+    with pytest.raises(RecordError, match=r"foreign_key: the function returned str, .* are serdes.int64"):
+        driver.pipe_input("l", key="1", value="a", timestamp_ms=0)
 
 
 def test_copy_of_a_table_is_joined_with_it() -> None:

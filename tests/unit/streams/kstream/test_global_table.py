@@ -7,11 +7,13 @@ import pytest
 from airflow_kstreams.streams import (
     GlobalKTable,
     KStreamBuilder,
+    RecordError,
     SlidingWindow,
     Topology,
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.record_counts import LeftOut
 from airflow_kstreams.testing import TopologyTestDriver
 
 
@@ -80,6 +82,16 @@ def test_table_stays_when_a_run_ends_and_the_next_one_begins() -> None:
         driver.restart()
         driver.pipe_input("flights", key="1", value="JFK", timestamp_ms=0)
         assert [value for _, value in _read(driver)] == ["JFK:New York"]
+
+
+def test_error_names_the_serde_that_the_named_key_does_not_fit() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream: Any = builder.stream("in")
+    numbered = builder.global_table("t", key_serde=serdes.int64())
+    stream.join(numbered, lambda value, other: value, key=lambda key, value: value).send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app")
+    with pytest.raises(RecordError, match=r"key: the function returned str, .* are serdes.int64"):
+        driver.pipe_input("in", key="1", value="a", timestamp_ms=0)
 
 
 def test_stream_is_not_repartitioned_and_partition_counts_need_not_fit() -> None:
@@ -179,3 +191,13 @@ def test_table_is_described_as_in_kafka_streams_and_drawn_beside_what_uses_it() 
     assert 'table0[("airports")]:::store' in drawn
     assert "node1 -.- table0" in drawn
     assert "global table" in topology.to_svg()
+
+
+def test_records_without_key_are_counted_with_the_run_that_reads_the_table() -> None:
+    made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    names = made.global_table("names")
+    made.stream("codes").left_join(names, lambda code, name: name, key=lambda key, code: code).send_to("out")
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        driver.pipe_input("names", key=None, value="nobody", timestamp_ms=0)
+        driver.pipe_input("codes", key="k", value="a", timestamp_ms=0)
+        assert LeftOut("global table names", "null", 1) in driver.counts.left_out

@@ -336,6 +336,21 @@ def test_types_are_named_and_values_hidden_when_values_are_no_column(
     assert "map_values" in caught.value.cause
 
 
+def test_values_stay_out_of_errors_and_names_in_when_a_batch_function_fails() -> None:
+    known: dict[str, int] = {}
+
+    def looked_up(batch: pa.RecordBatch) -> pa.RecordBatch:
+        known[batch.column("value").to_pylist()[0]]
+        return batch
+
+    builder = builder_of_json()
+    builder.stream("in").map_values(lambda _: "canary").map_batches(looked_up).send_to("out")
+    task, _ = task_of(builder.build(), stop=2)
+    with pytest.raises(RecordError, match=r"KeyError: '\*\*\*'") as caught:
+        run(task, number_records(0, 2), limit=100)
+    assert "canary" not in str(caught.value)
+
+
 def test_key_is_lost_when_it_may_change_and_kept_when_it_may_not() -> None:
     builder = KStreamBuilder()
     stream = builder.stream("in", key_serde=serdes.string(), value_serde=serdes.json())

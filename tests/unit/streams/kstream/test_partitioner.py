@@ -100,7 +100,9 @@ def test_node_and_record_are_named_when_there_is_no_such_partition(given: Any) -
     made = builder()
     made.stream("in").send_to("out", partitioner=lambda *_: given, name="placed")
     with TopologyTestDriver(made.build(), application_id="app", partitions={"in": 1, "out": 3}) as driver:
-        with pytest.raises(RecordError, match=r"cannot encode or place .* in-0@0 at node 'placed'") as bad:
+        with pytest.raises(
+            RecordError, match=r"cannot place the result for topic 'out' of in-0@0 at node 'placed'"
+        ) as bad:
             driver.pipe_input("in", key="k", value=7, timestamp_ms=0)
         assert "expected one of its 3 partitions" in bad.value.cause
         assert "partitioner" in bad.value.fix

@@ -136,7 +136,7 @@ def test_name_is_refused_when_another_stream_is_repartitioned_under_it() -> None
     builder = _builder()
     stream = builder.stream("in")
     stream.group_by(lambda k, v: v, name="mine").count(store="counts")
-    with pytest.raises(TopologyError, match=r"two streams .* 'mine'") as caught:
+    with pytest.raises(TopologyError, match=r"the name 'mine' is given to two nodes") as caught:
         stream.group_by(lambda k, v: v, name="mine").count(store="more")
     assert f"{__file__}:" in caught.value.cause
 

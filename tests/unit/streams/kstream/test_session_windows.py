@@ -86,6 +86,24 @@ def test_session_is_deleted_when_the_fold_gives_none() -> None:
     assert driver.store("s").approximate_count() == 0
 
 
+def test_first_session_is_merged_with_an_initial_aggregate_when_a_record_continues_it() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    texts = (
+        builder.stream("in")
+        .group_by_key()
+        .windowed_by(WINDOW)
+        .aggregate(
+            lambda: "0",
+            lambda key, value, text: text + value,
+            lambda key, earlier, later: f"({earlier}|{later})",
+        )
+    )
+    texts.to_stream().send_to("out")
+    driver = TopologyTestDriver(builder.build(), application_id="app")
+    found = _pipe(driver, ("a", "x", 10), ("a", "y", 18), ("a", "z", 14))
+    assert [value for _, value, _ in found if value is not None] == ["0x", "0y", "((0|0x)|0y)z"]
+
+
 def test_count_and_reduce_merge_by_themselves_when_sessions_do() -> None:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     sessions = builder.stream("in").group_by_key().windowed_by(WINDOW)

@@ -58,6 +58,18 @@ def test_record_that_comes_out_of_order_goes_into_every_window_that_holds_it() -
         assert changes(driver) == [(21, 6), (15, 3), (26, 4)]
 
 
+def test_window_behind_the_record_before_is_made_when_that_one_came_late_for_an_older_window() -> None:
+    with TopologyTestDriver(summed(grace_ms=0), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=30)
+        driver.pipe_input("in", key="other", value=9, timestamp_ms=36)
+        driver.pipe_input("in", key="k", value=2, timestamp_ms=27)  # begins [28, 38] with the record at 30
+        driver.pipe_input("in", key="k", value=4, timestamp_ms=31)
+        changes(driver)
+        driver.pipe_input("in", key="k", value=8, timestamp_ms=38)
+        # [28, 38] ends with the record and was there; [20, 30] was closed before the one at 31
+        assert changes(driver) == [(31, 12), (28, 13), (32, 8)]
+
+
 def test_records_before_the_first_whole_window_share_the_one_at_the_epoch() -> None:
     with TopologyTestDriver(summed(), application_id="app") as driver:
         for time_ms, value in ((4, 1), (2, 2), (10, 4)):

@@ -231,6 +231,20 @@ def test_table_is_joined_with_its_own_groups_when_a_copy_of_it_is() -> None:
         assert driver.read_output("out")[-1].value == [3, 1]
 
 
+def test_table_is_joined_with_itself_when_no_copy_is() -> None:
+    builder = _builder()
+    table = builder.table("l")
+    with pytest.raises(TopologyError, match="can never stop") as caught:
+        _joined_with(builder, table, table.to_stream().repartition(1).to_table())
+    assert "name it twice, without a copy" in caught.value.fix
+    builder = _builder()
+    table = builder.table("l")
+    with TopologyTestDriver(_joined_with(builder, table, table), application_id="app") as driver:
+        for value in (1, 2, None):
+            driver.pipe_input("l", key="a", value=value, timestamp_ms=0)
+        assert [record.value for record in driver.read_output("out")][-2:] == [[2, 2], None]
+
+
 def _joined_with(builder: KStreamBuilder, left: KTable, right: KTable) -> Topology:
     left.join(right, _pair).to_stream().send_to("out")
     return builder.build()

@@ -133,6 +133,7 @@ def test_definition_is_refused_when_it_makes_no_transformer() -> None:
     for wrong, text in (
         (Sees(), "an instance of Sees"),
         (3, "cannot be called"),
+        (lambda value: value, r"<lambda> that takes arguments, .*\n.*values goes to map_values"),
         (dict, "which is no ValueTransformer"),
         (Waits, "Waits.transform is async"),
     ):

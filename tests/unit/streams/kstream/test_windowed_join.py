@@ -398,7 +398,7 @@ def test_name_is_refused_when_another_join_has_it() -> None:
     window = SlidingWindow(size_ms=1)
     left, right = (builder.stream(topic).with_window(window) for topic in ("left", "right"))
     left.join(right, _pair, name="j")
-    with pytest.raises(TopologyError, match=r"store 'j-left', which another join or a table has") as caught:
+    with pytest.raises(TopologyError, match=r"the name 'j-this-join' is given to two nodes") as caught:
         left.join(right, _pair, name="j")
     assert f"{__file__}:" in caught.value.cause
 

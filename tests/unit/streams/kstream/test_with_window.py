@@ -143,3 +143,14 @@ def test_serdes_of_a_table_are_refused_when_a_windowed_stream_joins_it() -> None
         with pytest.raises(TopologyError, match=r"is given serdes for the table 'table'") as caught:
             stream.join(table, lambda a, b: [a, b], **{option: serdes.string()})
         assert f"{__file__}:" in caught.value.cause
+
+
+@pytest.mark.parametrize("call", ["outer_join", "join_prior"])
+def test_joins_that_a_table_has_are_named_when_a_stream_is_given_one_for_another(call: str) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream: Any = builder.stream("in")
+    with pytest.raises(TopologyError, match=rf"{call} at .*:\d+ joins a stream with a table") as caught:
+        getattr(stream, call)(builder.table("table"), lambda one, other: one)
+    assert "to_table()" in caught.value.fix
+    with pytest.raises(TopologyError, match="joins two streams, and the one it is called on has no window"):
+        getattr(stream, call)(builder.stream("other"), lambda one, other: one)

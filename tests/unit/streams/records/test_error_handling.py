@@ -14,6 +14,8 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     ProcessorRecord,
     SlidingWindow,
+    StoreSpec,
+    TumblingWindow,
     serdes,
     timestamps,
 )
@@ -363,3 +365,240 @@ def test_error_is_handled_when_it_cannot_say_what_it_is(
     if settings is DEAD:
         (letter,) = driver.read_output("app-dead-letter")
         assert dict(letter.headers)["__streams.errors.message"] == b"(no text: its __str__ raises ValueError)"
+
+
+def failing_below_a_table(store: Any) -> Any:
+    """Return a shape whose function fails for the count 2, below a table."""
+
+    def shape(stream: KStream) -> None:
+        counts = stream.group_by_key().count(store=store).to_stream()
+        counts.map_values(lambda count: 1 // (count - 2)).send_to("out", value_serde=serdes.json())
+
+    return shape
+
+
+def test_store_is_named_when_a_function_fails_for_a_cached_entry() -> None:
+    driver = driver_of(failing_below_a_table("counts"), {})
+    driver.pipe_input("in", key="canary", value=1, timestamp_ms=5)
+    with pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="canary", value=1, timestamp_ms=5)
+    error = caught.value
+    assert "processing failed for a cached entry of store 'counts' at node 'KSTREAM-MAPVALUES" in error.cause
+    assert "with cached=False for store 'counts', errors name the record" in error.fix
+    assert "canary" not in str(error)
+    assert (error.topic, error.offset) == ("", -1)
+
+
+def test_record_is_named_when_a_function_fails_below_a_table_without_cache() -> None:
+    spec = StoreSpec(name="counts", key_serde=serdes.string(), value_serde=serdes.json(int), cached=False)
+    driver = driver_of(failing_below_a_table(spec), {})
+    driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    with pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert "processing failed for in-0@1 at node" in caught.value.cause
+    assert "cached" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "end"),
+    [
+        (SKIP, "it is left out; with cached=False for store 'counts', errors name the record"),
+        (
+            DEAD,
+            "a dead letter without key and value goes to app-dead-letter; with cached=False for store "
+            "'counts', errors name the record",
+        ),
+    ],
+)
+def test_log_says_what_is_left_of_a_cached_entry_when_a_function_fails_for_it(
+    settings: dict[str, str], end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = driver_of(failing_below_a_table("counts"), settings)
+    for _ in range(2):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    (line,) = [record.getMessage() for record in caplog.records if "processing failed" in record.message]
+    assert "for a cached entry of store 'counts' at node" in line
+    assert line.endswith(end)
+
+
+def test_store_is_named_when_a_result_of_a_call_on_a_cached_entry_cannot_be_written() -> None:
+    async def as_text(count: int) -> str:
+        return str(count)
+
+    def shape(stream: KStream) -> None:
+        counts = stream.group_by_key().count(store="counts").to_stream()
+        counts.map_values_async(as_text).send_to("out", value_serde=serdes.int64())  # type: ignore[arg-type]
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError, match="a cached entry of store 'counts'"):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+
+
+@pytest.mark.parametrize("settings", [SKIP, DEAD])
+def test_log_tells_of_no_record_when_a_timer_fails(
+    settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Ticking(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            context.schedule(10)
+
+        def process(self, record: ProcessorRecord) -> None:
+            """Take it."""
+
+        def punctuate(self, stream_time_ms: int) -> None:
+            raise ValueError("late")
+
+    driver = driver_of(lambda stream: stream.process(Ticking).send_to("out"), settings)
+    driver.pipe_input("in", key="a", value=1, timestamp_ms=10)
+    assert "for no record (start, punctuation" in caplog.text
+    assert "the record goes to" not in caplog.text
+    assert "the record is skipped" not in caplog.text
+
+
+@pytest.mark.parametrize("stepping", [False, True])
+@pytest.mark.parametrize(
+    ("sink", "said"),
+    [
+        (
+            {"value_serde": serdes.int64()},
+            "the value for topic 'out', of type str, does not fit serdes.int64: ",
+        ),
+        (
+            {"key_serde": serdes.int64(), "value_serde": serdes.string()},
+            "the key for topic 'out', of type str, does not fit serdes.int64: ",
+        ),
+        (
+            {"key_serde": serdes.time_windowed(serdes.string(), 10), "value_serde": serdes.string()},
+            "the key for topic 'out', of type str, does not fit serdes.",
+        ),
+    ],
+)
+def test_side_type_serde_and_topic_are_named_when_a_result_cannot_be_encoded(
+    sink: dict[str, Any], said: str, stepping: bool
+) -> None:
+    class Passing(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record.key, record.value)
+
+    def shape(stream: KStream) -> None:
+        texts = stream.map_values(lambda value: f"canary {value}")
+        (texts.process(Passing) if stepping else texts).send_to("out", **sink)
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="canary", value=1, timestamp_ms=5)
+    error = caught.value
+    assert "cannot encode the result for topic 'out' of in-0@0 at node 'KSTREAM-SINK-" in error.cause
+    assert said in error.cause
+    assert "canary" not in str(error)
+    assert (error.topic, error.partition, error.offset) == ("in", 0, 0)
+
+
+def test_repartition_topic_is_named_when_a_new_key_does_not_fit_its_serde() -> None:
+    def shape(stream: KStream) -> None:
+        stream.group_by(lambda key, value: value, name="by-value").count(store="counts")
+
+    with (
+        driver_of(shape, {}) as driver,
+        pytest.raises(RecordError, match="the key for topic 'app-by-value-repartition', of type int, does"),
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+
+
+@pytest.mark.parametrize("settings", [SKIP, DEAD])
+def test_log_names_what_did_not_fit_when_the_handler_goes_on(
+    settings: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = driver_of(
+        lambda stream: stream.map_values(str).send_to("out", value_serde=serdes.int64()), settings
+    )
+    for value in (1, 2):
+        driver.pipe_input("in", key="a", value=value, timestamp_ms=5)
+    assert caplog.text.count("the value for topic 'out', of type str, does not fit serdes.int64: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "the value for topic 'side', of type int, does not fit serdes.bytes: "),
+        ({"value_serde": serdes.string()}, "the value for topic 'side', of type int, does not fit serdes."),
+        (
+            {"value_serde": serdes.json(), "key_serde": serdes.int64()},
+            "the key for topic 'side', of type str, does not fit serdes.int64: ",
+        ),
+    ],
+)
+def test_topic_and_type_are_named_when_what_a_processor_sends_cannot_be_encoded(
+    options: dict[str, Any], said: str
+) -> None:
+    class Sending(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+
+        def process(self, record: ProcessorRecord) -> None:
+            given = {"key_serde": serdes.string(), **options}
+            self.context.send("side", record.key, record.value, **given)
+
+    with (
+        driver_of(lambda s: s.process(Sending).send_to("out"), {}) as driver,
+        pytest.raises(RecordError) as caught,
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert said in caught.value.cause
+    assert "give send() the serdes" in caught.value.fix
+
+
+@pytest.mark.parametrize("how", ["fused", "stepping", "read ahead"])
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        (b"\xff", b"1", "the key, 1 bytes, is not of serdes.string: "),
+        (b"a", b"canary", "the value, 6 bytes, is not of serdes.json"),
+    ],
+)
+def test_side_and_serde_are_named_when_a_record_cannot_be_decoded(
+    how: str, key: bytes, value: bytes, said: str
+) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    extractor = timestamps.extract(lambda record: record.timestamp_ms) if how == "read ahead" else None
+    stream = builder.stream("in", timestamps=extractor)
+    if how == "stepping":
+        stream.group_by_key().windowed_by(TumblingWindow(size_ms=10)).count()
+    stream.send_to("out")
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError, match="cannot decode in-0@0 at node") as caught,
+    ):
+        driver.pipe_bytes("in", key=key, value=value, timestamp_ms=5)
+    assert said in caught.value.cause
+    assert "canary" not in str(caught.value)
+
+
+def test_serdes_of_windows_are_named_when_a_windowed_key_does_not_fit() -> None:
+    def shape(stream: KStream) -> None:
+        windows: Any = stream.group_by_key().windowed_by(TumblingWindow(size_ms=10)).count(store="counts")
+        windows.to_stream().send_to("out", key_serde=serdes.string())
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    error = caught.value
+    assert "the key for topic 'out', of type Windowed, does not fit serdes.string: " in error.cause
+    assert "doesn't apply to a 'Windowed' object" in error.cause
+    assert error.fix.startswith("give windowed keys serdes.time_windowed(...)")
+
+
+def test_names_of_parameters_stay_in_errors_when_a_call_lacks_them() -> None:
+    class Rate:
+        def __call__(self, *given: Any) -> Any:
+            return self.of(*given)
+
+        def of(self, value: int, currency: str) -> int:
+            return value
+
+    rate: Any = Rate()
+    with (
+        driver_of(lambda s: s.map_values(rate).send_to("out"), {}) as driver,
+        pytest.raises(RecordError, match="missing 1 required positional argument: 'currency'"),
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=5)

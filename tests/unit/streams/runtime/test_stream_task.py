@@ -15,6 +15,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import KafkaClientError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
 from airflow_kstreams.streams.runtime import stream_task
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -206,7 +207,7 @@ def test_error_names_the_node_when_it_happens_at_a_commit_point() -> None:
 
     task, _ = task_of(topology(shape), stop=1)
     task.add(IN, records(b"1"))
-    with pytest.raises(RecordError, match="commit point"):
+    with pytest.raises(RecordError, match="a cached entry of store 'counts' at node"):
         run_to_end(task)
 
 
@@ -266,3 +267,49 @@ def test_what_close_forwards_is_sent_when_the_task_ends() -> None:
     run_to_end(task)
     task.close()
     assert [(key, value) for _, key, value, _, _ in sent] == [(b"first", b"0"), (b"last", b"2")]
+
+
+def test_partition_is_chosen_few_times_when_records_of_two_topics_alternate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # To choose a partition for every record costs a task more than most records.
+    chosen = 0
+    choose = PartitionGroup.choose
+
+    def counted(group: PartitionGroup, limit: int) -> RecordRun | None:
+        nonlocal chosen
+        chosen += 1
+        return choose(group, limit)
+
+    monkeypatch.setattr(PartitionGroup, "choose", counted)
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json(int))
+    builder.stream("in").merge(builder.stream("other")).send_to("out")
+    sent: list[int] = []
+    task = StreamTask(
+        builder.build(),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={IN: (0, 1_000), TopicPartition("other", 0): (0, 1_000)},
+        produce=lambda *record: sent.append(record[4]),
+        settings=ApplicationSettings.parse("app", {}),
+        progress=TaskProgress(),
+    )
+    for number, partition in enumerate(task.group.positions()):
+        task.add(
+            partition,
+            [
+                FakeRecord(
+                    at=at,
+                    key_bytes=b"k",
+                    value_bytes=b"1",
+                    timestamp_ms=2 * at + number,
+                    in_topic=partition.topic,
+                )
+                for at in range(1_000)
+            ],
+        )
+    while task.process(1_000):
+        pass
+    assert sent == list(range(2_000))
+    assert task.progress.records_in == 2_000
+    assert task.group.positions() == task.group.stops()
+    assert chosen < 10

@@ -148,3 +148,13 @@ def test_bytes_may_be_passed_on_only_between_the_serdes_own_functions(serde: Ser
     assert not gives_back(serdes.json(), serdes.json())
     assert not gives_back(dataclasses.replace(serde, deserialize=lambda data: data), serde)
     assert not gives_back(serde, dataclasses.replace(serde, serialize=lambda value: b""))
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [("String", "string"), ("Integer", "int32"), ("Long", "int64"), ("Double", "double"), ("Bytes", "bytes")],
+)
+def test_serde_is_named_when_java_s_is_asked_for(java: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute '{java}': write serdes\.{ours}\(\)"):
+        getattr(serdes, java)
+    assert not hasattr(serdes, "Nonsense")

@@ -7,6 +7,7 @@ import pytest
 from airflow_kstreams.streams import StateStoreError, WindowStore, WindowStoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.entries_in_memory import EntriesInMemory
+from airflow_kstreams.streams.state.stores.held_entries import EntryId
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_deleted_ids_are_swept_when_they_outnumber_the_entries(store: WindowStor
         store.put("a", None, start_ms)
     store.put("a", 1, 3)
     assert isinstance(store.held, EntriesInMemory)
-    assert len(store.held._by_age) <= 1_003
+    assert store.held._aged <= 1_003
     assert store.next_expiry_ms() == 103
 
 
@@ -173,3 +174,51 @@ def test_error_names_the_store_when_a_changelog_record_is_foreign(store: WindowS
         store.restore(b"short", b"1", 0)
     with pytest.raises(StateStoreError, match=r"'totals'.*changelog record"):
         store.restore(b"a" + bytes(8), b"{", 0)
+
+
+def test_all_leave_oldest_first_when_ids_are_swept_while_entries_leave(store: WindowStore) -> None:
+    for start_ms in (0, 1):
+        for key in "cab":
+            store.put(key, 1, start_ms)
+    left: list[EntryId] = []
+
+    def leave(entry_id: EntryId, _: object) -> None:
+        left.append(entry_id)
+        for start_ms in range(2_000, 4_000):  # what takes an entry leaves many stale ids behind
+            store.put("d", 1, start_ms)
+            store.put("d", None, start_ms)
+
+    store.expire(101, leave)
+    assert left == [(start_ms, key) for start_ms in (0, 1) for key in (b"a", b"b", b"c")]
+    assert store.next_expiry_ms() is None
+
+
+def test_none_is_lost_when_taking_an_entry_fails(store: WindowStore) -> None:
+    for key in "cab":
+        store.put(key, 1, 0)
+    left: list[EntryId] = []
+
+    def leave(entry_id: EntryId, _: object) -> None:
+        left.append(entry_id)
+        if entry_id[-1] == b"b":
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        store.expire(100, leave)
+    assert store.next_expiry_ms() == 100
+    store.expire(100, leave)
+    assert [key for _, key in left] == [b"a", b"b", b"c"]
+
+
+def test_older_ones_leave_first_when_taking_an_entry_puts_them(store: WindowStore) -> None:
+    for key in "ab":
+        store.put(key, 1, 5)
+    left: list[EntryId] = []
+
+    def leave(entry_id: EntryId, _: object) -> None:
+        left.append(entry_id)
+        if entry_id == (5, b"a"):
+            store.put("z", 1, 4)
+
+    store.expire(105, leave)
+    assert left == [(5, b"a"), (4, b"z"), (5, b"b")]

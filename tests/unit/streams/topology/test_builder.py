@@ -77,8 +77,16 @@ REFUSED: list[tuple[str, Mistake, str]] = [
     ("sink as parent", lambda b: b.add_sink("o", "b", "in").add_sink("o2", "c", "o"), r"has the sink 'o'"),
     ("no topic", lambda b: b.add_source("in2"), r"'in2' .* names no topic"),
     ("topic twice in a source", lambda b: b.add_source("in2", "x", "x"), r"names a topic twice"),
-    ("illegal topic", lambda b: b.add_source("in2", "so bad"), r"'so bad', which Kafka does not allow"),
-    ("topic of dots", lambda b: b.add_sink("out", "..", "in"), r"'\.\.', which Kafka does not allow"),
+    (
+        "illegal topic",
+        lambda b: b.add_source("in2", "so bad"),
+        r"source 'in2' at .* reads 'so bad', which Kafka does not allow",
+    ),
+    (
+        "topic of dots",
+        lambda b: b.add_sink("out", "..", "in"),
+        r"sink 'out' at .* writes '\.\.', which Kafka does not allow",
+    ),
     ("topic too long", lambda b: b.add_sink("out", "x" * 250, "in"), r"which Kafka does not allow"),
     ("empty topic", lambda b: b.add_sink("out", "", "in"), r"'', which Kafka does not allow"),
     (
