@@ -128,6 +128,6 @@ _SEEKING: dict[str, Callable[[World], bool]] = {
 }
 #: Those that are drawn for more often, since much else keeps them from being deep.
 _SELDOM = ("repartition", "versioned_to_table", "versions kept by a table of a table", "versioned_join")
-_SELDOM += ("production handler: dead-letter",)
+_SELDOM += ("production handler: dead-letter", "versioned_left_join")
 #: What programs are drawn for, one by one.
 SOUGHT = (*(name for name in OPERATORS if name not in {*_COMMON, "stream"}), *_SEEKING, *_SELDOM)
