@@ -55,6 +55,7 @@ def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) 
         program = draw_program(seed, SOUGHT[seed % len(SOUGHT)])
         slices = _slices(program.records, Random(seed))
         runs, driver = _by_runs(program, slices), _by_driver(program, slices)
+        runs, driver = _as_letters(runs), _as_letters(driver)
         if any(step.arguments.get("partitions", 1) > 1 for step in program.steps):
             runs, driver = _key_by_key(runs), _key_by_key(driver)
         assert runs == driver, (seed, program.to_json())
@@ -63,6 +64,18 @@ def test_runs_give_what_the_driver_gives_when_it_is_fed_their_slices(part: int) 
 def _key_by_key(found: dict[str, Written]) -> dict[str, Written]:
     """Return what topics got, in order for each key: tasks of several partitions have no order."""
     return {topic: sorted(rows, key=lambda row: repr(row[0])) for topic, rows in found.items()}
+
+
+def _as_letters(found: dict[str, Written]) -> dict[str, Written]:
+    """Return what topics got, dead letters in any order: tasks run one after the other in runs only. Left out
+    are the calls that led to an error, and offsets, of which transactions take some.
+    """
+    varying = {"__streams.errors.stacktrace", "__streams.errors.offset"}
+    letters = [
+        (key, value, timestamp_ms, [header for header in headers if header[0] not in varying])
+        for key, value, timestamp_ms, headers in found.get(DEAD_LETTERS, ())
+    ]
+    return {**found, DEAD_LETTERS: sorted(letters, key=repr)}
 
 
 def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
@@ -81,7 +94,8 @@ def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str,
                     )
         return {
             topic: [
-                (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
+                # An extractor may give 0, which stands for the clock's time in a client.
+                (_key(topic, record.key), record.value, max(1, record.timestamp_ms), list(record.headers))
                 for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
             ]
             for topic in _written(program, topology)
