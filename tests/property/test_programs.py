@@ -4,6 +4,7 @@ nothing of what single records lead to; and whole runs give what the test driver
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.programs.comparing import (
     APPLICATION,
@@ -20,18 +21,28 @@ from tests.support.programs.comparing import (
     DEAD_LETTERS,
     Running,
     data,
+    driver_of,
+    letters_of,
+    plan_of,
     settings_of,
     without_arrival,
 )
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.operators import SOUGHT, build
 from tests.support.programs.program import Input, Program
+from tests.support.programs.refusing import Refusing
 
 _PROGRAMS = 60
 _PARTS = 6
 
 #: (key, value, timestamp, headers) of what a topic got, in its order.
 Written = list[tuple[bytes | None, bytes | None, int, Any]]
+
+
+@pytest.fixture(autouse=True)
+def without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out what the engine says of records that fail on purpose, thousands of lines."""
+    caplog.set_level(logging.ERROR, "airflow_kstreams")
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -67,8 +78,8 @@ def _slices(records: Sequence[Input], random: Random) -> list[Sequence[Input]]:
 
 
 def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
-    topology, settings = build(program)[0], settings_of(program)
-    with TopologyTestDriver(topology, application_id=APPLICATION, settings=settings) as driver:
+    topology = build(program)[0]
+    with driver_of(program, topology) as driver:
         for records in slices:
             with driver.run():
                 for topic, key, value, timestamp_ms in records:
@@ -80,13 +91,13 @@ def _by_driver(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str,
                 (_key(topic, record.key), record.value, record.timestamp_ms, list(record.headers))
                 for record in driver.read_output(topic, key_serde=BYTES, value_serde=BYTES)
             ]
-            for topic in _written(topology)
+            for topic in _written(program, topology)
         }
 
 
 def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, Written]:
     topology, kafka = build(program)[0], InMemoryKafka()
-    plan = topology.plan(APPLICATION)
+    plan = plan_of(program, topology)
     for topic in {*plan.sources, *plan.outputs, *plan.globals, DEAD_LETTERS} - {*plan.repartition_topics}:
         kafka.create_topic(topic)
     app = Application(
@@ -95,6 +106,7 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
         on=kafka,
         clock=kafka.clock,
         settings={"settle.ms": 0, **settings_of(program)},
+        interceptor=Refusing(),
     )
     for number, records in enumerate(slices):
         for topic, key, value, timestamp_ms in records:
@@ -102,7 +114,7 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
             kafka.append(topic, data(value), data(key), timestamp_ms=max(1, timestamp_ms))
         app.run(f"run-{number}", (0, number))
     found: dict[str, Written] = defaultdict(list)
-    for topic in _written(topology):
+    for topic in _written(program, topology):
         found[topic] = [
             (_key(topic, record.key()), record.value(), record.timestamp()[1], record.headers() or [])
             for record in kafka.records(topic)
@@ -110,9 +122,9 @@ def _by_runs(program: Program, slices: Sequence[Sequence[Input]]) -> dict[str, W
     return dict(found)
 
 
-def _written(topology: Topology) -> list[str]:
-    plan = topology.plan(APPLICATION)
-    return sorted({*plan.outputs, *plan.changelogs})
+def _written(program: Program, topology: Topology) -> list[str]:
+    plan = plan_of(program, topology)
+    return sorted({*plan.outputs, *plan.changelogs, *letters_of(program)})
 
 
 def _key(topic: str, key: bytes | None) -> bytes | None:

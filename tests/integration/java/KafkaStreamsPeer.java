@@ -8,6 +8,9 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.io.PrintWriter;
 import java.io.StringWriter;
+import java.lang.reflect.Field;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Proxy;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
@@ -23,11 +26,16 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.function.BiFunction;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.Partitioner;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.PartitionInfo;
+import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
 import org.apache.kafka.common.header.internals.RecordHeaders;
@@ -44,8 +52,11 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
+import org.apache.kafka.streams.errors.ErrorHandlerContext;
 import org.apache.kafka.streams.errors.LogAndContinueExceptionHandler;
 import org.apache.kafka.streams.errors.LogAndContinueProcessingExceptionHandler;
+import org.apache.kafka.streams.errors.ProductionExceptionHandler;
+import org.apache.kafka.streams.errors.internals.ExceptionHandlerUtils;
 import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.BranchedKStream;
@@ -72,8 +83,9 @@ import org.apache.kafka.streams.kstream.SessionWindowedSerializer;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
-import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TableJoined;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindowedSerializer;
 import org.apache.kafka.streams.kstream.TimeWindows;
@@ -87,12 +99,15 @@ import org.apache.kafka.streams.kstream.internals.SessionWindow;
 import org.apache.kafka.streams.kstream.internals.TimeWindow;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.TimestampExtractor;
+import org.apache.kafka.streams.processor.UsePartitionTimeOnInvalidTimestamp;
 import org.apache.kafka.streams.processor.api.ContextualFixedKeyProcessor;
 import org.apache.kafka.streams.processor.api.ContextualProcessor;
 import org.apache.kafka.streams.processor.api.FixedKeyRecord;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.processor.api.RecordMetadata;
+import org.apache.kafka.streams.processor.internals.StreamsProducer;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
@@ -178,6 +193,7 @@ public final class KafkaStreamsPeer {
                     LogAndContinueProcessingExceptionHandler.class);
             settings.put(
                     StreamsConfig.DESERIALIZATION_EXCEPTION_HANDLER_CLASS_CONFIG, LogAndContinueExceptionHandler.class);
+            settings.put(StreamsConfig.PRODUCTION_EXCEPTION_HANDLER_CLASS_CONFIG, Continuing.class);
         }
         if (handler.equals("dead-letter")) {
             settings.put(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG, DEAD_LETTERS);
@@ -187,6 +203,7 @@ public final class KafkaStreamsPeer {
         }
         ArrayNode answer = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings)) {
+            refuse(driver);
             Map<String, TestInputTopic<byte[], byte[]>> inputs = new LinkedHashMap<>();
             Map<String, TestOutputTopic<byte[], byte[]>> topics = new LinkedHashMap<>();
             for (String topic : outputs) {
@@ -214,6 +231,68 @@ public final class KafkaStreamsPeer {
             }
         }
         return answer;
+    }
+
+    /** Lets the producer refuse what topics named small-... do not take: values with an odd last byte. */
+    @SuppressWarnings("unchecked")
+    private static void refuse(TopologyTestDriver driver) {
+        try {
+            Field ofDriver = TopologyTestDriver.class.getDeclaredField("testDriverProducer");
+            ofDriver.setAccessible(true);
+            Field ofStreams = StreamsProducer.class.getDeclaredField("producer");
+            ofStreams.setAccessible(true);
+            Object streams = ofDriver.get(driver);
+            Object real = ofStreams.get(streams);
+            InvocationHandler handler = (proxy, method, arguments) -> {
+                if (method.getName().equals("send") && refused((ProducerRecord<byte[], byte[]>) arguments[0])) {
+                    ((Callback) arguments[1]).onCompletion(null, new RecordTooLargeException("refused"));
+                    return null;
+                }
+                return method.invoke(real, arguments);
+            };
+            ofStreams.set(
+                    streams,
+                    Proxy.newProxyInstance(
+                            KafkaStreamsPeer.class.getClassLoader(), new Class<?>[] {Producer.class}, handler));
+        } catch (ReflectiveOperationException failure) {
+            throw new IllegalStateException(failure);
+        }
+    }
+
+    private static boolean refused(ProducerRecord<byte[], byte[]> record) {
+        byte[] value = record.value();
+        return record.topic().startsWith("small-") && value != null && value[value.length - 1] % 2 != 0;
+    }
+
+    /** Leaves results out, with a dead letter if the topic for them has a name. */
+    public static final class Continuing implements ProductionExceptionHandler {
+        private String letters;
+
+        @Override
+        public Response handleError(
+                ErrorHandlerContext context, ProducerRecord<byte[], byte[]> record, Exception failure) {
+            return resumed(context, failure);
+        }
+
+        @Override
+        @SuppressWarnings("rawtypes")
+        public Response handleSerializationError(
+                ErrorHandlerContext context,
+                ProducerRecord record,
+                Exception failure,
+                SerializationExceptionOrigin origin) {
+            return resumed(context, failure);
+        }
+
+        private Response resumed(ErrorHandlerContext context, Exception failure) {
+            return Response.resume(ExceptionHandlerUtils.maybeBuildDeadLetterQueueRecords(
+                    letters, context.sourceRawKey(), context.sourceRawValue(), context, failure));
+        }
+
+        @Override
+        public void configure(Map<String, ?> configs) {
+            letters = (String) configs.get(StreamsConfig.ERRORS_DEAD_LETTER_QUEUE_TOPIC_NAME_CONFIG);
+        }
     }
 
     private static JsonNode description(JsonNode request) {
@@ -815,18 +894,18 @@ public final class KafkaStreamsPeer {
             String name = Integer.toString(made.size());
             switch (operator) {
                 case "stream":
-                    return builder.stream(
-                            arguments.get("topic").asText(),
-                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    return builder.stream(arguments.get("topic").asText(), consumed(arguments));
+                case "stream_pattern":
+                    return builder.stream(Pattern.compile(arguments.get("pattern").asText()), consumed(arguments));
                 case "table":
                     return builder.table(
                             arguments.get("topic").asText(),
-                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            consumed(arguments),
                             stored(arguments.get("value")));
                 case "versioned_table":
                     return builder.table(
                             arguments.get("topic").asText(),
-                            Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))),
+                            consumed(arguments),
                             stored(arguments.get("value"), arguments));
                 case "filter":
                     return stream.filter((k, v) -> Functions.holds(arguments, k, v), named(arguments));
@@ -859,23 +938,29 @@ public final class KafkaStreamsPeer {
                 case "select_key":
                     return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v), named(arguments));
                 case "peek":
-                    return stream.peek((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                    return stream.peek(
+                            (k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}),
+                            named(arguments));
                 case "foreach":
-                    stream.foreach((k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}));
+                    stream.foreach(
+                            (k, v) -> seen.add(new String[] {name, Functions.shown(k), Functions.shown(v)}),
+                            named(arguments));
                     return "end";
                 case "branch":
                     return branches(stream, arguments.get("predicates"), "branch-" + name + "-");
                 case "split":
                     return split(stream, arguments, "split-" + name + "-");
                 case "with_context":
-                    return stream.processValues(() -> new Calling(
-                            (count, record) -> Functions.valueWith(arguments.get("value"), record), null));
+                    return stream.processValues(
+                            () -> new Calling(
+                                    (count, record) -> Functions.valueWith(arguments.get("value"), record), null),
+                            named(arguments));
                 case "stateless_with_context":
                     return inContext(stream, arguments, name);
                 case "set_headers":
-                    return stream.processValues(() -> new Heading());
+                    return stream.processValues(() -> new Heading(), named(arguments));
                 case "set_timestamp":
-                    return stream.processValues(() -> new Dating(arguments));
+                    return stream.processValues(() -> new Dating(arguments), named(arguments));
                 case "failing":
                     return failing(stream, arguments);
                 case "process_values":
@@ -888,9 +973,7 @@ public final class KafkaStreamsPeer {
                                     .withName("r" + name)
                                     .withNumberOfPartitions(arguments.path("partitions").asInt(1)));
                 case "through":
-                    stream.to(
-                            arguments.get("topic").asText(),
-                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                    stream.to(arguments.get("topic").asText(), produced(arguments));
                     return builder.stream(
                             arguments.get("topic").asText(),
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
@@ -913,7 +996,7 @@ public final class KafkaStreamsPeer {
                     return ((KGroupedStream) first).windowedBy(
                             SessionWindows.ofInactivityGapAndGrace(time(arguments, "gap"), time(arguments, "grace")));
                 case "count":
-                    return counted(first);
+                    return counted(first, arguments);
                 case "reduce":
                     return reduced(first, arguments);
                 case "aggregate":
@@ -940,17 +1023,19 @@ public final class KafkaStreamsPeer {
                                     Functions.value(arguments.get("value"), 0, v)),
                             grouped(arguments, "gives"));
                 case "table_count":
-                    return ((KGroupedTable) first).count(stored(arguments.get("gives")));
+                    return ((KGroupedTable) first).count(named(arguments), stored(arguments.get("gives")));
                 case "table_reduce":
                     return ((KGroupedTable<Object, Object>) first).reduce(
                             (soFar, value) -> Functions.folded(arguments, soFar, value),
                             (soFar, value) -> Functions.taken(arguments, soFar, value),
+                            named(arguments),
                             stored(arguments.get("gives")));
                 case "table_aggregate":
                     return ((KGroupedTable<Object, Object>) first).aggregate(
                             () -> Functions.initial(arguments),
                             (k, value, soFar) -> Functions.folded(arguments, soFar, value),
                             (k, value, soFar) -> Functions.taken(arguments, soFar, value),
+                            named(arguments),
                             stored(arguments.get("gives")));
                 case "tables_join":
                 case "tables_left_join":
@@ -962,7 +1047,9 @@ public final class KafkaStreamsPeer {
                     return joinedByForeignKey(
                             operator, (KTable<Object, Object>) first, (KTable<Object, Object>) taken.get(1), arguments);
                 case "suppress":
-                    return ((KTable) first).suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
+                    return ((KTable) first)
+                            .suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded())
+                                    .withName(arguments.path("name").asText("step-" + made.size())));
                 case "to_stream":
                     return ((KTable) first).toStream(named(arguments));
                 case "table_join":
@@ -985,12 +1072,14 @@ public final class KafkaStreamsPeer {
                     return stream.join(
                             (GlobalKTable<Object, Object>) taken.get(1),
                             (k, v) -> Functions.key(arguments.get("by"), k, v),
-                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right),
+                            named(arguments));
                 case "global_left_join":
                     return stream.leftJoin(
                             (GlobalKTable<Object, Object>) taken.get(1),
                             (k, v) -> Functions.key(arguments.get("by"), k, v),
-                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right));
+                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right),
+                            named(arguments));
                 case "stream_join":
                     return stream.join(
                             (KStream<Object, Object>) taken.get(1),
@@ -1013,14 +1102,19 @@ public final class KafkaStreamsPeer {
                     outputs.add(arguments.get("topic").asText());
                     stream.to(
                             arguments.get("topic").asText(),
-                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value")))
+                            produced(arguments)
                                     .withStreamPartitioner((topic, k, v, partitions) -> Functions.partition(v, partitions)));
                     return "end";
                 case "send_to":
+                case "send_to_refused":
+                    outputs.add(arguments.get("topic").asText());
+                    stream.to(arguments.get("topic").asText(), produced(arguments));
+                    return "end";
+                case "send_to_failing":
                     outputs.add(arguments.get("topic").asText());
                     stream.to(
                             arguments.get("topic").asText(),
-                            Produced.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                            produced(arguments).withValueSerde(failing(serde(arguments.get("value")), arguments)));
                     return "end";
                 default:
                     throw new IllegalArgumentException("no operator " + operator);
@@ -1082,7 +1176,7 @@ public final class KafkaStreamsPeer {
                     return stream.processValues(() -> new InContext(place, (number, record) ->
                             Functions.holds(arguments, number, record.key(), record.value()) == holds
                                     ? Collections.singletonList(record.value())
-                                    : List.of()));
+                                    : List.of()), named(arguments));
                 case "flat_map_values":
                     return stream.processValues(() -> new InContext(place, (number, record) -> {
                         List<Object> copies = new ArrayList<>();
@@ -1091,7 +1185,7 @@ public final class KafkaStreamsPeer {
                                     Functions.value(arguments.get("value"), copy, record.value()), number));
                         }
                         return copies;
-                    }));
+                    }), named(arguments));
                 case "peek":
                 case "foreach":
                     boolean ends = arguments.get("call").asText().equals("foreach");
@@ -1100,7 +1194,7 @@ public final class KafkaStreamsPeer {
                         String told = Functions.closes(record.value()) ? shown : shown + "#" + number;
                         seen.add(new String[] {name, Functions.shown(record.key()), told});
                         return ends ? List.of() : Collections.singletonList(record.value());
-                    }));
+                    }), named(arguments));
                     return ends ? "end" : looked;
                 case "branch":
                 case "split":
@@ -1116,24 +1210,35 @@ public final class KafkaStreamsPeer {
                     }
                     return branches;
                 default:
-                    return stream.process(() -> new MappedInContext(place, arguments));
+                    return stream.process(() -> new MappedInContext(place, arguments), named(arguments));
             }
         }
 
         private Object failing(KStream<Object, Object> stream, JsonNode arguments) {
             switch (arguments.get("call").asText()) {
                 case "map_values":
-                    return stream.mapValues(v -> Functions.checked(arguments, v, v));
+                    return stream.mapValues(v -> Functions.checked(arguments, v, v), named(arguments));
                 case "filter":
-                    return stream.filter((k, v) -> (Boolean) Functions.checked(arguments, v, true));
+                    return stream.filter((k, v) -> (Boolean) Functions.checked(arguments, v, true), named(arguments));
                 case "select_key":
-                    return stream.selectKey((k, v) -> Functions.checked(arguments, v, k));
+                    return stream.selectKey((k, v) -> Functions.checked(arguments, v, k), named(arguments));
                 case "peek":
-                    return stream.peek((k, v) -> Functions.checked(arguments, v, null));
+                    return stream.peek((k, v) -> Functions.checked(arguments, v, null), named(arguments));
                 default:
-                    return stream.processValues(() -> new Calling(
-                            (count, record) -> Functions.checked(arguments, record.value(), record.value()), null));
+                    return stream.processValues(
+                            () -> new Calling(
+                                    (count, record) -> Functions.checked(arguments, record.value(), record.value()), null),
+                            named(arguments));
             }
+        }
+
+        /** A serde that fails to write some values. */
+        private static Serde<Object> failing(Serde<Object> serde, JsonNode arguments) {
+            return Serdes.serdeFrom(
+                    (topic, value) -> value == null
+                            ? null
+                            : serde.serializer().serialize(topic, Functions.checked(arguments, value, value)),
+                    serde.deserializer());
         }
 
         private Object processed(KStream<Object, Object> stream, JsonNode arguments) {
@@ -1150,6 +1255,7 @@ public final class KafkaStreamsPeer {
                                 return copies;
                             },
                             store),
+                    named(arguments),
                     stores);
         }
 
@@ -1165,27 +1271,31 @@ public final class KafkaStreamsPeer {
             Initializer<Object> initializer = () -> Functions.initial(arguments);
             JsonNode window = arguments.get("window");
             if (window.isNull()) {
-                return cogrouped.aggregate(initializer, stored);
+                return cogrouped.aggregate(initializer, named(arguments), stored);
             }
             Duration grace = time(window, "grace");
             switch (window.get("kind").asText()) {
                 case "tumbling":
                     return cogrouped
                             .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace))
-                            .aggregate(initializer, stored);
+                            .aggregate(initializer, named(arguments), stored);
                 case "hopping":
                     return cogrouped
                             .windowedBy(TimeWindows.ofSizeAndGrace(time(window, "size"), grace)
                                     .advanceBy(time(window, "advance")))
-                            .aggregate(initializer, stored);
+                            .aggregate(initializer, named(arguments), stored);
                 case "sliding":
                     return cogrouped
                             .windowedBy(SlidingWindows.ofTimeDifferenceAndGrace(time(window, "size"), grace))
-                            .aggregate(initializer, stored);
+                            .aggregate(initializer, named(arguments), stored);
                 default:
                     return cogrouped
                             .windowedBy(SessionWindows.ofInactivityGapAndGrace(time(window, "gap"), grace))
-                            .aggregate(initializer, (k, earlier, later) -> Functions.merged(arguments, earlier, later), stored);
+                            .aggregate(
+                                    initializer,
+                                    (k, earlier, later) -> Functions.merged(arguments, earlier, later),
+                                    named(arguments),
+                                    stored);
             }
         }
 
@@ -1200,20 +1310,20 @@ public final class KafkaStreamsPeer {
             Predicate<Object, Object> predicate = (k, v) -> Functions.holds(arguments, k, v);
             switch (operator) {
                 case "table_filter":
-                    return kept ? table.filter(predicate, stored) : table.filter(predicate);
+                    return kept ? table.filter(predicate, named(arguments), stored) : table.filter(predicate, named(arguments));
                 case "table_filter_not":
-                    return kept ? table.filterNot(predicate, stored) : table.filterNot(predicate);
+                    return kept ? table.filterNot(predicate, named(arguments), stored) : table.filterNot(predicate, named(arguments));
                 case "table_map_values":
                     ValueMapper<Object, Object> mapper = v -> Functions.value(arguments.get("value"), 0, v);
-                    return kept ? table.mapValues(mapper, stored) : table.mapValues(mapper);
+                    return kept ? table.mapValues(mapper, named(arguments), stored) : table.mapValues(mapper, named(arguments));
                 default:
                     String[] stores = counts(arguments);
                     String store = stores.length == 0 ? null : stores[0];
                     ValueTransformerWithKeySupplier<Object, Object, Object> supplier =
                             () -> new Transformer(arguments, store);
                     return kept
-                            ? table.transformValues(supplier, stored, stores)
-                            : table.transformValues(supplier, stores);
+                            ? table.transformValues(supplier, stored, named(arguments), stores)
+                            : table.transformValues(supplier, named(arguments), stores);
             }
         }
 
@@ -1225,11 +1335,17 @@ public final class KafkaStreamsPeer {
             ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
             switch (operator) {
                 case "tables_join":
-                    return kept ? left.join(right, joiner, stored) : left.join(right, joiner);
+                    return kept
+                            ? left.join(right, joiner, named(arguments), stored)
+                            : left.join(right, joiner, named(arguments));
                 case "tables_left_join":
-                    return kept ? left.leftJoin(right, joiner, stored) : left.leftJoin(right, joiner);
+                    return kept
+                            ? left.leftJoin(right, joiner, named(arguments), stored)
+                            : left.leftJoin(right, joiner, named(arguments));
                 default:
-                    return kept ? left.outerJoin(right, joiner, stored) : left.outerJoin(right, joiner);
+                    return kept
+                            ? left.outerJoin(right, joiner, named(arguments), stored)
+                            : left.outerJoin(right, joiner, named(arguments));
             }
         }
 
@@ -1239,32 +1355,37 @@ public final class KafkaStreamsPeer {
             Materialized<Object, Object, KeyValueStore<Bytes, byte[]>> stored =
                     kept ? stored(arguments.get("gives")) : null;
             ValueJoiner<Object, Object, Object> joiner = (one, other) -> Functions.joined(arguments, one, other);
+            TableJoined<Object, Object> joined = TableJoined.as(arguments.path("name").asText("step-" + made.size()));
             BiFunction<Object, Object, Object> foreignKey = (k, v) -> Functions.key(arguments.get("by"), k, v);
             if (operator.equals("foreign_key_join")) {
-                return kept ? left.join(right, foreignKey, joiner, stored) : left.join(right, foreignKey, joiner);
+                return kept
+                        ? left.join(right, foreignKey, joiner, joined, stored)
+                        : left.join(right, foreignKey, joiner, joined);
             }
-            return kept ? left.leftJoin(right, foreignKey, joiner, stored) : left.leftJoin(right, foreignKey, joiner);
+            return kept
+                    ? left.leftJoin(right, foreignKey, joiner, joined, stored)
+                    : left.leftJoin(right, foreignKey, joiner, joined);
         }
 
-        private Object counted(Object grouped) {
+        private Object counted(Object grouped, JsonNode arguments) {
             Materialized stored = stored(JSON.getNodeFactory().textNode("number"));
             if (grouped instanceof KGroupedStream) {
-                return ((KGroupedStream) grouped).count(stored);
+                return ((KGroupedStream) grouped).count(named(arguments), stored);
             }
             return grouped instanceof TimeWindowedKStream
-                    ? ((TimeWindowedKStream) grouped).count(stored)
-                    : ((SessionWindowedKStream) grouped).count(stored);
+                    ? ((TimeWindowedKStream) grouped).count(named(arguments), stored)
+                    : ((SessionWindowedKStream) grouped).count(named(arguments), stored);
         }
 
         private Object reduced(Object grouped, JsonNode arguments) {
             Materialized stored = stored(arguments.get("gives"));
             Reducer<Object> reducer = (soFar, value) -> Functions.folded(arguments, soFar, value);
             if (grouped instanceof KGroupedStream) {
-                return ((KGroupedStream) grouped).reduce(reducer, stored);
+                return ((KGroupedStream) grouped).reduce(reducer, named(arguments), stored);
             }
             return grouped instanceof TimeWindowedKStream
-                    ? ((TimeWindowedKStream) grouped).reduce(reducer, stored)
-                    : ((SessionWindowedKStream) grouped).reduce(reducer, stored);
+                    ? ((TimeWindowedKStream) grouped).reduce(reducer, named(arguments), stored)
+                    : ((SessionWindowedKStream) grouped).reduce(reducer, named(arguments), stored);
         }
 
         private Object aggregated(Object grouped, JsonNode arguments) {
@@ -1273,13 +1394,13 @@ public final class KafkaStreamsPeer {
             Aggregator<Object, Object, Object> aggregator =
                     (key, value, soFar) -> Functions.folded(arguments, soFar, value);
             if (grouped instanceof KGroupedStream) {
-                return ((KGroupedStream) grouped).aggregate(initializer, aggregator, stored);
+                return ((KGroupedStream) grouped).aggregate(initializer, aggregator, named(arguments), stored);
             }
             if (grouped instanceof TimeWindowedKStream) {
-                return ((TimeWindowedKStream) grouped).aggregate(initializer, aggregator, stored);
+                return ((TimeWindowedKStream) grouped).aggregate(initializer, aggregator, named(arguments), stored);
             }
             Merger<Object, Object> merger = (key, earlier, later) -> Functions.merged(arguments, earlier, later);
-            return ((SessionWindowedKStream) grouped).aggregate(initializer, aggregator, merger, stored);
+            return ((SessionWindowedKStream) grouped).aggregate(initializer, aggregator, merger, named(arguments), stored);
         }
 
         private JoinWindows joinWindows(JsonNode arguments) {
@@ -1322,6 +1443,29 @@ public final class KafkaStreamsPeer {
         private Grouped<Object, Object> grouped(JsonNode arguments, String value) {
             Grouped<Object, Object> grouped = Grouped.with(TEXT_KEYS, serde(arguments.get(value)));
             return arguments.has("name") ? grouped.withName(arguments.get("name").asText()) : grouped;
+        }
+
+        private Consumed<Object, Object> consumed(JsonNode arguments) {
+            Consumed<Object, Object> consumed =
+                    Consumed.with(serde(arguments.get("key")), serde(arguments.get("value")));
+            return arguments.has("timestamps")
+                    ? consumed.withTimestampExtractor(extractor(arguments.get("timestamps")))
+                    : consumed;
+        }
+
+        private static TimestampExtractor extractor(JsonNode arguments) {
+            UsePartitionTimeOnInvalidTimestamp instead = new UsePartitionTimeOnInvalidTimestamp();
+            boolean replaces = arguments.get("invalid").asText().equals("partition_time");
+            return (record, partitionTime) -> {
+                long time = Functions.extracted(arguments, record.timestamp(), record.value());
+                return time < 0 && replaces ? instead.onInvalidTimestamp(record, time, partitionTime) : time;
+            };
+        }
+
+        private Produced<Object, Object> produced(JsonNode arguments) {
+            Produced<Object, Object> produced =
+                    Produced.with(serde(arguments.get("key")), serde(arguments.get("value")));
+            return arguments.has("name") ? produced.withName(arguments.get("name").asText()) : produced;
         }
 
         private static final Serde<Object> TEXT_KEYS = (Serde) TEXT;
@@ -1576,6 +1720,18 @@ public final class KafkaStreamsPeer {
             byte[] number = record.headers().lastHeader("n").value();
             long count = record.timestamp() + Long.parseLong(new String(number, StandardCharsets.UTF_8));
             return numbered(value(arguments, 0, record.value()), count);
+        }
+
+        /** The time of a record, -1 of one that has none. */
+        static long extracted(JsonNode arguments, long own, Object value) {
+            if (closes(value)) {
+                return own;
+            }
+            long every = arguments.get("every").asLong();
+            if (every > 0 && weight(value) % every == 1) {
+                return -1;
+            }
+            return own - arguments.get("unit").asLong() * (weight(value) % arguments.get("modulus").asLong());
         }
 
         /** A result, unless the value fails; no closer does. */

@@ -9,6 +9,7 @@ on.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from tests.integration.java.peer import KafkaStreamsPeer
 from tests.support.programs.comparing import compared, in_python, outputs_of, without_forgotten
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.facts import agrees
+from tests.support.programs.features import deep_in
 from tests.support.programs.operators import DEEP, SOUGHT
 from tests.support.programs.program import Program, kept
 from tests.support.programs.shrinking import shrunk
@@ -30,6 +32,12 @@ _IN_TEST = 200
 _IN_PROOF = 2_000
 #: How often each operator occurs at depth 3 or more, at least.
 _DEEP_IN_PROOF = 100
+
+
+@pytest.fixture(autouse=True)
+def without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out what the engine says of records that fail on purpose, thousands of lines."""
+    caplog.set_level(logging.ERROR, "airflow_kstreams")
 
 
 def _difference(program: Program, kafka_streams: KafkaStreamsPeer) -> str:
@@ -55,7 +63,7 @@ def _compare(seeds: Iterable[int], kafka_streams: KafkaStreamsPeer) -> Counter[s
             path.write_text(small.to_json())
             difference = _difference(small, kafka_streams)
             pytest.fail(f"the program of seed {seed} differs, see {path}:\n{small.to_json()}{difference}")
-        occurred.update(program.deep())
+        occurred.update(deep_in(program))
     return occurred
 
 
@@ -78,7 +86,7 @@ def test_results_are_those_of_kafka_streams_when_programs_are_drawn(
 ) -> None:
     occurred = _compare(range(_IN_TEST), kafka_streams)
     _print_table(occurred, _IN_TEST, capsys)
-    assert {*DEEP} == {*occurred}
+    assert {*DEEP} <= {*occurred}
 
 
 @pytest.mark.prove

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, VersionedStoreSpec, serdes
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Serde,
+    StoreSpec,
+    VersionedStoreSpec,
+    serdes,
+    timestamps,
+)
+from airflow_kstreams.streams.timestamps import TimestampExtractor
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World
 
@@ -80,6 +88,17 @@ def serde_of(name: str) -> Serde:
         case "sessions":
             return serdes.session_windowed(TEXT)
     raise ValueError(name)
+
+
+def serdes_of(arguments: dict[str, Any]) -> dict[str, Serde]:
+    """Return the serdes that a step names, as arguments."""
+    return {"key_serde": serde_of(arguments["key"]), "value_serde": serde_of(arguments["value"])}
+
+
+def timestamps_in(arguments: dict[str, Any]) -> TimestampExtractor | None:
+    """Return where a source's timestamps come from, None for its records."""
+    found = arguments.get("timestamps")
+    return found and timestamps.extract(functions.extractor(found), invalid=found["invalid"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,30 +16,34 @@ rule stands where it is kept, with its reason:
   in the end and in any order (``unordered``), and windows are short only where records come in the order of
   their times.
 - *Emission of tables*: see ``operators.py``.
+- *Timestamps*: an extractor that raises ends Kafka Streams, whatever the handlers say, and is left to
+  ``deserialization.exception.handler`` here; so none does.
+- *Dead letters* have the time and headers of the record that was consumed (``letters-as-consumed``), so
+  records fail where these are the same in both engines, or are skipped (``failing_operators.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 from airflow_kstreams.streams import TopologyError
-from tests.support.programs.functions import CLOSER, CLOSING
-from tests.support.programs.program import SOURCES, UNDECODABLE, Input, Program, Ref, Step
+from tests.support.programs.features import FAILING, deep_in
+from tests.support.programs.program import SINKS, UNDECODABLE, Program, Ref, Step
 
 #: Grace, and size of windows, that no record passes before the closers do.
 LONG_MS = 10_001
 #: Grace that not even closers pass.
 ENDLESS_MS = 1_000_000_001
-#: How far apart the rounds of closers are.
-_ROUND_MS = 100_000
-_ROUNDS = 5
-
+#: How late a record may be, milliseconds.
+LATEST_MS = 40
+#: The topics that are read by a pattern.
+PATTERNS = {"p-[0-9]": ("p-1", "p-2"), "q-[0-9]": ("q-1", "q-2")}
 #: The inputs, with what their values are.
 INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
-INPUTS |= {"g": "text", "h": "number"}
+INPUTS |= {"g": "text", "h": "number", "p-1": "text", "p-2": "text", "q-1": "number", "q-2": "number"}
 #: Those that become tables.
 TABLES = ("t", "u", "w")
 #: Those that become global tables.
@@ -49,7 +53,7 @@ GLOBALS = ("g", "h")
 #: What gets no name: windows are no nodes, a topic that is read twice has one name, and a repartition always
 #: has its own.
 _NAMELESS = {"tumbling_window", "hopping_window", "sliding_window", "session_window", "global_table"}
-_NAMELESS |= {"stream", "repartition"}
+_NAMELESS |= {"stream", "stream_pattern", "repartition"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +136,8 @@ class World:
     origins: dict[str, frozenset[str]] = field(default_factory=dict)
     #: Steps whose results were taken by others.
     taken: set[Ref] = field(default_factory=set)
+    #: Of each topic or pattern that was read, where its timestamps come from, None for its records.
+    timestamps: dict[str, dict[str, Any] | None] = field(default_factory=dict)
 
     # == what operators draw with
 
@@ -145,7 +151,7 @@ class World:
 
     def step(self, operator: str, *of: Part, **arguments: Any) -> Ref:
         """Add a step, and return its (first) result."""
-        if operator not in _NAMELESS and self.chance(0.2):
+        if operator not in _NAMELESS and self.chance(0.3):
             arguments["name"] = f"named-{len(self.steps)}"
         self.steps.append(Step(operator=operator, of=tuple(part.ref for part in of), arguments=arguments))
         self.taken.update(part.ref for part in of)
@@ -214,6 +220,24 @@ class World:
         )
         return replace(arrived, null_keys=False, null_values=False) if without_nulls else arrived
 
+    def timestamps_of(self, source: str, *policies: str) -> dict[str, Any]:
+        """Draw where the timestamps of a topic or pattern come from, once for each, as a step's argument.
+
+        :param policies: what may become of records without.
+        """
+        if source not in self.timestamps:
+            invalid = self.pick(*policies)
+            every = 0 if invalid == "fail" else self.pick(3, 4)
+            drawn = {
+                "invalid": invalid,
+                "every": every,
+                "unit": self.pick(2, 6),
+                "modulus": self.pick(1, 2, 4),
+            }
+            self.timestamps[source] = drawn if self.chance(0.3) else None
+        found = self.timestamps[source]
+        return {} if found is None else {"timestamps": found}
+
     def grace_ms(self, steady: bool, *, least: int = 0) -> int:
         """Draw a grace: a short one only where stream time is the same in both engines."""
         if not steady:
@@ -221,18 +245,15 @@ class World:
         return max(least, self.random.choice((0, 4, 20, 60, LONG_MS - 1)))
 
 
-#: How late a record may be, milliseconds.
-LATEST_MS = 40
-
-
 def draw_program(seed: int, focus: str) -> Program:
     """Return a program.
 
     :param seed: the same one gives the same program.
-    :param focus: an operator that it has at depth 3 or more.
+    :param focus: what it has at depth 3 or more, of ``SOUGHT``.
     """
-    # Imported here: operators draw with what stands above.
-    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS
+    # Imported here: they draw with what stands above.
+    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS, sought
+    from tests.support.programs.records import draw_records
 
     random = Random(seed)
     while True:
@@ -241,8 +262,10 @@ def draw_program(seed: int, focus: str) -> Program:
             cached=random.random() < 0.5,
             late=random.random() < 0.6,
             handler=random.choice(["skip", "dead-letter"]),
-            undecodable=random.random() < 0.4,
+            undecodable=random.random() < 0.5,
         )
+        if focus.startswith(("processing", "production")):
+            world.handler = focus.partition(": ")[2]
         for name in random.sample(BEGINNINGS, random.randint(1, 3)):
             OPERATORS[name].draw(world)
         if not any(part.kind == "stream" for part in world.parts):
@@ -253,13 +276,14 @@ def draw_program(seed: int, focus: str) -> Program:
             for _ in range(8):
                 if _reaches(world, wanted):
                     break
-                if not OPERATORS[wanted].draw(world):
+                # What gives nothing to go on from makes nothing deeper.
+                if not sought(wanted, world) or wanted in SINKS:
                     OPERATORS[_any(random, WEIGHTS)].draw(world)
         for _ in range(random.randint(1, 3)):
             OPERATORS[_any(random, WEIGHTS)].draw(world)
         _finish(world)
         records = tuple(draw_records(world))
-        fails = any(step.operator == "failing" for step in world.steps)
+        fails = any(step.operator in FAILING for step in world.steps)
         fails |= any(value == UNDECODABLE for _, _, value, _ in records)
         handler = world.handler if fails else ""
         program = Program(cached=world.cached, steps=tuple(world.steps), records=records, handler=handler)
@@ -272,7 +296,8 @@ def _any(random: Random, weights: dict[str, int]) -> str:
 
 
 def _reaches(world: World, focus: str) -> bool:
-    return focus in Program(cached=False, steps=tuple(world.steps), records=()).deep()
+    steps = tuple(world.steps)
+    return focus in deep_in(Program(cached=world.cached, handler=world.handler, steps=steps, records=()))
 
 
 def _stops(program: Program) -> bool:
@@ -300,99 +325,6 @@ def _finish(world: World) -> None:
     for part in [part for part in world.parts if part.kind == "stream"]:
         if part.ref not in world.taken or world.chance(0.1):
             OPERATORS[world.pick("send_to", "send_to", "send_to_by")].extend(world, part)
-
-
-# == input
-
-
-def draw_records(world: World) -> list[Input]:
-    """Draw the records of all inputs that a program reads, closers at their end.
-
-    Those of global tables come first: a run sees them as they were when it began
-    (``global-tables-stand-still-in-a-run``).
-
-    Times are even, and gap and grace of sessions have an odd sum, so that no record comes at the very moment
-    a session closes (``session-last-moment``). Those of sliding windows are odd with the grace, unless they
-    begin at the epoch, so where these are suppressed the first records come later (``sliding-last-moment``).
-    """
-    random = world.random
-    read = sorted({step.arguments["topic"] for step in world.steps if step.operator in SOURCES})
-    topics = [topic for topic in read if topic not in GLOBALS]
-    now_ms = random.choice([0, 10, 1_000])
-    if {"sliding_window", "suppress"} <= {step.operator for step in world.steps}:
-        now_ms = 1_000
-    records = [record for topic in read if topic in GLOBALS for record in _of_a_global_table(world, topic)]
-    versions = _Versions(world.steps)
-    held: set[tuple[str, str | None]] = set()
-    for number in range(random.randint(8, 30)):
-        now_ms += 2 * random.choice([0, 0, 1, 1, 2, 5, 15])
-        late_ms = 2 * random.choice([0, 0, 0, 1, 3, 10, LATEST_MS // 2]) if world.late else 0
-        topic = random.choice(topics)
-        key = random.choice(["k", "k", "l", "m", "g0", "g1", None])
-        value = _value(world, topic, number)
-        time_ms = max(0, now_ms - late_ms)
-        if world.undecodable and INPUTS[topic] == "number" and world.chance(0.1):
-            records.append((topic, key, UNDECODABLE, time_ms))
-            continue
-        if versions.refuse(topic, key, value, time_ms):
-            continue
-        if topic in TABLES and not world.cached and topic not in versions.topics:
-            # Without cache, Kafka Streams emits vain deletions: see ``operators.py``.
-            if value is None and (topic, key) not in held:
-                continue
-            (held.discard if value is None else held.add)((topic, key))
-        records.append((topic, key, value, time_ms))
-    return records + closers(topics, now_ms)
-
-
-class _Versions:
-    """What no table with versions is asked (``versioned-deletion``): a deletion at the time of a version.
-
-    :param steps: of the program; where one keeps the versions of what it makes, which may be deletions, no
-        two records of a key have one time.
-    """
-
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self.topics = {step.arguments["topic"] for step in steps if step.operator == "versioned_table"}
-        self._apart = any("history" in step.arguments and "kept" in step.arguments for step in steps)
-        self._times: set[tuple[str, str | None, int]] = set()
-
-    def refuse(self, topic: str, key: str | None, value: object, time_ms: int) -> bool:
-        """Return whether a record is left out; if not, it is remembered."""
-        if topic not in self.topics:
-            return False
-        known = (topic, key, time_ms) in self._times
-        self._times.add((topic, key, time_ms))
-        return known and (value is None or self._apart)
-
-
-def _of_a_global_table(world: World, topic: str) -> list[Input]:
-    """Draw what a global table is made of; closers name the entry of their own key."""
-    drawn: list[Input] = []
-    for number in range(world.random.randint(0, 10)):
-        key = world.pick("k", "g0", "g0", "g1", "g2", "g3", None)
-        drawn.append((topic, key, _value(world, topic, number), world.pick(0, 5, 1_000)))
-    return [*drawn, *closers([topic], 0)[:1]]
-
-
-def _value(world: World, topic: str, number: int) -> str | int | None:
-    if world.chance(0.15):
-        return None
-    return number % 11 if INPUTS[topic] == "number" else f"v{number}"
-
-
-def closers(topics: Sequence[str], after_ms: int) -> list[Input]:
-    """Return the records that bring time far ahead, several times: each wait takes one round.
-
-    :param topics: of each a record a round, tables first, so that streams find it there.
-    """
-    rounds = [(after_ms // _ROUND_MS + 1 + number) * _ROUND_MS for number in range(_ROUNDS)]
-    ordered = sorted(topics, key=lambda topic: topic not in TABLES)
-    return [
-        (topic, CLOSER, CLOSING if INPUTS[topic] == "number" else CLOSER, time_ms)
-        for time_ms in rounds
-        for topic in ordered
-    ]
 
 
 def goes_by_its_times(part: Part) -> bool:

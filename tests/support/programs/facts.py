@@ -96,7 +96,8 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     cached = cached and not versions
     if operator in SOURCES:
         headers = not (cached and operator in TABLE_SOURCES)
-        return Facts(headers=headers, inputs=frozenset({arguments["topic"]}))
+        consumed = "timestamps" not in arguments
+        return Facts(headers=headers, inputs=frozenset(step.reads()), consumed=consumed)
     sessions = operator == "session_window" or any(parent.sessions for parent in parents)
     sessions |= operator == "cogroup" and arguments["sessions"]
     kept = operator in _KEEPING or arguments.get("kept", False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams import RecordContext, Windowed
+from airflow_kstreams.streams.timestamps import ConsumedRecord
 
 CLOSER = "~"
 CLOSING = 1_000_000_000
@@ -150,6 +151,33 @@ def value_in_context(
 ) -> str | int | None:
     """Return a value, as :func:`value_maker` does, and the context in it."""
     return _numbered(value_maker(arguments, more)(value), number_of_context(context, place=place))
+
+
+def undated(arguments: Arguments, value: Any) -> bool:
+    """Return whether a source finds no timestamp for a value; it does for each closer."""
+    every = arguments["every"]
+    return bool(every) and not closes(value) and weight(value) % every == 1
+
+
+def own_time_ms(arguments: Arguments, value: Any, time_ms: int) -> int:
+    """Return the own time of a record for which a source finds another one."""
+    return time_ms + _apart_ms(arguments, value)
+
+
+def extractor(arguments: Arguments) -> Callable[[ConsumedRecord], int | None]:
+    """Return what finds the timestamp of a source's record."""
+
+    def extract(record: ConsumedRecord) -> int | None:
+        if undated(arguments, record.value):
+            return -1
+        return record.timestamp_ms - _apart_ms(arguments, record.value)
+
+    return extract
+
+
+def _apart_ms(arguments: Arguments, value: Any) -> int:
+    apart_ms: int = 0 if closes(value) else arguments["unit"] * (weight(value) % arguments["modulus"])
+    return apart_ms
 
 
 def failing(arguments: Arguments) -> Callable[[Any], None]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.programs import functions
-from tests.support.programs.building import STREAM, TEXT, Building, Operator, serde_of
+from tests.support.programs.building import STREAM, TEXT, Building, Operator, serde_of, timestamps_in
 from tests.support.programs.drawing import GLOBALS, INPUTS, TABLES, Part, World
 from tests.support.programs.table_operators import HISTORIES
 
@@ -63,7 +63,8 @@ def _versioned_table(world: World, _: None) -> bool:
     topic = world.pick(*unread)
     world.origins[topic] = frozenset({topic})
     value = INPUTS[topic]
-    ref = world.step("versioned_table", topic=topic, key="text", value=value, history=world.pick(*HISTORIES))
+    chosen = {"history": world.pick(*HISTORIES), **world.timestamps_of(topic, "fail", "skip")}
+    ref = world.step("versioned_table", topic=topic, key="text", value=value, **chosen)
     world.add(
         Part(
             ref=ref,
@@ -161,7 +162,9 @@ OPERATORS: dict[str, Operator] = {
         takes=(),
         extend=_versioned_table,
         build=lambda building, arguments: building.builder.table(
-            arguments["topic"], store=building.spec(arguments["value"], arguments["history"])
+            arguments["topic"],
+            store=building.spec(arguments["value"], arguments["history"]),
+            timestamps=timestamps_in(arguments),
         ),
     ),
     "versioned_to_table": Operator(

@@ -8,7 +8,6 @@ stand in ``functions.py``, and there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,14 @@ Input = tuple[str, str | None, str | int | None, int]
 
 #: What reads a topic, as a table or not.
 TABLE_SOURCES = ("table", "versioned_table", "global_table")
-SOURCES = ("stream", *TABLE_SOURCES)
+STREAM_SOURCES = ("stream", "stream_pattern")
+SOURCES = (*STREAM_SOURCES, *TABLE_SOURCES)
 
 #: What writes topics for readers.
-SINKS = ("send_to", "send_to_by")
+SINKS = ("send_to", "send_to_by", "send_to_failing", "send_to_refused")
+
+#: The value, of records of numbers, that is none.
+UNDECODABLE = "none"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +43,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operator: str
     of: tuple[Ref, ...] = ()
     arguments: dict[str, Any] = {}
+
+    def reads(self) -> tuple[str, ...]:
+        """Return the topics that a source reads; of any other step, none."""
+        if self.operator not in SOURCES:
+            return ()
+        return tuple(self.arguments.get("topics", ())) or (self.arguments["topic"],)
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,41 +92,25 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
                     depths[parent] = max(depths[parent], depths[number])
         return depths
 
-    def deep(self) -> set[str]:
-        """Return what it has at depth 3 or more: operators, and what else is counted, see ``FEATURES``."""
-        deep = [step for step, depth in zip(self.steps, self.depths(), strict=True) if depth >= _DEEP]
-        found = {step.operator for step in deep}
-        found |= {feature for feature, has in FEATURES.items() if any(has(self, step) for step in deep)}
-        return found
+    def heights(self) -> list[int]:
+        """Return how many operators lie on the longest way from each step, itself left out."""
+        heights = [0] * len(self.steps)
+        for number in reversed(range(len(self.steps))):
+            for parent, _ in self.steps[number].of:
+                heights[parent] = max(heights[parent], heights[number] + 1)
+        return heights
+
+    def reads(self) -> list[str]:
+        """Return the topics that it reads, but not those that it writes."""
+        return sorted({topic for step in self.steps for topic in step.reads()})
+
+    def matched(self) -> list[str]:
+        """Return the topics that it reads by patterns."""
+        return sorted({topic for step in self.steps if "pattern" in step.arguments for topic in step.reads()})
 
     def sinks(self) -> list[str]:
         """Return the topics that it writes for readers."""
         return [step.arguments["topic"] for step in self.steps if step.operator in SINKS]
-
-
-def _undecodable(program: Program, step: Step) -> bool:
-    """Return whether some input of a program that goes as far as a step cannot be read."""
-    return any(value == UNDECODABLE for _, _, value, _ in program.records)
-
-
-#: The least depth that counts.
-_DEEP = 3
-#: The value, of records of numbers, that is none.
-UNDECODABLE = "none"
-#: What is counted beside operators, with what says whether a step of a program has it.
-FEATURES: dict[str, Callable[[Program, Step], bool]] = {
-    "processing: skip": lambda program, step: step.operator == "failing" and program.handler == "skip",
-    "processing: dead-letter": lambda program, step: (
-        step.operator == "failing" and program.handler == "dead-letter"
-    ),
-    "deserialization: skip": lambda program, step: _undecodable(program, step) and program.handler == "skip",
-    "deserialization: dead-letter": lambda program, step: (
-        _undecodable(program, step) and program.handler == "dead-letter"
-    ),
-    "versions kept by a table of a table": lambda program, step: (
-        "history" in step.arguments and "kept" in step.arguments
-    ),
-}
 
 
 def kept(folder: Path) -> dict[str, Program]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from tests.support.programs.program import SOURCES, Program, Ref, Step
+from tests.support.programs.program import Program, Ref, Step
 
 
 def shrunk(program: Program, fails: Callable[[Program], bool]) -> Program:
@@ -67,6 +67,6 @@ def _without(program: Program, removed: int, instead: Ref | None) -> Program:
         for number, step in enumerate(program.steps)
         if number != removed
     )
-    read = {step.arguments["topic"] for step in steps if step.operator in SOURCES}
+    read = {topic for step in steps for topic in step.reads()}
     records = tuple(record for record in program.records if record[0] in read)
     return msgspec.structs.replace(program, steps=steps, records=records)

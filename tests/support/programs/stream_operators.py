@@ -21,7 +21,7 @@ from airflow_kstreams.streams import (
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped
 from tests.support.programs.drawing import LATEST_MS, LONG_MS, Part, World, goes_by_its_times
-from tests.support.programs.facts import IN_ORDER, facts_of
+from tests.support.programs.facts import facts_of
 
 # == one stream
 
@@ -75,53 +75,6 @@ def _process_values(world: World, part: Part) -> bool:
     return True
 
 
-def _failing(world: World, part: Part) -> bool:
-    facts = facts_of(world.steps, cached=world.cached)[part.ref[0]]
-    # A dead letter is the record that led to a failure: where it is known, and the same in both engines.
-    known = facts.headers and facts.consumed and facts.order == IN_ORDER
-    if world.handler == "dead-letter" and not known:
-        return False
-    call = world.pick("map_values", "filter", "select_key", "peek", "process_values")
-    modulus = world.pick(2, 3, 5)
-    ref = world.step("failing", part, call=call, modulus=modulus, rest=world.pick(0, 1))
-    changed = {"rekeyed": True} if call == "select_key" else {}
-    world.add(replace(part, ref=ref, steady=False, **changed))
-    return True
-
-
-def _built_failing(building: Building, arguments: dict[str, Any], stream: Any) -> Any:
-    check = functions.failing(arguments)
-
-    def checked(value: Any, result: Any) -> Any:
-        check(value)
-        return result
-
-    match arguments["call"]:
-        case "map_values":
-            return stream.map_values(lambda value: checked(value, value))
-        case "filter":
-            return stream.filter(lambda key, value: checked(value, True))
-        case "select_key":
-            return stream.select_key(lambda key, value: checked(value, key))
-        case "peek":
-            return stream.peek(lambda key, value: check(value))
-    return stream.process_values(lambda: _Checking(check))
-
-
-class _Checking(Processor):
-    """Forwards what does not fail."""
-
-    def __init__(self, check: Callable[[Any], None]) -> None:
-        self._check = check
-
-    def init(self, context: ProcessorContext) -> None:
-        self._context = context
-
-    def process(self, record: Any) -> None:
-        self._check(record.value)
-        self._context.forward(record.key, record.value)
-
-
 def _built_process_values(building: Building, arguments: dict[str, Any], stream: Any) -> Any:
     name = f"c{building.number}"
     stores = []
@@ -173,7 +126,14 @@ def _cogroup(world: World, part: Part) -> bool:
         known = {group.ref for group in groups}
         usable = other.key == "text" and not (windowed and other.null_values) and fits_windows(other)
         meets = all(world.may_meet(arrived(group), arrived(other)) for group in groups)
-        return other.ref not in known and rekeyed <= 1 and usable and meets
+        apart = rekeyed <= 1 and not named_twice(other)
+        return other.ref not in known and apart and usable and meets
+
+    def named_twice(group: Part) -> bool:
+        """Say whether Kafka Streams may refuse it: what folds a group beside its cogroup makes another node
+        of the name that the group's topic has.
+        """
+        return group.rekeyed and "name" in world.steps[group.ref[0]].arguments
 
     def fits_windows(group: Part) -> bool:
         """Say whether records come one at a time, see ``operators.py``."""
@@ -181,7 +141,7 @@ def _cogroup(world: World, part: Part) -> bool:
         apart = all(group is one or not arrived(one).topics & arrived(group).topics for one in groups)
         return not (windowed and world.cached) or (single and apart)
 
-    if part.scattered or (windowed and part.null_values) or not fits_windows(part):
+    if part.scattered or (windowed and part.null_values) or not fits_windows(part) or named_twice(part):
         return False
     for _ in range(world.pick(1, 1, 2)):
         if other := world.some("grouped", fits):
@@ -289,6 +249,5 @@ OPERATORS: dict[str, Operator] = {
         ),
     ),
     "process_values": Operator(takes=STREAM, extend=_process_values, build=_built_process_values),
-    "failing": Operator(takes=STREAM, extend=_failing, build=_built_failing),
     "cogroup": Operator(takes=("grouped",), extend=_cogroup, build=_built_cogroup, weight=3),
 }

@@ -37,7 +37,7 @@ def _derived(world: World, part: Part, operator: str, value: str, arguments: dic
     if kept is None:
         kept = part.kind == "table" and world.chance(0.4)
     # Deletions are made here, too, and only records of a topic can be kept apart: see ``draw_records``.
-    if kept and part.versions == "topic" and world.chance(0.5):
+    if kept and part.versions == "topic" and "history" not in arguments and world.chance(0.5):
         arguments["history"] = world.pick(*HISTORIES)
     versions = part.versions if not kept or "history" in arguments else ""
     ref = world.step(operator, part, **arguments, kept=kept, gives=value)
@@ -45,6 +45,26 @@ def _derived(world: World, part: Part, operator: str, value: str, arguments: dic
     vain = facts_of(world.steps, cached=world.cached)[ref[0]].vain
     made = replace(part, ref=ref, value=value, null_values=True, derived=True)
     return replace(made, typed=typed, vain=vain, versions=versions)
+
+
+def derive_versions(world: World) -> bool:
+    """Add a table that keeps the versions of another one, and say whether that could be."""
+    part = world.some("table", lambda part: part.versions == "topic")
+    if part is None:
+        from tests.support.programs.operators import OPERATORS
+
+        OPERATORS["versioned_table"].draw(world)
+        part = world.some("table", lambda part: part.versions == "topic")
+    if part is None:
+        return False
+    arguments = {"kept": True, "history": world.pick(*HISTORIES)}
+    if world.chance(0.5):
+        value = world.arguments_of("value")
+        world.add(_derived(world, part, "table_map_values", value["gives"], {"value": value, **arguments}))
+    else:
+        arguments |= {**world.arguments_of("predicate"), "closer": True}
+        world.add(_derived(world, part, "table_filter", part.value, arguments))
+    return True
 
 
 def _filtered(operator: str, closer: bool) -> Callable[[World, Part], bool]:
