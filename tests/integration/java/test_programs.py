@@ -9,6 +9,7 @@ on.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -31,6 +32,12 @@ _IN_TEST = 200
 _IN_PROOF = 2_000
 #: How often each operator occurs at depth 3 or more, at least.
 _DEEP_IN_PROOF = 100
+
+
+@pytest.fixture(autouse=True)
+def without_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out what the engine says of records that fail on purpose, thousands of lines."""
+    caplog.set_level(logging.ERROR, "airflow_kstreams")
 
 
 def _difference(program: Program, kafka_streams: KafkaStreamsPeer) -> str:

@@ -151,7 +151,7 @@ class World:
 
     def step(self, operator: str, *of: Part, **arguments: Any) -> Ref:
         """Add a step, and return its (first) result."""
-        if operator not in _NAMELESS and self.chance(0.2):
+        if operator not in _NAMELESS and self.chance(0.3):
             arguments["name"] = f"named-{len(self.steps)}"
         self.steps.append(Step(operator=operator, of=tuple(part.ref for part in of), arguments=arguments))
         self.taken.update(part.ref for part in of)

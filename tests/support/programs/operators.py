@@ -125,9 +125,10 @@ _SEEKING: dict[str, Callable[[World], bool]] = {
     "production handler: skip": _drawing("send_to_failing", "send_to_refused"),
     "production handler: dead-letter": _drawing("send_to_failing", "send_to_refused"),
     "versions kept by a table of a table": table_operators.derive_versions,
+    "repartition(n)": _drawing("repartition"),
 }
-#: Those that are drawn for more often, since much else keeps them from being deep.
-_SELDOM = ("repartition", "versioned_to_table", "versions kept by a table of a table", "versioned_join")
-_SELDOM += ("production handler: dead-letter", "versioned_left_join")
+#: Those that are seldom in programs for others, so that they are sought twice.
+_SELDOM = ("versioned_to_table", "versions kept by a table of a table", "production handler: dead-letter")
+_SELDOM += ("processing handler: dead-letter", "versioned_left_join", "versioned_join", "foreign_key_join")
 #: What programs are drawn for, one by one.
 SOUGHT = (*(name for name in OPERATORS if name not in {*_COMMON, "stream"}), *_SEEKING, *_SELDOM)

@@ -57,7 +57,7 @@ def _table(world: World, _: None) -> bool:
 def _repartition(world: World, part: Part) -> bool:
     if part.key != "text":
         return False
-    partitions = world.pick(1, 1, 1, 2, 3)
+    partitions = world.pick(1, 1, 2, 3)
     ref = world.step("repartition", part, key="text", value=part.value, partitions=partitions)
     topics = world.topic(f"repartition-{ref[0]}", part)
     scattered = part.scattered or partitions > 1
