@@ -23,7 +23,7 @@ def unfit_name(call: str, named: Any, serde: Serde, error: Exception) -> Excepti
 
     >>> from airflow_kstreams.streams import serdes
     >>> unfit_name("foreign_key", "UA", serdes.int64(), ValueError())
-    UnfitNameError("foreign_key: the function returned str, the keys of the other table are serdes.int64")
+    UnfitNameError('foreign_key: the function returned str, the keys of the other table are serdes.int64')
     """
     if isinstance(error, KStreamsError):
         return error
