@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     KR = TypeVar("KR", default=Any)
     VR = TypeVar("VR", default=Any)
     T = TypeVar("T", default=Any)
+    Written = TypeVar("Written", default=Any, contravariant=True)
 else:
     from typing import TypeVar
 

@@ -196,6 +196,10 @@ def _unbound(tree: ast.AST) -> set[str]:
     return read - bound
 
 
+#: What is there for type checkers alone -> the class that users know, and its path.
+_SHOWN_AS = {f"{PACKAGE}.streams.serde.base.Writes": ("Serde", f"{PACKAGE}.streams.serde.base.Serde")}
+
+
 def _spelt_out(
     annotation: griffe.Expr | str, given: Mapping[str, list[tuple[str, str]]] = MappingProxyType({})
 ) -> Iterator[tuple[str, str]]:
@@ -220,7 +224,8 @@ def _spelt_out(
             yield "Self", annotation.parent.path
         else:
             defined = _definition(annotation)
-            yield annotation.name, defined.path if defined is not None else annotation.canonical_path
+            path = defined.path if defined is not None else annotation.canonical_path
+            yield _SHOWN_AS.get(path, (annotation.name, path))
     elif isinstance(annotation, griffe.Expr):
         for part in annotation.iterate(flat=False):
             yield from _spelt_out(part, given)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Literal, Self, overload
+from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
@@ -39,12 +39,12 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
-from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.kstream import KStream
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
+    from airflow_kstreams.streams.serde.base import Serde, Writes
 
 
 @answers_java_names
@@ -524,8 +524,8 @@ class RecordStream(ProcessingStream[K, V]):
         self,
         topic: str,
         *,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
+        key_serde: Writes[K] | None = None,
+        value_serde: Writes[V] | None = None,
         partitioner: Partitioner[K, V] | None = None,
         name: str | None = None,
     ) -> None:
@@ -548,9 +548,8 @@ class RecordStream(ProcessingStream[K, V]):
         ...     driver.read_output("lengths")
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
-        self._known.sent_to(
-            topic, key_serde, value_serde, f"send_to({topic!r})", partitioner=partitioner, name=name
-        )
+        keys, values = cast("Serde | None", key_serde), cast("Serde | None", value_serde)
+        self._known.sent_to(topic, keys, values, f"send_to({topic!r})", partitioner=partitioner, name=name)
 
     def _branches(self, call: str, operator: Branch, name: str | None, *, rest: bool = False) -> list[Self]:
         """Add a node that branches, and return a stream of what each of its children gets.

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
 from airflow_kstreams.streams.type_variables import K, T
+
+if TYPE_CHECKING:
+    from airflow_kstreams.streams.type_variables import Written
+
+    class Writes(Protocol[Written]):
+        """A serde as type checkers see it where something is only written: one of text writes what may be
+        None, too, since no serde is ever asked about that.
+        """
+
+        def _writes(self, written: Written, /) -> None: ...
+
 
 #: Which half of a record a serde is for.
 Side = Literal["key", "value"]
@@ -41,6 +52,10 @@ class Serde(Generic[T]):
     for_topic: Callable[[str, Side], Serde[T]] | None = field(default=None, compare=False)
     partition_bytes: Callable[[T], bytes] | None = field(default=None, compare=False)
     written_as: str = field(default="", compare=False)
+
+    if TYPE_CHECKING:
+
+        def _writes(self, written: T | None, /) -> None: ...
 
     def __class_getitem__(cls, types: Any) -> Any:
         # Python 3.11 cannot make a frozen dataclass with slots through an alias: Serde[str](id=...).

@@ -14,6 +14,10 @@ def placed(context: RecordContext, order: Order) -> tuple[str, int]:
     return context.topic or "", order.cents
 
 
+def of_someone(order: Order) -> str | None:
+    return order.customer or None
+
+
 def of_number(key: int, order: Order) -> bool:
     return order.cents > key
 
@@ -48,6 +52,8 @@ assert_type(orders.repartition(4), KStream[str, Order])
 assert_type(orders.merge(builder.stream("more")), KStream[str, Order])
 assert_type(orders.to_table(store="newest"), KTable[str, Order])
 orders.map_values(lambda order: order.cents).send_to("cents", value_serde=serdes.int64())
+orders.map_values(of_someone).send_to("customers", value_serde=serdes.string())
+orders.map_values(of_someone).send_to("customers", value_serde=serdes.int64())  # error: int
 orders.foreach(lambda key, order: print(order.cents))
 orders.send_to("sent", partitioner=lambda topic, key, order, partitions: order.cents % partitions)
 

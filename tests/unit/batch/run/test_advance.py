@@ -259,6 +259,40 @@ def test_task_without_a_record_is_not_advanced(kafka: InMemoryKafka) -> None:
     assert sorted(out(kafka)) == ["1.5=0", "1=1", "2.5=0", "2=0", "3=0", "3=1"]
 
 
+def test_topic_without_a_record_begins_with_the_time_of_the_others(kafka: InMemoryKafka) -> None:
+    built = builder()
+    seen = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
+    built.stream("other").process(Ticking, seen).merge(built.stream("in")).send_to("out")
+    publish(kafka, ("in", 0, "a", 0.1))
+    application(kafka, built.build()).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["a", "0.5=0", "1=0"]
+
+
+def test_record_is_late_behind_the_moment_though_nothing_was_due_there(kafka: InMemoryKafka) -> None:
+    built = builder()
+    quarter = TumblingWindow(size_ms=HOUR // 4, grace_ms=0)
+    counts = built.stream("in").group_by_key().windowed_by(quarter).count(store="quarters")
+    printed(counts.suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1))
+    app.run("run-0", interval_ms=hours(0, 1))
+    publish(kafka, ("in", 0, "late", 0.6), ("in", 0, "a", 1.1))
+    last = app.run("run-1", interval_ms=hours(1, 2))
+    assert out(kafka) == ["a@0=1", "a@1=1"]
+    assert last.counts is not None
+    assert last.counts.by("late") == 1
+
+
+def test_run_of_an_earlier_interval_takes_no_time_back(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly())
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 1.5))
+    app.run("run-0", interval_ms=hours(0, 2))
+    assert app.run("by hand", interval_ms=hours(0, 1)).empty
+    publish(kafka, ("in", 0, "late", 1.6), ("in", 0, "a", 2.1))
+    app.run("run-1", interval_ms=hours(2, 3))
+    assert out(kafka) == ["a@0=1", "a@1=1", "a@2=1"]
+
+
 def test_source_with_extracted_times_is_advanced_only_when_it_is_named(kafka: InMemoryKafka) -> None:
     extracting = {"timestamps": timestamps.extract(lambda record: record.timestamp_ms)}
     topology = hourly(source=extracting)
@@ -379,6 +413,35 @@ def test_stream_time_is_not_advanced_past_stops_that_another_program_has_frozen(
     assert "another program has frozen its stop offsets" in warning
     app.run("run-1", interval_ms=hours(1, 2))
     assert out(kafka) == ["a@0=3"]
+
+
+def test_task_is_not_advanced_when_only_one_of_two_nodes_with_parked_records_is_named(
+    kafka: InMemoryKafka,
+) -> None:
+    def asking(name: str) -> Any:
+        async def ask(value: str) -> str:
+            if value == name:
+                raise ConnectionError("away")
+            return value
+
+        return ask
+
+    built = builder()
+    stream: Any = built.stream("in")
+    for name in ("first", "second"):
+        retry = RetryPolicy(attempts=10, backoff_ms=60_000, jitter=0)
+        stream = stream.map_values_async(asking(name), order="key", retry=retry, name=name)
+    hour = TumblingWindow(size_ms=HOUR, grace_ms=0)
+    printed(stream.group_by_key().windowed_by(hour).count(store="hourly").suppress().to_stream()).send_to(
+        "out"
+    )
+    publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "first", 0.2), ("in", 0, "second", 0.3))
+    app = application(kafka, built.build(), retry_run_budget_ms=100, stream_time_advance_also="first")
+    summary = app.run("run-0", interval_ms=hours(0, 1))
+    assert summary.parked == {"first": 1, "second": 1}
+    assert out(kafka) == []
+    (warning,) = summary.warnings
+    assert warning.startswith("stream time of 1 tasks (0_0 is the first) was not advanced")
 
 
 def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka) -> None:

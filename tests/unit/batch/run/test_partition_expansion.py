@@ -262,6 +262,27 @@ def test_stream_time_does_not_pass_what_waits_when_a_run_ends() -> None:
     assert (second.counts.by("late"), third.counts.by("late")) == (0, 0)
 
 
+def test_stream_time_below_does_not_pass_what_waits_above_when_a_run_ends() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    totals = builder.stream("in").group_by_key().count(store="totals").to_stream()
+    by_all = totals.group_by(lambda key, total: "all", name="by-all")
+    counted = by_all.windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="windows").suppress()
+    counted.to_stream().map(lambda window, count: (window.key, [window.start_ms, count])).send_to("out")
+    scene = Scene(1, builder.build(), settings={"autostop.at": "interval_end"})
+    moved = next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1)
+    scene.send([moved], 0, timestamp_ms=5)
+    scene.app.run("run-1", interval_ms=(0, 10))
+    assert scene.kafka.values("out") == [b"[0,1]"]
+    scene.send([moved], 1, timestamp_ms=15)
+    scene.grow(2)
+    scene.send([moved], 2, timestamp_ms=16)
+    scene.app.run("run-2", interval_ms=(10, 20))
+    third = scene.app.run("run-3", interval_ms=(20, 30))
+    assert scene.kafka.values("out") == [b"[0,1]", b"[10,2]"]
+    assert third.counts is not None
+    assert third.counts.by("late") == 0
+
+
 def windowed() -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     counted = builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0))

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.protocol.task_report import TaskReport
 from airflow_kstreams.batch.report.results import result_of_summary
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes, timestamps
 from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.crash import Crash
@@ -191,7 +191,7 @@ def test_cut_is_held_by_no_record_when_it_is_dated_far_ahead(kafka: InMemoryKafk
 class SlowReads:
     """An interceptor under which each fetch takes a second."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:

@@ -207,6 +207,16 @@ def test_topics_have_the_partitions_of_what_they_meet() -> None:
     }
 
 
+def test_results_are_made_in_a_third_subtopology_with_a_copy_of_the_left_table() -> None:
+    read, kept = {}, {}
+    for sub in _joined().subtopologies():
+        read[sub.id], kept[sub.id] = set(sub.source_topics), {store.name for store in sub.stores}
+    (resolver,) = [number for number, topics in read.items() if "fk-answers-repartition" in topics]
+    assert len(read) == 3
+    assert read[resolver] == {"fk-copies-repartition", "fk-answers-repartition"}
+    assert "fk-copies" in kept[resolver]
+
+
 def test_entries_can_move_to_other_processors() -> None:
     keys = {
         topic: keys for sub in _joined().plan("app").subtopologies for topic, keys in sub.entry_keys.items()
