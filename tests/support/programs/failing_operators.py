@@ -46,8 +46,8 @@ def _failing(world: World, part: Part) -> bool:
     call = world.pick("map_values", "filter", "select_key", "peek", "process_values")
     modulus = world.pick(2, 3, 5)
     ref = world.step("failing", found, call=call, modulus=modulus, rest=world.pick(0, 1))
-    changed = {"rekeyed": True} if call == "select_key" else {}
-    world.add(replace(found, ref=ref, steady=False, **changed))
+    rekeyed = found.rekeyed or call == "select_key"
+    world.add(replace(found, ref=ref, steady=False, rekeyed=rekeyed))
     return True
 
 

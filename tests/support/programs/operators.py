@@ -62,7 +62,8 @@ def _built(building: Building, step: Step, taken: list[Any]) -> Any:
     if name is not None and taken:
         taken = [Naming(taken[0], name), *taken[1:]]
     elif name is not None:
-        building = replace(building, builder=Naming(building.builder, name))
+        naming: Any = Naming(building.builder, name)
+        building = replace(building, builder=naming)
     return OPERATORS[step.operator].build(building, step.arguments, *taken)
 
 
@@ -128,7 +129,9 @@ _SEEKING: dict[str, Callable[[World], bool]] = {
     "repartition(n)": _drawing("repartition"),
 }
 #: Those that are seldom in programs for others, so that they are sought twice.
-_SELDOM = ("versioned_to_table", "versions kept by a table of a table", "production handler: dead-letter")
-_SELDOM += ("processing handler: dead-letter", "versioned_left_join", "versioned_join", "foreign_key_join")
+_SELDOM = (
+    *("versioned_to_table", "versions kept by a table of a table", "production handler: dead-letter"),
+    *("processing handler: dead-letter", "versioned_left_join", "versioned_join", "foreign_key_join"),
+)
 #: What programs are drawn for, one by one.
 SOUGHT = (*(name for name in OPERATORS if name not in {*_COMMON, "stream"}), *_SEEKING, *_SELDOM)
