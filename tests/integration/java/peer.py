@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +40,15 @@ class JavaProcess:
     """
 
     def __init__(self, source: str, *, classes: Path | None = None) -> None:
+        # Kafka Streams keeps the stores of an application in the folder for temporary files, by its name.
+        self._folder = tempfile.TemporaryDirectory(prefix="kstreams-peer-")
         path = os.pathsep.join((f"{embedded.kafka_streams_libraries()}/*", *_rocksdb()))
         self._source = source
         self._process = subprocess.Popen(
             [
                 str(java()),
                 *_OPTIONS,
+                f"-Djava.io.tmpdir={self._folder.name}",
                 "-cp",
                 path if classes is None else f"{classes}{os.pathsep}{path}",
                 str(_FOLDER / source),
@@ -57,7 +61,7 @@ class JavaProcess:
 
     def close(self) -> None:
         """End the process."""
-        with contextlib.suppress(BrokenPipeError):
+        with self._folder, contextlib.suppress(BrokenPipeError):
             self._process.communicate(timeout=30)
 
     def ask(self, request: Mapping[str, Any]) -> Any:
