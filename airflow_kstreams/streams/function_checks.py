@@ -51,6 +51,7 @@ def check_functions(
     *,
     fix: str = "pass a function, e.g. a lambda",
     with_context: bool = False,
+    called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
     """Refuse what cannot be called with what it is given, or would only give a coroutine or an asynchronous
@@ -59,8 +60,10 @@ def check_functions(
     :param call: what was called, for the message: ``filter``.
     :param fix: what to do about an object that is no function.
     :param with_context: whether the first argument is the record's context.
+    :param called_with: names for what the functions are called with, unless it is what their argument always
+        stands for.
     :param given: argument -> what the user gave.
-    :raises TopologyError: one of them is no plain function.
+    :raises TopologyError: one of them is no plain function, or takes something else.
     """
     for argument, function in given.items():
         if not callable(function):
@@ -75,10 +78,10 @@ def check_functions(
                 "coroutine, which never runs",
                 fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
             )
-        called_with = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
-        refuse_other_arguments(
-            call, argument, function, ("context", *called_with) if with_context else called_with
-        )
+        names = called_with
+        if names is None:
+            names = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
+        refuse_other_arguments(call, argument, function, ("context", *names) if with_context else names)
 
 
 def refuse_other_arguments(
