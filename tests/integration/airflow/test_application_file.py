@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import psutil
@@ -13,11 +14,13 @@ from airflow_kstreams.streams.errors import ReportedError, TopologyError
 def test_no_pipe_stays_open_when_a_file_does_not_load_in_time(tmp_path: Path) -> None:
     hanging = tmp_path / "hanging_application.py"
     hanging.write_text("def topology():\n    import time\n    time.sleep(600)\n")
+    gc.collect()
     before = psutil.Process().num_fds()
     loader = ApplicationLoader(application=str(hanging), log=structlog.get_logger(), timeout_seconds=0.5)
     with pytest.raises(TopologyError, match=r"did not load within 0.5 s") as caught:
         loader.plan("app")
-    assert psutil.Process().num_fds() == before, f"open after {caught.value}"
+    # What other tests of the process left behind may be closed meanwhile.
+    assert psutil.Process().num_fds() <= before, f"open after {caught.value}"
 
 
 _GROUPED = """
