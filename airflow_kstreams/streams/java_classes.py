@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from airflow_kstreams.streams.java_names import java_method
-from airflow_kstreams.streams.java_neighbours import NEIGHBOURS
+from airflow_kstreams.streams.java_neighbours import NEIGHBOURS, STORE
 
 #: For methods of a class of which none is named.
 ALL = "*"
@@ -52,7 +52,6 @@ def _serde_of_windows(maker: str) -> JavaClass:
 
 _KEY, _VALUE = "key_serde=", "value_serde="
 _NAME = "name="
-_STORE = "StoreSpec(name=..., key_serde=..., value_serde=...)"
 _STORAGE = "StoreSpec(storage='memory') or StoreSpec(storage='rocksdb')"
 _DONE_ONCE = "nothing: a window's size and grace are given once, to its constructor"
 _TIME_WINDOW = "TumblingWindow(size_ms=...)"
@@ -184,12 +183,12 @@ CLASSES: Mapping[str, JavaClass] = {
     "Suppressed.StrictBufferConfig": JavaClass(_HELD_IN_STORE, {ALL: _HELD_IN_STORE}),
     # Objects that are parameters here.
     "Materialized": JavaClass(
-        f"store='name', or store={_STORE}",
+        f"store='name', or store={STORE}",
         {
             "as": "store='name'; VersionedStoreSpec(history_ms=...) for a versioned store",
-            "with": f"store={_STORE}",
-            "withKeySerde": _STORE,
-            "withValueSerde": f"{_VALUE}, or {_STORE}",
+            "with": f"store={STORE}",
+            "withKeySerde": STORE,
+            "withValueSerde": f"{_VALUE}, or {STORE}",
             "withCachingEnabled": "StoreSpec(cached=True)",
             "withCachingDisabled": "StoreSpec(cached=False)",
             "withRetention": "WindowStoreSpec(retention_ms=...) or SessionStoreSpec(retention_ms=...)",

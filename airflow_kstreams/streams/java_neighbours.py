@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_STORE = "StoreSpec(name=..., key_serde=..., value_serde=...)"
+STORE = "StoreSpec(name=..., key_serde=..., value_serde=...)"
+_ANY_STORE = f"{STORE}, or a WindowStoreSpec, SessionStoreSpec or VersionedStoreSpec"
 _WINDOWS = "WindowStoreSpec(retention_ms=...)"
 _SESSIONS = "SessionStoreSpec(retention_ms=...)"
 _VERSIONS = "VersionedStoreSpec(history_ms=...)"
@@ -48,10 +49,10 @@ NEIGHBOURS: Mapping[str, str] = {
     "RecordMetadata": "topic, partition and offset of ProcessorContext or RecordContext",
     "To": "forward(key, value, to=..., timestamp_ms=...)",
     # Stores.
-    "Stores": f"{_STORE}, or a WindowStoreSpec, SessionStoreSpec or VersionedStoreSpec",
-    "StoreBuilder": f"{_STORE}, or a WindowStoreSpec, SessionStoreSpec or VersionedStoreSpec",
+    "Stores": _ANY_STORE,
+    "StoreBuilder": _ANY_STORE,
     "StateStore": "KeyValueStore, WindowStore, SessionStore or VersionedStore",
-    "KeyValueBytesStoreSupplier": _STORE,
+    "KeyValueBytesStoreSupplier": STORE,
     "WindowBytesStoreSupplier": _WINDOWS,
     "SessionBytesStoreSupplier": _SESSIONS,
     "VersionedBytesStoreSupplier": _VERSIONS,

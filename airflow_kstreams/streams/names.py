@@ -7,6 +7,10 @@ import re
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
+#: What to do about a name that Kafka does not allow for a topic.
+LEGAL_TOPIC = "use 1 to 249 letters, digits, dots, dashes and underscores"
+
+
 def is_legal_topic(name: str) -> bool:
     """Say whether Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
     ``.``, ``..``.

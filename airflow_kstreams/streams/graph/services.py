@@ -48,6 +48,10 @@ class WallClock(Protocol):
         ...
 
 
+#: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
+NEVER = 2**63
+
+
 class StreamTimer(Protocol):
     """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
 

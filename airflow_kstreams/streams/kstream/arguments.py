@@ -10,7 +10,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
-from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 
 
@@ -29,15 +29,15 @@ def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False)
     :param legal: whether to refuse a name that Kafka does not allow, too, where no node does.
     :raises TopologyError: it is another object, or such a name.
     """
-    if legal and isinstance(topic, str) and not is_legal_topic(topic):
-        raise TopologyError(
-            f"{call} at {call_site()} reads {topic!r}, which Kafka does not allow for a topic",
-            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
-        )
     if not isinstance(topic, str):
         raise TopologyError(
             f"{call} at {call_site()} is given {type(topic).__name__}, expected a topic's name",
             fix=fix or f"pass a name, {call}('a')",
+        )
+    if legal and not is_legal_topic(topic):
+        raise TopologyError(
+            f"{call} at {call_site()} reads {topic!r}, which Kafka does not allow for a topic",
+            fix=LEGAL_TOPIC,
         )
 
 

@@ -15,7 +15,7 @@ from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
-from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
@@ -72,7 +72,7 @@ def check_name(name: object) -> None:
     if name is not None and not (isinstance(name, str) and is_legal_topic(name)):
         raise TopologyError(
             f"the node at {call_site()} has name={name!r}",
-            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+            fix=LEGAL_TOPIC,
         )
 
 

@@ -43,6 +43,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.record_queue import (
     LastRecord,
@@ -51,7 +52,6 @@ from airflow_kstreams.streams.records.record_queue import (
     ReadTimestamps,
     RecordQueue,
 )
-from airflow_kstreams.streams.records.stream_clock import NEVER
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, RecordTimestamps, no_bound
 
 T = TypeVar("T")

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-
-#: A moment that never comes: timestamps are signed 64-bit numbers, and one more than the largest is none.
-NEVER = 2**63
 
 #: When a timer is due, and the place of its node in topological order: timers call back in this order.
 Moment = tuple[int, int]

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_kstreams.streams.records.stream_clock import NEVER, StreamClock
+from airflow_kstreams.streams.graph.services import NEVER
+from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.runtime.lanes import Lanes
 
 

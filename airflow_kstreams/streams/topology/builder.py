@@ -32,7 +32,7 @@ from airflow_kstreams.streams.graph.store_specs import (
     WindowStoreSpec,
 )
 from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import (
     EqualIds,
     PartitionGrouper,
@@ -444,5 +444,5 @@ def _check_topic(name: str, what: str) -> None:
     if not is_legal_topic(name):
         raise TopologyError(
             f"{what} {name!r}, which Kafka does not allow for a topic",
-            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+            fix=LEGAL_TOPIC,
         )

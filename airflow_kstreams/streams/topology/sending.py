@@ -7,7 +7,7 @@ from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_to
-from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.topology.topology import Topology
@@ -29,7 +29,7 @@ def send_target(
     if not is_legal_topic(topic):
         raise TopologyError(
             f"processor {node!r} sends to {topic!r}, which Kafka does not allow for a topic",
-            fix="use 1 to 249 letters, digits, dots, dashes and underscores",
+            fix=LEGAL_TOPIC,
         )
     topic = _written_as(topology, topic, node)
     sinks = [n for n in subtopology.nodes if isinstance(n, SinkNode) and n.topic == topic]

@@ -255,13 +255,11 @@ class _Arrival:
         emitter = windows.emitter
         if entry[1] > newest_ms:
             newest_ms = entry[1]
-        if emitter.tracked:
-            old = emitter.before(entry_id, entry)
-            result = windows.fold.add(self._key, self._value, entry[0])
-            emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
-            return
+        old = emitter.before(entry_id, entry) if emitter.tracked else None
         result = windows.fold.add(self._key, self._value, entry[0])
-        if result is not None:
+        if emitter.tracked:
+            emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
+        elif result is not None:
             self._put(entry_id, (result, newest_ms), born=False)
         else:
             emitter.delete(entry_id, self._windowed(start_ms), newest_ms)

@@ -16,13 +16,10 @@ from heapq import merge
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.services import NEVER, NodeContext
 from airflow_kstreams.streams.kstream.operators.windowed_join import JoinSide, StreamJoiner, WindowedJoin
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.rocksdb_join_store import RocksDBJoinStore
-
-#: A moment that never comes, beyond every timestamp.
-_NEVER = 2**63
 
 #: An element that waits no longer: (moment its window closes, side, arrival, time, serialized key, value).
 #: The first three are unique, so sorting compares no more.
@@ -70,7 +67,7 @@ class JoinClock:
             context.guarded(emit) for emit in _alone(join.joiner, forward, _node=context.node)
         )
         self._period_ms = min(side.store.period_ms for side in self._sides)
-        self._removal_ms = self._waited_ms = _NEVER
+        self._removal_ms = self._waited_ms = NEVER
         self._record_context = context.record_context
         self._deserialize_key = context.store(join.left.store.name).deserialize_key
         self._stream_time = context.stream_time()
@@ -104,7 +101,7 @@ class JoinClock:
             self._set_timer()
 
     def _end_run(self, _node: str) -> None:
-        self._emit([side.release(_NEVER) for side in self._sides if side.flushed])
+        self._emit([side.release(NEVER) for side in self._sides if side.flushed])
 
     def _plan_removal(self, now_ms: int) -> None:
         self._removal_ms = (now_ms // self._period_ms + 1) * self._period_ms
@@ -159,7 +156,7 @@ class WaitingSide:
     def due_ms(self) -> int:
         """Return the first moment at which an element's window is closed."""
         first_ms = self.store.first_waiting_ms()
-        return _NEVER if first_ms is None else first_ms + self.open_ms + 1
+        return NEVER if first_ms is None else first_ms + self.open_ms + 1
 
     def release(self, now_ms: int) -> Iterator[_Released]:
         """Let go the elements whose window is closed at a moment, one by one, in the order of closing."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
+from airflow_kstreams.streams.graph.services import NEVER, NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Record
@@ -32,9 +32,6 @@ from airflow_kstreams.streams.state.stores.held_entries import (
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 __all__ = ["Entry", "EntryId", "ExpiringStore", "bind_expiry"]
-
-#: Behind every stream time.
-_NO_MOMENT = 2**63
 
 
 @answers_java_names
@@ -217,7 +214,7 @@ def bind_expiry(
             wait_for(store.next_expiry_ms())
 
     def wait_for(expiry_ms: int | None) -> None:
-        timer.set(expiry_ms, needed_ms=None if store.expiry_listeners else _NO_MOMENT)
+        timer.set(expiry_ms, needed_ms=None if store.expiry_listeners else NEVER)
 
     def leave(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
         if leaving is not None:
