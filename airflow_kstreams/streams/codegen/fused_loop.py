@@ -4,8 +4,9 @@ Where records of several topics alternate, the sources share a loop: it finds ea
 topic, for to enter a loop and to leave it costs more than a record.
 
 Rule: the loop gives what :func:`~.source_loop.stepping_loop` over the nodes' closures gives, byte for byte
-and in the same order, and fails at the same record and node. It is made for tasks that need neither stream
-time nor commit requests, and read no timestamps from values; every other task has the stepping loop.
+and in the same order, and fails at the same record and node. It is made for tasks that need no commit
+requests, have one stage, and read no timestamps from values; every other task has the stepping loop. Sources
+share a loop only where nothing goes by stream time.
 
 What it saves, per record: a call for each node; writing the record into the task's record context, unless a
 node that runs as a closure reads it there; encoding a key or value again that was read in the very same
@@ -20,12 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.codegen.source_loop import RunBatch
 from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
+from airflow_kstreams.streams.records.stream_clock import StreamClock, TopicClock
 from airflow_kstreams.streams.records.timestamp_reading import as_consumed
 
 #: Runs records with their timestamps and topics.
@@ -35,17 +38,38 @@ RunMixed = Callable[[Sequence[Record], Sequence[int], Sequence[str]], int]
 Source = tuple[SourceNode, Mapping[str, Forward]]
 
 
+class Time(NamedTuple):
+    """What the loop of a task that goes by stream time moves.
+
+    :param clock: of the task.
+    :param topic_clock: of the topic.
+    """
+
+    clock: StreamClock
+    topic_clock: TopicClock
+
+
 def fused_loop(
-    node: SourceNode, children: Mapping[str, Forward], errors: ErrorHandling, inlining: Inlining
+    node: SourceNode,
+    children: Mapping[str, Forward],
+    errors: ErrorHandling,
+    inlining: Inlining,
+    time: Time | None = None,
 ) -> RunBatch:
-    """Make the loop of a task that needs neither stream time nor commit requests.
+    """Make the loop of a task without commit requests.
 
     :param children: of the source, by name.
     :param inlining: every node of the task is bound by now.
+    :param time: None if nothing in the task goes by stream time.
     """
     code = _code(node, children, inlining)
-    with _each(code, "stream_times_ms", "record, timestamp_ms in zip(records, timestamps_ms)"):
-        _run(code, node, errors)
+    if time is None:
+        with _each(code, "stream_times_ms", "record, timestamp_ms in zip(records, timestamps_ms)"):
+            _run(code, node, errors)
+    else:
+        each = "record, timestamp_ms, time_ms in zip(records, timestamps_ms, stream_times_ms)"
+        with _each(code, "stream_times_ms", each), _timed(code, time):
+            _run(code, node, errors)
     run_batch: RunBatch = code.function("run_batch")
     return run_batch
 
@@ -85,14 +109,21 @@ def _each(code: TaskLoopCode, argument: str, head: str) -> Iterator[None]:
         code.line("return len(records)")
 
 
+@contextmanager
+def _timed(code: TaskLoopCode, time: Time) -> Iterator[None]:
+    """Write how stream time goes on with a record; what is written meanwhile takes the record."""
+    clock, fire = code.name(time.topic_clock, "clock"), code.name(time.clock.fire, "fire")
+    with code.block(f"if time_ms > {clock}.time_ms"):
+        code.line(f"{clock}.time_ms = time_ms")
+    yield
+    with code.block(f"if {clock}.time_ms >= {clock}.due_ms"):
+        code.place()
+        code.line(f"{fire}()")
+
+
 def _run(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> None:
-    """Write what is done with a record."""
+    """Write what is done with a record: how it is decoded, and what becomes of it."""
     code.place(for_closures=True)
-    code.forward(*_decoded(code, node, errors))
-
-
-def _decoded(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> tuple[str, str]:
-    """Write how a record is decoded, and return the variables that hold its key and value."""
     with code.block("try"):
         code.line("key_bytes = record.key()")
         code.line("value_bytes = record.value()")
@@ -102,5 +133,5 @@ def _decoded(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> tup
         code.line(f"record = {code.name(as_consumed, 'as_consumed')}(record)")
         code.place()
         code.line(f"{code.name(errors.undecodable, 'undecodable')}(error, {code.name(node.name, 'node')})")
-        code.line("continue")
-    return key, value
+    with code.block("else"):
+        code.forward(key, value)

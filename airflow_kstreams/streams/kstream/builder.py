@@ -22,6 +22,7 @@ from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
 from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
+from airflow_kstreams.streams.kstream.sliding_stores import kept_together
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor, check_timestamps
@@ -360,7 +361,8 @@ class KStreamBuilder(Generic[K, V]):
 
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
-        return kept_ahead(self._graph.topology.build(), self._graph.without_key)
+        topology = kept_together(self._graph.topology.build())
+        return kept_ahead(topology, self._graph.without_key)
 
 
 def _named_or_pattern(

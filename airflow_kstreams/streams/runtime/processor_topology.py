@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, Station
-from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, fused_loop, mixed_loop
+from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, Time, fused_loop, mixed_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
 from airflow_kstreams.streams.graph.calls import CallSpec
@@ -177,7 +177,8 @@ class ProcessorTopology:
         self._bind()
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
         self._run_mixed: RunMixed | None = None
-        if len(self._sources) > 1 and not any(self._steps(node) for node, _ in self._sources.values()):
+        steps = self.timed or any(self._steps(node) for node, _ in self._sources.values())
+        if len(self._sources) > 1 and not steps:
             self._run_mixed = mixed_loop(self._sources, self.errors, self.inlining)
 
     def read_timestamps(
@@ -442,8 +443,8 @@ class ProcessorTopology:
         return forward
 
     def _steps(self, node: SourceNode) -> bool:
-        """Say whether there is something to do between two records, or before they are processed."""
-        return self.timed or self.stepping or node.timestamps is not None or self.stages.last > 0
+        """Say whether records are read ahead, or wait for others, or there may be a commit behind each."""
+        return self.stepping or node.timestamps is not None or self.stages.last > 0
 
     def _guarded(self, node: Node, run: Forward) -> Forward:
         guarded = self.errors.guarded(node.name, run)
@@ -452,11 +453,13 @@ class ProcessorTopology:
 
     def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
+        clock = self.clocks[0]
         if not self._steps(node):
-            return fused_loop(node, children, self.errors, self.inlining)
+            time = Time(clock, clock.topics[topic]) if self.timed else None
+            return fused_loop(node, children, self.errors, self.inlining, time)
         stepping = Stepping(
-            clock=self.clocks[0],
-            topic_clock=self.clocks[0].topics[topic],
+            clock=clock,
+            topic_clock=clock.topics[topic],
             requests=self,
             errors=self.errors,
             count_undated=self.counters.counting(node.name, "undated"),

@@ -46,8 +46,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
@@ -115,53 +116,66 @@ class JoinArrivals:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        is_left, joiner = self.is_left, self.join.joiner
-        own, other = (self.join.left, self.join.right)[:: 1 if is_left else -1]
+        own, other = (self.join.left, self.join.right)[:: 1 if self.is_left else -1]
         before_ms = other.window.size_ms
         after_ms = -1 if self.join.kind == "join_prior" else own.window.size_ms
         kept_ms, open_ms = own.store.retention_ms, own.open_ms(other)
-        waits, other_waits = own.waits, other.waits
-        serialize_key = context.store(own.store.name).serialize_key
-        put = context.store(own.store.name).put
+        elements = context.store(own.store.name)
         others = context.store(other.store.name)
-        find, match, stream_time = others.find, others.match, others.stream_time
-        count_null, count_late = context.counting("null"), context.counting("late")
-        record_context = context.record_context
+        stream_time = others.stream_time
 
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            time_ms = record_context.timestamp_ms
-            now_ms = stream_time()
-            if value is None:
-                count_null()
-                return
-            if time_ms + kept_ms < now_ms:
-                count_late()
-                return
-            if key is None:
-                if waits:
-                    forward(None, joiner(value, None) if is_left else joiner(None, value))
+        def write(code: LoopCode, key: str, value: str) -> None:
+            time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms = map(
+                code.variable, ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms")
+            )
+            put = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {value}"
+
+            def alone() -> None:
+                """Write that the element has no partner."""
+                code.place()
+                code.forward(key, self._joined(code, value, "None"))
+
+            code.line(f"{time_ms} = {code.timestamp_ms}")
+            code.line(f"{now_ms} = {code.name(stream_time, 'stream_time')}()")
+            with code.block(f"if {value} is None"):
+                code.count_left_out("null")
+            with code.block(f"elif {time_ms} + {kept_ms} < {now_ms}"):
+                code.count_left_out("late")
+            with code.block(f"elif {key} is None"):
+                if own.waits:
+                    alone()
                 else:
-                    count_null()
-                return
-            key_bytes = serialize_key(key)
-            found = find(key_bytes, time_ms - before_ms, time_ms + after_ms, now_ms)
-            # The stores come first: a joiner that fails under a handler which skips leaves them right.
-            if not found:
-                closed = now_ms > time_ms + open_ms
-                put(key_bytes, time_ms, value, waits and not closed)
-                if waits and closed:
-                    forward(key, joiner(value, None) if is_left else joiner(None, value))
-                return
-            put(key_bytes, time_ms, value, False)
-            if other_waits:
-                match(key_bytes, found)
-            try:
-                for other_ms, _, other_value in found:
-                    record_context.timestamp_ms = other_ms if other_ms > time_ms else time_ms
-                    forward(key, joiner(value, other_value) if is_left else joiner(other_value, value))
-            finally:
-                # The record may still have to visit other children of this node's parent, after a joiner that
-                # fails too.
-                record_context.timestamp_ms = time_ms
+                    code.count_left_out("null")
+            with code.block("else"):
+                code.line(
+                    f"{key_bytes} = {code.serialized(key, elements.spec.key_serde, elements.serialize_key)}"
+                )
+                find = code.name(others.find, "find")
+                code.line(
+                    f"{found} = {find}({key_bytes}, {time_ms} - {before_ms}, {time_ms} + {after_ms}, {now_ms})"
+                )
+                # The stores come first: a joiner that fails under a handler which skips leaves them right.
+                with code.block(f"if not {found}"):
+                    if own.waits:
+                        code.line(f"{put}, {now_ms} <= {time_ms} + {open_ms})")
+                        with code.block(f"if {now_ms} > {time_ms} + {open_ms}"):
+                            alone()
+                    else:
+                        code.line(f"{put}, False)")
+                with code.block("else"):
+                    code.line(f"{put}, False)")
+                    if other.waits:
+                        code.line(f"{code.name(others.match, 'match')}({key_bytes}, {found})")
+                    with code.block(f"for {other_ms}, _, {theirs} in {found}"):
+                        code.line(f"{at_ms} = {other_ms} if {other_ms} > {time_ms} else {time_ms}")
+                        with code.changed("timestamp_ms", at_ms):
+                            code.forward(key, self._joined(code, value, theirs))
 
-        return run
+        return context.written(write, forward, children)
+
+    def _joined(self, code: LoopCode, value: str, theirs: str) -> str:
+        """Write what the joiner makes of an element's value and the other side's, and return the variable."""
+        result = code.variable("result")
+        sides = f"{value}, {theirs}" if self.is_left else f"{theirs}, {value}"
+        code.line(f"{result} = {code.name(self.join.joiner, 'joiner')}({sides})")
+        return result
