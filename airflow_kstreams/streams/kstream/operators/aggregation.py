@@ -34,7 +34,7 @@ from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.type_variables import VR, K, V
 
@@ -43,8 +43,6 @@ Aggregator = Callable[[K, V, VR], VR | None]
 Reducer = Callable[[V, V], V | None]
 
 log = logging.getLogger(__name__)
-
-_ABSENT: tuple[None, int] = (None, -1)
 
 
 class TableEmitter:
@@ -82,7 +80,7 @@ class TableEmitter:
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
         if self.tracked:
-            self._deliveries = Deliveries(forward, context, children)
+            self.deliveries = Deliveries(forward, context, children)
             context.tables[context.node] = self
         if cached:
             self._emit_dirty = (
@@ -96,7 +94,7 @@ class TableEmitter:
         """Return the entry of a key of a tracked table, as a child knows it; None for as it is now."""
         key_bytes = self._store.serialize_key(key)
         if child is not None:
-            before = self._deliveries.before(key, child)
+            before = self.deliveries.before(key, child)
             if before is not None:
                 return before[0]
             if key_bytes in self.olds:
@@ -148,7 +146,7 @@ class TableEmitter:
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
-        self._deliveries.give(key, Change(value, *(old or _ABSENT)))
+        self.deliveries.give(key, Change(value, *(old or ABSENT)))
         record_context.timestamp_ms = before
 
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
@@ -184,10 +182,10 @@ class TableEmitter:
             with code.block("elif old is None"):
                 code.line("continue")
             self._write_deleted(code)
-            change, absent = code.name(Change, "Change"), code.name(_ABSENT, "absent")
+            change, absent = code.name(Change, "Change"), code.name(ABSENT, "absent")
             code.line(f"change = {change}(value, *(old or {absent}))")
             code.place()
-            self._deliveries.write(code, "key", "change", "value")
+            self.deliveries.write(code, "key", "change", "value")
         emit_dirty: Callable[[int], None] = code.function("emit_dirty")
         return emit_dirty
 

@@ -12,6 +12,8 @@ from airflow_kstreams.streams.graph.services import NodeContext
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
+#: What stands for the entry of a key that has none.
+ABSENT: tuple[None, int] = (None, -1)
 
 
 class Deliveries:

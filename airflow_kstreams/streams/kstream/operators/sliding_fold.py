@@ -14,9 +14,9 @@ that order. What is emitted, and when, is the rule of
 :mod:`airflow_kstreams.streams.kstream.operators.aggregation`, with (:class:`Windowed`, value) for (key,
 value).
 
-Two stores: a window leaves the first one when it is closed, as every window does. It goes to a second one,
-since windows of later records begin with its aggregate; there it is kept for another ``size`` and changes no
-more. A first store that keeps windows so long itself needs no second one.
+Windows of later records begin with the aggregates of closed ones, which are kept for another ``size``. Which
+store they are in is the business of ``sliding_stores.py``: that of the open ones, or, as where ``suppress``
+waits for windows to leave it, a second one.
 
 Invariant: an aggregate belongs to one window: what begins with another one's begins with a copy, for an
 aggregator may change its aggregate in place. Where the task goes on after an error it gets a copy, too.
@@ -31,7 +31,7 @@ from operator import itemgetter
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext, RecordContext
+from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import nothing_kept
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
@@ -99,14 +99,29 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = ("emitter", "fold", "nothing", "put_entry", "record_context", "size_ms", "store", "stores")
+    __slots__ = (
+        "add",
+        "begin",
+        "changed",
+        "dirty",
+        "emitter",
+        "nothing",
+        "put_entry",
+        "size_ms",
+        "store",
+        "stores",
+        "tracked",
+        "wanted",
+    )
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
-        self.fold = fold_of(operator.fold, context)
+        fold = fold_of(operator.fold, context)
+        self.begin, self.add = fold.begin, fold.add
         self.nothing = nothing_kept(context)
         self.emitter = emitter
-        self.record_context: RecordContext = context.record_context
+        self.wanted, self.tracked = emitter.wanted, emitter.tracked
+        self.dirty, self.changed = emitter.dirty, emitter.changed
         self.store: WindowStore = context.store(operator.store.name)
         self.put_entry = self.store.put_entry
         self.stores = [self.store]
@@ -125,7 +140,7 @@ class _Windows:
         :param earliest_ms: windows that start before it are not looked for.
         """
         found: list[tuple[EntryId, Entry, bool]] = []
-        for store in self.stores:
+        for store in self.stores:  # one, most often
             changeable, get_entry = store is self.store, store.get_entry
             for entry_id in reversed(store.ids_of(key_bytes, (earliest_ms,), to_ms)):
                 entry = get_entry(entry_id)
@@ -133,7 +148,8 @@ class _Windows:
                     found.append((entry_id, entry, changeable))
                     if entry_id[0] < from_ms:
                         break
-        found.sort(key=_ID, reverse=True)
+        if len(self.stores) > 1:
+            found.sort(key=_ID, reverse=True)
         return found
 
 
@@ -235,11 +251,10 @@ class _Arrival:
         if start_ms < self._open_from_ms:
             return
         self.taken = True
-        fold = self._windows.fold
         if aggregate is None:
-            result = fold.begin(self._key, self._value)
+            result = self._windows.begin(self._key, self._value)
         else:
-            result = fold.add(self._key, self._value, aggregate)
+            result = self._windows.add(self._key, self._value, aggregate)
         if result is not None:
             self._put_new(start_ms, (result, self._time_ms))
         elif aggregate is None:
@@ -252,31 +267,31 @@ class _Arrival:
             return
         self.taken = True
         windows, newest_ms = self._windows, self._time_ms
-        emitter = windows.emitter
-        if entry[1] > newest_ms:
-            newest_ms = entry[1]
-        old = emitter.before(entry_id, entry) if emitter.tracked else None
-        result = windows.fold.add(self._key, self._value, entry[0])
-        if emitter.tracked:
+        aggregate, entry_ms = entry
+        if entry_ms > newest_ms:
+            newest_ms = entry_ms
+        if windows.tracked:
+            emitter = windows.emitter
+            old = emitter.before(entry_id, entry)
+            result = windows.add(self._key, self._value, aggregate)
             emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
-        elif result is not None:
-            self._put(entry_id, (result, newest_ms), born=False)
+            return
+        result = windows.add(self._key, self._value, aggregate)
+        if result is not None:
+            windows.put_entry(entry_id, (result, newest_ms))
+            if entry_id not in windows.dirty and windows.wanted:
+                windows.changed(entry_id, self._windowed(start_ms), (result, newest_ms), born=False)
         else:
-            emitter.delete(entry_id, self._windowed(start_ms), newest_ms)
+            windows.emitter.delete(entry_id, self._windowed(start_ms), newest_ms)
 
     def _put_new(self, start_ms: int, entry: Entry) -> None:
-        emitter, entry_id = self._windows.emitter, (start_ms, self._key_bytes)
-        if emitter.tracked:
-            emitter.change(entry_id, self._windowed(start_ms), None, *entry)
-        else:
-            self._put(entry_id, entry, born=True)
-
-    def _put(self, entry_id: EntryId, entry: Entry, *, born: bool) -> None:
-        windows = self._windows
+        windows, entry_id = self._windows, (start_ms, self._key_bytes)
+        if windows.tracked:
+            windows.emitter.change(entry_id, self._windowed(start_ms), None, *entry)
+            return
         windows.put_entry(entry_id, entry)
-        emitter = windows.emitter
-        if emitter.wanted and entry_id not in emitter.dirty:
-            emitter.changed(entry_id, self._windowed(entry_id[0]), entry, born=born)
+        if entry_id not in windows.dirty and windows.wanted:
+            windows.changed(entry_id, self._windowed(start_ms), entry, born=True)
 
     def _windowed(self, start_ms: int) -> Windowed:
         return Windowed(self._key, start_ms, start_ms + self._windows.size_ms)

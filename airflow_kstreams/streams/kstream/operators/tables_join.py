@@ -23,7 +23,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.graph.table_changes import OldValues
-from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.table_changes import bind_kept
 from airflow_kstreams.streams.type_variables import VO, VR, V
 
@@ -31,8 +31,6 @@ TablesJoinKind = Literal["join", "left_join", "outer_join"]
 
 #: ``joiner(left_value, right_value)``; one that is not needed may be None.
 TablesJoiner = Callable[[V, VO], VR | None]
-
-_ABSENT: tuple[None, int] = (None, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +118,7 @@ class TablesJoinSide:
                 if not other.needed:
                     some += f" or {new} is not None or {old} is not None"
                 with code.block(f"if {some}"):
-                    code.line(f"{their_value}, {their_ms} = {theirs} or {code.name(_ABSENT, 'absent')}")
+                    code.line(f"{their_value}, {their_ms} = {theirs} or {code.name(ABSENT, 'absent')}")
                     code.line(f"{result} = {joined(new)}")
                     code.line(f"{earlier} = {joined(old) if old_needed else None}")
                     code.line(f"{at_ms} = max({code.timestamp_ms}, {their_ms})")
@@ -178,7 +176,7 @@ class _JoinedView:
         if before is not None:
             return before[0]
         left, right = (
-            self._tables[side.table].get(key, None if child is None else side.node) or _ABSENT
+            self._tables[side.table].get(key, None if child is None else side.node) or ABSENT
             for side in (self._join.left, self._join.right)
         )
         value = self._joined(left[0], right[0])

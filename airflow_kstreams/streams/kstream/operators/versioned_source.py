@@ -17,11 +17,9 @@ from airflow_kstreams.streams.changes import Change, LateChange
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.table_source import TableSource
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
-
-_ABSENT: tuple[None, int] = (None, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class VersionedSource:
                 count_null()
                 return
             key_bytes = serialize_key(key)
-            old, old_ms = latest(key_bytes) or _ABSENT
+            old, old_ms = latest(key_bytes) or ABSENT
             to_ms = put_version(key_bytes, value, record_context.timestamp_ms)
             if to_ms is None:
                 count_late()

@@ -8,12 +8,15 @@ session that grows leaves a trail of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import Windowed
 
@@ -31,7 +34,8 @@ class WindowEmitter(TableEmitter):
         #: Whether a child wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
         super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
-        bind_expiry(context, context.store(store.name), self._leave)
+        leaving = self._leaving(context, children) if self.cached else None
+        bind_expiry(context, context.store(store.name), leaving)
 
     def changed(self, entry_id: EntryId, windowed: Windowed, entry: Entry, *, born: bool) -> None:
         """Emit a window that was not dirty yet, at once or at the next commit point.
@@ -63,13 +67,28 @@ class WindowEmitter(TableEmitter):
         else:
             super().delete(key_bytes, key, timestamp_ms)
 
-    def _leave(self, entry_id: EntryId, entry: Entry) -> None:
-        """Emit the last change of a window that has left the store."""
-        windowed = self.dirty.pop(entry_id, None)
-        if windowed is None:
-            return
-        if self.tracked:
-            self.emit_change(windowed, entry[0], self.olds.pop(entry_id), entry[1])
-            return
-        self.born.discard(entry_id)
-        self.emit(windowed, entry[0], entry[1])
+    def _leaving(
+        self, context: NodeContext, children: dict[str, Forward]
+    ) -> Callable[[EntryId, Entry], None]:
+        """Make what emits the last change of a window that has left the store."""
+        code = context.flush_code(children, timestamp_ms="entry_ms")
+        with code.block("def leave(entry_id, entry, _node=_node_of_line)"):
+            code.line(f"key = {code.name(self.dirty, 'dirty')}.pop(entry_id, None)")
+            with code.block("if key is None"):
+                code.line("return")
+            code.line("value, entry_ms = entry")
+            code.line("latest_ms = context.timestamp_ms")
+            with code.counted():
+                if self.tracked:
+                    change, olds = code.name(Change, "Change"), code.name(self.olds, "olds")
+                    absent = code.name(ABSENT, "absent")
+                    code.line(f"change = {change}(value, *({olds}.pop(entry_id) or {absent}))")
+                    code.place()
+                    self.deliveries.write(code, "key", "change", "value")
+                else:
+                    code.line(f"{code.name(self.born, 'born')}.discard(entry_id)")
+                    code.place(for_closures=True)
+                    code.forward("key", "value")
+            code.line("context.timestamp_ms = latest_ms")
+        leave: Callable[[EntryId, Entry], None] = code.function("leave")
+        return leave

@@ -150,10 +150,8 @@ class JoinArrivals:
                 code.line(
                     f"{key_bytes} = {code.serialized(key, elements.spec.key_serde, elements.serialize_key)}"
                 )
-                find = code.name(others.find, "find")
-                code.line(
-                    f"{found} = {find}({key_bytes}, {time_ms} - {before_ms}, {time_ms} + {after_ms}, {now_ms})"
-                )
+                span = f"{time_ms} - {before_ms}, {time_ms} + {after_ms}"
+                code.line(f"{found} = {code.name(others.find, 'find')}({key_bytes}, {span}, {now_ms})")
                 # The stores come first: a joiner that fails under a handler which skips leaves them right.
                 with code.block(f"if not {found}"):
                     if own.waits:

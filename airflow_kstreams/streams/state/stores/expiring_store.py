@@ -209,7 +209,7 @@ def bind_expiry(
 
     def expire(stream_time_ms: int, _node: str = context.node) -> None:
         try:
-            store.expire(stream_time_ms, leave)
+            store.expire(stream_time_ms, leave if store.expiry_listeners else leaving)
         finally:
             wait_for(store.next_expiry_ms())
 

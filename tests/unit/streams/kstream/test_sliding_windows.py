@@ -6,6 +6,7 @@ import pytest
 
 from airflow_kstreams.streams import (
     KStreamBuilder,
+    Processor,
     SlidingWindow,
     StoreSpec,
     Topology,
@@ -27,10 +28,15 @@ def store(**options: Any) -> StoreSpec:
     return StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), cached=False, **options)
 
 
-def summed(*, grace_ms: int = 100, spec: StoreSpec | None = None) -> Topology:
+def summed(
+    *, grace_ms: int = 100, spec: StoreSpec | None = None, final: bool = False, reader: str | None = None
+) -> Topology:
     made = builder()
     grouped = made.stream("in").group_by_key().windowed_by(SlidingWindow(size_ms=10, grace_ms=grace_ms))
-    grouped.reduce(lambda total, value: total + value, store=spec or store()).to_stream().send_to("out")
+    windows = grouped.reduce(lambda total, value: total + value, store=spec or store())
+    (windows.suppress() if final else windows).to_stream().send_to("out")
+    if reader is not None:
+        made.stream("in").process(Processor, reader)
     return made.build()
 
 
@@ -120,21 +126,34 @@ def test_window_is_deleted_when_its_aggregate_becomes_none() -> None:
         assert changes(driver) == [(10, 1), (10, None), (10, 3)]
 
 
-def test_closed_windows_are_kept_in_a_store_of_their_own_as_long_as_later_ones_need_them() -> None:
+def test_closed_windows_are_kept_beside_open_ones_as_long_as_later_ones_need_them() -> None:
     with TopologyTestDriver(summed(grace_ms=0), application_id="app") as driver:
         driver.pipe_input("in", key="k", value=1, timestamp_ms=20)
         driver.pipe_input("in", key="k", value=2, timestamp_ms=25)
-        assert [start_ms for (_, start_ms), _ in driver.store("w").all()] == [15, 21]
-        assert [start_ms for (_, start_ms), _ in driver.store("w-closed").all()] == [10]
+        assert [start_ms for (_, start_ms), _ in driver.store("w").all()] == [10, 15, 21]
         driver.restart()
         driver.pipe_input("in", key="k", value=4, timestamp_ms=29)  # begins with what [15, 25] held
         assert changes(driver)[-1] == (19, 7)
         driver.pipe_input("in", key="other", value=1, timestamp_ms=90)
+        assert [start_ms for (_, start_ms), _ in driver.store("w").all()] == [80]
+
+
+def test_closed_windows_have_a_store_of_their_own_where_suppress_waits_for_them() -> None:
+    with TopologyTestDriver(summed(grace_ms=0, final=True), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=1, timestamp_ms=20)
+        driver.pipe_input("in", key="k", value=2, timestamp_ms=25)
+        assert changes(driver) == [(10, 1)]
+        assert [start_ms for (_, start_ms), _ in driver.store("w").all()] == [15, 21]
+        assert [start_ms for (_, start_ms), _ in driver.store("w-closed").all()] == [10]
+        driver.restart()
+        driver.pipe_input("in", key="k", value=4, timestamp_ms=29)  # begins with what [15, 25] held
+        driver.pipe_input("in", key="other", value=1, timestamp_ms=90)
+        assert (19, 7) in changes(driver)
         assert [*driver.store("w-closed").all()] == []
 
 
-def test_no_second_store_is_made_when_the_first_one_keeps_windows_long_enough() -> None:
-    def stores(retention_ms: int) -> list[str]:
+def test_no_second_store_is_made_where_the_first_one_can_keep_windows_long_enough() -> None:
+    def stores(retention_ms: int, **options: Any) -> list[str]:
         spec = WindowStoreSpec(
             name="w",
             key_serde=serdes.string(),
@@ -142,16 +161,22 @@ def test_no_second_store_is_made_when_the_first_one_keeps_windows_long_enough() 
             cached=False,
             retention_ms=retention_ms,
         )
-        return [each.name for each in summed(grace_ms=5, spec=spec).stores]
+        return [each.name for each in summed(grace_ms=5, spec=spec, **options).stores]
 
-    assert stores(26) == ["w", "w-closed"]
-    assert stores(27) == ["w"]
+    assert stores(16) == ["w"]
+    assert stores(16, final=True) == ["w", "w-closed"]
+    assert stores(16, reader="w-closed") == ["w", "w-closed"]
+    assert stores(27, reader="w") == ["w"]
     with pytest.raises(TopologyError, match="may change for 16 ms"):
         stores(15)
 
 
+def test_windows_without_suppress_are_kept_for_both_sizes_and_grace() -> None:
+    assert [getattr(each, "retention_ms", None) for each in summed(grace_ms=5).stores] == [27]
+
+
 def test_entries_of_both_stores_follow_their_keys_to_added_processors() -> None:
-    plan = summed().plan("app")
+    plan = summed(final=True).plan("app")
     (sub,) = plan.subtopologies
     assert {name: (keys.unfit, keys.suffix) for name, keys in sub.entry_keys.items()} == {
         "app-w-changelog": ("", 8),
