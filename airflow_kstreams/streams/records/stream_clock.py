@@ -5,12 +5,32 @@ partitions and never goes back; a node inherits the stream time of its parents, 
 larger one. So a node's stream time is the largest among the topics that lead to it. Partition times are the
 business of ``partition_group.py``; they arrive here with each record.
 
-Timers fire after the record that brought their node's stream time to their moment: the earliest moment first,
-then in topological order of their nodes, until none is due. A callback may forward, and so let others become
-due. That order depends on the records alone.
+What time brings comes in this order:
 
-The end of a run may bring stream time further than records have (``runtime/end_of_run.py``), one moment at
-which a timer is due after the other, all topics together.
+1. Time passes (:meth:`StreamClock.pass_time`). Before a record that brings stream time further is processed,
+   windows close and joins give up waiting: each timer that gives something calls back at its own moment, with
+   stream time there and no further. The earliest moment comes first, then topological order. A callback may
+   forward, and so let others become due on the way: a window that takes the element closes at its own moment.
+2. Stream time is the record's, and the record is processed.
+3. Punctuations call back (:meth:`StreamClock.fire`), behind the record that brought stream time to their
+   multiple, as in Kafka Streams: the earliest first. Nothing below a processor goes by stream time ahead of a
+   repartition topic, as it may change keys, so no result is late by that.
+
+So what a timer gives is judged, by windows and joins below, at the moment at which it is due: not at that of
+the record that ends a quiet time. That makes results of step 1 independent of where runs are cut: the end of
+a run brings stream time to a moment in the same steps (``runtime/end_of_run.py``), all topics together, and
+what is due by then comes ahead of the records behind it, in one run as in two.
+
+What is only cleared away goes with the next moment at which something is given, or with the record, and makes
+no moments of its own: a join by seconds has tens of thousands of them in a quiet day. Where nothing but the
+node of the timers goes by stream time, nothing can see the moments in between: then one callback serves all of
+them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+
+A topic without a record yet takes the stream time of the others first: what was due before the task's first
+record is not made up for.
+
+Crash argument: a record and what time brings ahead of it are one step, between whose parts no commit comes.
+Moments depend on what stores hold, which is restored, and on the stream time of records.
 """
 
 from __future__ import annotations
@@ -20,10 +40,11 @@ from collections.abc import Callable, Iterable, Sequence
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
-#: When a timer is due, and the place of its node in topological order: timers call back in this order.
-Moment = tuple[int, int]
+#: Whether a timer calls back behind the record, when it is due, and the place of its node in topological order:
+#: timers call back in this order.
+Moment = tuple[bool, int, int]
 #: Behind every moment.
-AT_LAST: Moment = (NEVER, 0)
+AT_LAST: Moment = (True, NEVER, 0)
 
 
 class TopicClock:
@@ -44,7 +65,7 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "needed_ms", "node", "stream_time")
+    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "gives_ms", "needed_ms", "node", "stream_time")
 
     def __init__(
         self,
@@ -55,16 +76,17 @@ class NodeTimer:
         forget: Callable[[NodeTimer], None],
     ) -> None:
         self.node = node
-        self.due_ms = self.needed_ms = NEVER
+        self.due_ms = self.needed_ms = self.gives_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
         self._forget = forget
 
-    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None, gives_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
         self.due_ms = NEVER if due_ms is None else due_ms
         self.needed_ms = self.due_ms if needed_ms is None else needed_ms
+        self.gives_ms = self.needed_ms if gives_ms is None else gives_ms
         # Where several topics meet, the moment may be reached by the other one's time: then look at once.
         look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
@@ -73,12 +95,22 @@ class NodeTimer:
 
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
-        self.due_ms = self.needed_ms = NEVER
+        self.due_ms = self.needed_ms = self.gives_ms = NEVER
         self._forget(self)
 
     def reaches(self, clock: TopicClock) -> bool:
         """Say whether a topic's time is part of the node's."""
         return clock in self._clocks
+
+    @property
+    def reached_ms(self) -> int | None:
+        """The moment at which it is due, if stream time has come there: that at which it gives something,
+        whatever there is to be cleared away before that.
+        """
+        now_ms = self.stream_time()
+        if self.due_ms > now_ms:
+            return None
+        return self.gives_ms if self.gives_ms <= now_ms else self.due_ms
 
 
 class StreamClock:
@@ -86,6 +118,8 @@ class StreamClock:
 
     :param topics: the task's source topics, real names.
     :param order: names of the nodes in topological order.
+    :ivar steps: whether time passes through the moments of timers one by one.
+    :ivar moment: of the timer that calls back, while it does.
     """
 
     def __init__(
@@ -93,9 +127,11 @@ class StreamClock:
     ) -> None:
         self.topics = {topic: TopicClock(topic) for topic in topics}
         self._rank = {node: number for number, node in enumerate(order)}
-        self._timers: list[NodeTimer] = []
+        #: Those that call back ahead of the record, and those that do behind it.
+        self._ahead: list[NodeTimer] = []
+        self._behind: list[NodeTimer] = []
         self._record_context = record_context
-        #: Of the timer that calls back, while it does: when it was due, and its node's rank.
+        self.steps = True
         self.moment: Moment | None = None
 
     def advance(self, topic: str, time_ms: int) -> None:
@@ -111,12 +147,12 @@ class StreamClock:
     @property
     def next_due_ms(self) -> int:
         """The first moment at which a timer is due."""
-        return min((timer.due_ms for timer in self._timers), default=NEVER)
+        return min((timer.due_ms for timer in (*self._ahead, *self._behind)), default=NEVER)
 
     @property
     def next_needed_ms(self) -> int:
         """The first moment for which a run is worth it though no record comes."""
-        return min((timer.needed_ms for timer in self._timers), default=NEVER)
+        return min((timer.needed_ms for timer in (*self._ahead, *self._behind)), default=NEVER)
 
     def bring_to(self, time_ms: int) -> None:
         """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
@@ -134,40 +170,81 @@ class StreamClock:
         clocks = (first, *others)
         return lambda: max(clock.time_ms for clock in clocks)
 
-    def timer(self, node: str, topics: Iterable[str], callback: Callable[[int], None]) -> NodeTimer:
-        """Make a timer of a node below these topics."""
+    def timer(
+        self, node: str, topics: Iterable[str], callback: Callable[[int], None], *, behind: bool = False
+    ) -> NodeTimer:
+        """Make a timer of a node below these topics.
+
+        :param behind: whether it calls back behind the record that brings stream time to its moment.
+        """
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
-        timer = NodeTimer(node, clocks, self.node_time(names), callback, self._timers.remove)
-        self._timers.append(timer)
-        self._timers.sort(key=lambda timer: self._rank[timer.node])
+        timers = self._behind if behind else self._ahead
+        timer = NodeTimer(node, clocks, self.node_time(names), callback, timers.remove)
+        timers.append(timer)
+        timers.sort(key=lambda timer: self._rank[timer.node])
         return timer
+
+    def pass_time(self, clock: TopicClock, to_ms: int, before: Moment = AT_LAST) -> None:
+        """Bring a topic's stream time to a moment, ahead of a record, through the moments that lie before it.
+
+        :param before: it comes to this moment at most, and leaves alone what is due at it or after it.
+        """
+        if clock.time_ms < 0:
+            clock.time_ms = min(self.latest_ms, to_ms)
+        last_ms = min(to_ms, before[1])
+        if self.steps and clock.time_ms >= 0:
+            while (moment_ms := self._next_given_ms(clock)) <= last_ms:
+                clock.time_ms = max(clock.time_ms, moment_ms)
+                self._call_back(before, self._ahead)
+                if moment_ms == before[1]:
+                    break
+        clock.time_ms = max(clock.time_ms, last_ms)
+        self._call_back(before, self._ahead)
+        self._look_again()
 
     def fire(self, before: Moment = AT_LAST) -> None:
         """Call back whatever is due, then set the clocks for what comes next.
 
         :param before: leaves alone what comes at this moment or after it.
         """
+        self._call_back(before, self._ahead, self._behind)
+        self._look_again()
+
+    def _next_given_ms(self, clock: TopicClock) -> int:
+        """Return the first moment, as this topic's time goes on, at which a timer gives something."""
+        return min((timer.gives_ms for timer in self._ahead if timer.reaches(clock)), default=NEVER)
+
+    def _call_back(self, before: Moment, *groups: Sequence[NodeTimer]) -> None:
         record_context = self._record_context
         timestamp_ms = record_context.timestamp_ms
-        while (timer := self._first_due()) is not None:
-            moment = (timer.due_ms, self._rank[timer.node])
+        while (due := self._first_due(groups)) is not None:
+            moment, timer = due
             if moment >= before:
                 break
             self.moment = moment
             record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
-            timer.due_ms = timer.needed_ms = NEVER
+            timer.due_ms = timer.needed_ms = timer.gives_ms = NEVER
             timer.callback(now_ms)
         self.moment = None
         record_context.timestamp_ms = timestamp_ms
-        for clock in self.topics.values():
-            clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
 
-    def _first_due(self) -> NodeTimer | None:
-        first: NodeTimer | None = None
-        for timer in self._timers:  # in topological order: the first one of equal ones
-            due_ms = timer.due_ms
-            if due_ms <= timer.stream_time() and (first is None or due_ms < first.due_ms):
-                first = timer
-        return first
+    def _first_due(self, groups: Sequence[Sequence[NodeTimer]]) -> tuple[Moment, NodeTimer] | None:
+        for timers in groups:
+            first: NodeTimer | None = None
+            first_ms = NEVER
+            for timer in timers:  # in topological order: the first one of equal ones
+                reached_ms = timer.reached_ms
+                if reached_ms is not None and (first is None or reached_ms < first_ms):
+                    first, first_ms = timer, reached_ms
+            if first is not None:
+                return (timers is self._behind, first_ms, self._rank[first.node]), first
+        return None
+
+    def _look_again(self) -> None:
+        for clock in self.topics.values():
+            clock.due_ms = min(
+                (timer.due_ms for timer in (*self._ahead, *self._behind) if timer.reaches(clock)),
+                default=NEVER,
+            )

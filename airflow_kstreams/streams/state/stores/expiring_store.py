@@ -201,10 +201,11 @@ def bind_expiry(
     """Let a node expire its store as its stream time goes on; one node per store.
 
     A run is worth it for that only where listeners make something of what expires: what else waits in the
-    node to be emitted has left it by each commit.
+    node to be emitted has left it by each commit. On the way to a record, that is given at the moment at which
+    it expires, too.
 
     :param context: of the node, which is being bound.
-    :param leaving: called with each entry that expired before the listeners of the store are.
+    :param leaving: called with each entry that expired before the listeners of the store are; may forward.
     """
 
     def expire(stream_time_ms: int, _node: str = context.node) -> None:
@@ -214,7 +215,10 @@ def bind_expiry(
             wait_for(store.next_expiry_ms())
 
     def wait_for(expiry_ms: int | None) -> None:
-        timer.set(expiry_ms, needed_ms=None if store.expiry_listeners else NEVER)
+        if store.expiry_listeners:
+            timer.set(expiry_ms)
+        else:
+            timer.set(expiry_ms, needed_ms=NEVER, gives_ms=None if leaving is None else expiry_ms)
 
     def leave(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
         if leaving is not None:
