@@ -21,10 +21,10 @@ the record that ends a quiet time. That makes results of step 1 independent of w
 a run brings stream time to a moment in the same steps (``runtime/end_of_run.py``), all topics together, and
 what is due by then comes ahead of the records behind it, in one run as in two.
 
-What is only cleared away goes with the next moment at which something is given, or with the record, and makes
-no moments of its own: a join by seconds has tens of thousands of them in a quiet day. Where nothing but the
-node of the timers goes by stream time, nothing can see the moments in between: then one callback serves all of
-them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+What is only cleared away goes with the next moment at which something is given, or with the record, and
+makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. Where a single
+node goes by stream time, nothing can see the moments in between: then one callback serves all of them
+(:attr:`StreamClock.steps`). What it gives, and its order, are the same.
 
 A topic without a record yet takes the stream time of the others first: what was due before the task's first
 record is not made up for.
@@ -40,8 +40,8 @@ from collections.abc import Callable, Iterable, Sequence
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
-#: Whether a timer calls back behind the record, when it is due, and the place of its node in topological order:
-#: timers call back in this order.
+#: Whether a timer calls back behind the record, when it is due, and the place of its node in topological
+#: order: timers call back in this order.
 Moment = tuple[bool, int, int]
 #: Behind every moment.
 AT_LAST: Moment = (True, NEVER, 0)
@@ -65,17 +65,27 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "gives_ms", "needed_ms", "node", "stream_time")
+    __slots__ = (
+        "_clocks",
+        "_forget",
+        "callback",
+        "due_ms",
+        "gives_ms",
+        "needed_ms",
+        "place",
+        "stream_time",
+    )
 
     def __init__(
         self,
-        node: str,
+        place: tuple[bool, int],
         clocks: Sequence[TopicClock],
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
         forget: Callable[[NodeTimer], None],
     ) -> None:
-        self.node = node
+        #: Whether it calls back behind the record, and its node's place in topological order.
+        self.place = place
         self.due_ms = self.needed_ms = self.gives_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
@@ -127,9 +137,8 @@ class StreamClock:
     ) -> None:
         self.topics = {topic: TopicClock(topic) for topic in topics}
         self._rank = {node: number for number, node in enumerate(order)}
-        #: Those that call back ahead of the record, and those that do behind it.
-        self._ahead: list[NodeTimer] = []
-        self._behind: list[NodeTimer] = []
+        #: By place.
+        self._timers: list[NodeTimer] = []
         self._record_context = record_context
         self.steps = True
         self.moment: Moment | None = None
@@ -147,12 +156,12 @@ class StreamClock:
     @property
     def next_due_ms(self) -> int:
         """The first moment at which a timer is due."""
-        return min((timer.due_ms for timer in (*self._ahead, *self._behind)), default=NEVER)
+        return min((timer.due_ms for timer in self._timers), default=NEVER)
 
     @property
     def next_needed_ms(self) -> int:
         """The first moment for which a run is worth it though no record comes."""
-        return min((timer.needed_ms for timer in (*self._ahead, *self._behind)), default=NEVER)
+        return min((timer.needed_ms for timer in self._timers), default=NEVER)
 
     def bring_to(self, time_ms: int) -> None:
         """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
@@ -179,10 +188,10 @@ class StreamClock:
         """
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
-        timers = self._behind if behind else self._ahead
-        timer = NodeTimer(node, clocks, self.node_time(names), callback, timers.remove)
-        timers.append(timer)
-        timers.sort(key=lambda timer: self._rank[timer.node])
+        place = (behind, self._rank[node])
+        timer = NodeTimer(place, clocks, self.node_time(names), callback, self._timers.remove)
+        self._timers.append(timer)
+        self._timers.sort(key=lambda timer: timer.place)
         return timer
 
     def pass_time(self, clock: TopicClock, to_ms: int, before: Moment = AT_LAST) -> None:
@@ -196,11 +205,11 @@ class StreamClock:
         if self.steps and clock.time_ms >= 0:
             while (moment_ms := self._next_given_ms(clock)) <= last_ms:
                 clock.time_ms = max(clock.time_ms, moment_ms)
-                self._call_back(before, self._ahead)
+                self._call_back(before, ahead=True)
                 if moment_ms == before[1]:
                     break
         clock.time_ms = max(clock.time_ms, last_ms)
-        self._call_back(before, self._ahead)
+        self._call_back(before, ahead=True)
         self._look_again()
 
     def fire(self, before: Moment = AT_LAST) -> None:
@@ -208,17 +217,24 @@ class StreamClock:
 
         :param before: leaves alone what comes at this moment or after it.
         """
-        self._call_back(before, self._ahead, self._behind)
+        self._call_back(before)
         self._look_again()
 
     def _next_given_ms(self, clock: TopicClock) -> int:
         """Return the first moment, as this topic's time goes on, at which a timer gives something."""
-        return min((timer.gives_ms for timer in self._ahead if timer.reaches(clock)), default=NEVER)
+        return min(
+            (timer.gives_ms for timer in self._timers if not timer.place[0] and timer.reaches(clock)),
+            default=NEVER,
+        )
 
-    def _call_back(self, before: Moment, *groups: Sequence[NodeTimer]) -> None:
+    def _call_back(self, before: Moment, *, ahead: bool = False) -> None:
+        """Call back what is due before a moment.
+
+        :param ahead: whether a record is still to come: leaves alone what calls back behind it.
+        """
         record_context = self._record_context
         timestamp_ms = record_context.timestamp_ms
-        while (due := self._first_due(groups)) is not None:
+        while (due := self._first_due(ahead=ahead)) is not None:
             moment, timer = due
             if moment >= before:
                 break
@@ -230,21 +246,20 @@ class StreamClock:
         self.moment = None
         record_context.timestamp_ms = timestamp_ms
 
-    def _first_due(self, groups: Sequence[Sequence[NodeTimer]]) -> tuple[Moment, NodeTimer] | None:
-        for timers in groups:
-            first: NodeTimer | None = None
-            first_ms = NEVER
-            for timer in timers:  # in topological order: the first one of equal ones
-                reached_ms = timer.reached_ms
-                if reached_ms is not None and (first is None or reached_ms < first_ms):
-                    first, first_ms = timer, reached_ms
-            if first is not None:
-                return (timers is self._behind, first_ms, self._rank[first.node]), first
-        return None
+    def _first_due(self, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
+        first: NodeTimer | None = None
+        first_ms = NEVER
+        for timer in self._timers:  # by place: the first one of equal ones
+            if timer.place[0] and (ahead or (first is not None and not first.place[0])):
+                break
+            reached_ms = timer.reached_ms
+            if reached_ms is not None and (first is None or reached_ms < first_ms):
+                first, first_ms = timer, reached_ms
+        if first is None:
+            return None
+        behind, rank = first.place
+        return (behind, first_ms, rank), first
 
     def _look_again(self) -> None:
         for clock in self.topics.values():
-            clock.due_ms = min(
-                (timer.due_ms for timer in (*self._ahead, *self._behind) if timer.reaches(clock)),
-                default=NEVER,
-            )
+            clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)

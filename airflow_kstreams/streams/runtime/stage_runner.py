@@ -50,15 +50,8 @@ class StageRunner:
             crossings.entries = life.entries = []
             context.branch = ""
             topic_clock = clock.topics.get(life.topic)
-            if topic_clock is not None:
-                if entries and entries[0].moment is not None:
-                    entries = self._do_ahead(entries, stage, topic_clock)
-                if life.time_ms > topic_clock.time_ms:
-                    if life.time_ms >= topic_clock.due_ms:
-                        context.replaced_headers = None
-                        clock.pass_time(topic_clock, life.time_ms)
-                    else:
-                        topic_clock.time_ms = life.time_ms
+            if topic_clock is not None and life.time_ms > topic_clock.time_ms:
+                entries = self._pass_time(entries, stage, topic_clock)
             if chosen is not None:
                 self._topology.begin(chosen)
             if entries:
@@ -99,21 +92,27 @@ class StageRunner:
         context.replaced_headers = None
         context.branch = ""
 
-    def _do_ahead(self, entries: Sequence[Entry], stage: int, topic_clock: TopicClock) -> Sequence[Entry]:
-        """Do what timers of earlier stages brought about ahead of the record, among the timers of this one in
-        the order of their moments.
+    def _pass_time(self, entries: list[Entry], stage: int, topic_clock: TopicClock) -> list[Entry]:
+        """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
+        among the timers of this one in the order of their moments.
 
-        :return: what the record brought about.
+        :return: what is left to do.
         """
-        life, clock, context = self._crossings.life, self._clocks[stage], self._context
-        for number, entry in enumerate(entries):
+        life, clock = self._crossings.life, self._clocks[stage]
+        to_ms, number = life.time_ms, 0
+        for entry in entries:
             if entry.moment is None or entry.moment[0]:
-                return entries[number:]
-            context.replaced_headers = None
-            clock.pass_time(topic_clock, max(life.time_ms, topic_clock.time_ms), entry.moment)
+                break
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms, entry.moment)
             self._do([entry], stage)
-            context.timestamp_ms = life.timestamp_ms
-        return ()
+            number += 1
+        if to_ms < topic_clock.due_ms:
+            topic_clock.time_ms = to_ms
+        else:
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms)
+        return entries[number:] if number else entries
 
     def _do_with_timed(self, entries: Sequence[Entry], stage: int) -> None:
         """Do what the record brought about, then what timers of earlier stages did behind it, among those of

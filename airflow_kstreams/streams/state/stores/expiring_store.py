@@ -201,8 +201,8 @@ def bind_expiry(
     """Let a node expire its store as its stream time goes on; one node per store.
 
     A run is worth it for that only where listeners make something of what expires: what else waits in the
-    node to be emitted has left it by each commit. On the way to a record, that is given at the moment at which
-    it expires, too.
+    node to be emitted has left it by each commit. On the way to a record that is given, too, at the moment at
+    which it expires.
 
     :param context: of the node, which is being bound.
     :param leaving: called with each entry that expired before the listeners of the store are; may forward.
