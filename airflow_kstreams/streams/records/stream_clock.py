@@ -112,16 +112,6 @@ class NodeTimer:
         """Say whether a topic's time is part of the node's."""
         return clock in self._clocks
 
-    @property
-    def reached_ms(self) -> int | None:
-        """The moment at which it is due, if stream time has come there: that at which it gives something,
-        whatever there is to be cleared away before that.
-        """
-        now_ms = self.stream_time()
-        if self.due_ms > now_ms:
-            return None
-        return self.gives_ms if self.gives_ms <= now_ms else self.due_ms
-
 
 class StreamClock:
     """The clocks and timers of one task.
@@ -247,14 +237,20 @@ class StreamClock:
         record_context.timestamp_ms = timestamp_ms
 
     def _first_due(self, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
+        """Return the timer to call back next, and the moment at which it gives something, whatever is to be
+        cleared away before that.
+        """
         first: NodeTimer | None = None
         first_ms = NEVER
         for timer in self._timers:  # by place: the first one of equal ones
             if timer.place[0] and (ahead or (first is not None and not first.place[0])):
                 break
-            reached_ms = timer.reached_ms
-            if reached_ms is not None and (first is None or reached_ms < first_ms):
-                first, first_ms = timer, reached_ms
+            due_ms, now_ms = timer.due_ms, timer.stream_time()
+            if due_ms <= now_ms:
+                if timer.gives_ms <= now_ms:
+                    due_ms = timer.gives_ms
+                if first is None or due_ms < first_ms:
+                    first, first_ms = timer, due_ms
         if first is None:
             return None
         behind, rank = first.place

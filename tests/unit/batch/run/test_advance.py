@@ -689,7 +689,37 @@ def topologies() -> dict[str, Callable[[], Topology]]:
         "sessions": sessions,
         "joined": joined,
         "of windows": of_windows,
+        "windows of joined": lambda: of_joined(TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 3 // 10)),
+        "sliding windows of joined": lambda: of_joined(
+            SlidingWindow(size_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)
+        ),
+        "sessions of joined": lambda: of_joined(SessionWindow(gap_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)),
+        "joined twice": joined_twice,
     }
+
+
+def of_joined(window: Any) -> Topology:
+    """Fold what a join gives, in its order, by windows which take in what finds no partner, and no more."""
+    built = builder()
+    quarter = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left, right = (built.stream(topic).with_window(quarter) for topic in ("in", "other"))
+    paired = left.outer_join(right, lambda one, other: f"{one}+{other}")
+    folded = paired.group_by_key().windowed_by(window).reduce("{},{}".format, store="folded")
+    printed(folded.suppress().to_stream()).send_to("out")
+    return built.build()
+
+
+def joined_twice() -> Topology:
+    """A join of what a join gives with one of its inputs, and all that it gave, in its order, by key."""
+    built = builder()
+    quarter = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    left, right = (built.stream(topic).with_window(quarter) for topic in ("in", "other"))
+    paired = left.outer_join(right, lambda one, other: f"{one}+{other}")
+    wide = SlidingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 3 // 10)
+    again = paired.with_window(wide).outer_join(right, lambda one, other: f"({one})+{other}")
+    spec = StoreSpec(name="all", key_serde=TEXT, value_serde=TEXT, cached=False)
+    again.group_by_key().reduce("{},{}".format, store=spec).to_stream().send_to("out")
+    return built.build()
 
 
 def arrivals(until: float) -> Iterator[Arrival]:
