@@ -55,16 +55,15 @@ NEVER = 2**63
 class StreamTimer(Protocol):
     """Calls back once when a node's stream time reaches a moment; made by ``NodeContext.stream_timer``."""
 
-    def set(self, due_ms: int | None, needed_ms: int | None = None, gives_ms: int | None = None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment, in place of an earlier one; None disarms it.
 
         The callback comes with the record that brings the node's stream time to ``due_ms`` or past it; a
         moment already reached counts with the next record.
 
-        :param needed_ms: the moment for which a run is worth it though no record comes, ``due_ms`` or later:
-            what is only cleared away can wait for a record.
-        :param gives_ms: the moment at which it may forward something, ``due_ms`` or later; ``needed_ms``
-            unless given. Stream time stands there when it calls back, if what is below can tell.
+        :param needed_ms: the moment at which it gives something, ``due_ms`` or later: a run is worth it though
+            no record comes, and stream time stands there as it calls back, if what is below can tell. What is
+            only cleared away can wait for a record.
         """
         ...
 

@@ -22,9 +22,10 @@ a run brings stream time to a moment in the same steps (``runtime/end_of_run.py`
 what is due by then comes ahead of the records behind it, in one run as in two.
 
 What is only cleared away goes with the next moment at which something is given, or with the record, and
-makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. Where a single
-node goes by stream time, nothing can see the moments in between: then one callback serves all of them
-(:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. (A cached table of
+windows may emit as it clears away. Its keys are windows, so there, too, a topic lies ahead of what goes by
+time.) Where a single node goes by stream time, nothing can see the moments in between: then one callback
+serves all of them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
 
 A topic without a record yet takes the stream time of the others first: what was due before the task's first
 record is not made up for.
@@ -70,7 +71,6 @@ class NodeTimer:
         "_forget",
         "callback",
         "due_ms",
-        "gives_ms",
         "needed_ms",
         "place",
         "stream_time",
@@ -86,17 +86,16 @@ class NodeTimer:
     ) -> None:
         #: Whether it calls back behind the record, and its node's place in topological order.
         self.place = place
-        self.due_ms = self.needed_ms = self.gives_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
         self._forget = forget
 
-    def set(self, due_ms: int | None, needed_ms: int | None = None, gives_ms: int | None = None) -> None:
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
         self.due_ms = NEVER if due_ms is None else due_ms
         self.needed_ms = self.due_ms if needed_ms is None else needed_ms
-        self.gives_ms = self.needed_ms if gives_ms is None else gives_ms
         # Where several topics meet, the moment may be reached by the other one's time: then look at once.
         look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
         for clock in self._clocks:
@@ -105,7 +104,7 @@ class NodeTimer:
 
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
-        self.due_ms = self.needed_ms = self.gives_ms = NEVER
+        self.due_ms = self.needed_ms = NEVER
         self._forget(self)
 
     def reaches(self, clock: TopicClock) -> bool:
@@ -213,7 +212,7 @@ class StreamClock:
     def _next_given_ms(self, clock: TopicClock) -> int:
         """Return the first moment, as this topic's time goes on, at which a timer gives something."""
         return min(
-            (timer.gives_ms for timer in self._timers if not timer.place[0] and timer.reaches(clock)),
+            (timer.needed_ms for timer in self._timers if not timer.place[0] and timer.reaches(clock)),
             default=NEVER,
         )
 
@@ -231,7 +230,7 @@ class StreamClock:
             self.moment = moment
             record_context.record = None
             record_context.timestamp_ms = now_ms = timer.stream_time()
-            timer.due_ms = timer.needed_ms = timer.gives_ms = NEVER
+            timer.due_ms = timer.needed_ms = NEVER
             timer.callback(now_ms)
         self.moment = None
         record_context.timestamp_ms = timestamp_ms
@@ -247,8 +246,8 @@ class StreamClock:
                 break
             due_ms, now_ms = timer.due_ms, timer.stream_time()
             if due_ms <= now_ms:
-                if timer.gives_ms <= now_ms:
-                    due_ms = timer.gives_ms
+                if timer.needed_ms <= now_ms:
+                    due_ms = timer.needed_ms
                 if first is None or due_ms < first_ms:
                     first, first_ms = timer, due_ms
         if first is None:

@@ -31,7 +31,7 @@ class WindowEmitter(TableEmitter):
         #: Whether a child wants updates.
         self.wanted = any(child is not ignore_updates for child in children.values())
         super().__init__(forward, context, children, store=store.name, cached=store.cached and self.wanted)
-        bind_expiry(context, context.store(store.name), self._leave if self.cached else None)
+        bind_expiry(context, context.store(store.name), self._leave)
 
     def changed(self, entry_id: EntryId, windowed: Windowed, entry: Entry, *, born: bool) -> None:
         """Emit a window that was not dirty yet, at once or at the next commit point.

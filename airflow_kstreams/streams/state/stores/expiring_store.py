@@ -201,11 +201,10 @@ def bind_expiry(
     """Let a node expire its store as its stream time goes on; one node per store.
 
     A run is worth it for that only where listeners make something of what expires: what else waits in the
-    node to be emitted has left it by each commit. On the way to a record that is given, too, at the moment at
-    which it expires.
+    node to be emitted has left it by each commit.
 
     :param context: of the node, which is being bound.
-    :param leaving: called with each entry that expired before the listeners of the store are; may forward.
+    :param leaving: called with each entry that expired before the listeners of the store are.
     """
 
     def expire(stream_time_ms: int, _node: str = context.node) -> None:
@@ -215,10 +214,7 @@ def bind_expiry(
             wait_for(store.next_expiry_ms())
 
     def wait_for(expiry_ms: int | None) -> None:
-        if store.expiry_listeners:
-            timer.set(expiry_ms)
-        else:
-            timer.set(expiry_ms, needed_ms=NEVER, gives_ms=None if leaving is None else expiry_ms)
+        timer.set(expiry_ms, needed_ms=None if store.expiry_listeners else NEVER)
 
     def leave(entry_id: EntryId, entry: Entry, _node: str = context.node) -> None:
         if leaving is not None:
