@@ -61,9 +61,9 @@ class StreamTimer(Protocol):
         The callback comes with the record that brings the node's stream time to ``due_ms`` or past it; a
         moment already reached counts with the next record.
 
-        :param needed_ms: the moment at which it gives something, ``due_ms`` or later: a run is worth it though
-            no record comes, and stream time stands there as it calls back, if what is below can tell. What is
-            only cleared away can wait for a record.
+        :param needed_ms: the moment at which it gives something, ``due_ms`` or later: a run is worth it
+            though no record comes, and stream time stands there as it calls back, if what is below can tell.
+            What is only cleared away can wait for a record.
         """
         ...
 

@@ -22,10 +22,10 @@ a run brings stream time to a moment in the same steps (``runtime/end_of_run.py`
 what is due by then comes ahead of the records behind it, in one run as in two.
 
 What is only cleared away goes with the next moment at which something is given, or with the record, and
-makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. (A cached table of
-windows may emit as it clears away. Its keys are windows, so there, too, a topic lies ahead of what goes by
-time.) Where a single node goes by stream time, nothing can see the moments in between: then one callback
-serves all of them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. (A table of
+windows with a cache may emit as it clears away. Its keys are windows, so there, too, a topic lies ahead of
+what goes by time.) Where a single node goes by stream time, nothing can see the moments in between: then one
+callback serves all of them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
 
 A topic without a record yet takes the stream time of the others first: what was due before the task's first
 record is not made up for.
