@@ -53,14 +53,16 @@ class TopicClock:
 
     :ivar time_ms: epoch milliseconds, -1 before the first record.
     :ivar due_ms: no timer is due while ``time_ms`` lies below this.
+    :ivar timers: of the nodes that the topic leads to, by place.
     """
 
-    __slots__ = ("due_ms", "time_ms", "topic")
+    __slots__ = ("due_ms", "time_ms", "timers", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.time_ms = -1
         self.due_ms = NEVER
+        self.timers: list[NodeTimer] = []
 
 
 class NodeTimer:
@@ -68,7 +70,7 @@ class NodeTimer:
 
     __slots__ = (
         "_clocks",
-        "_forget",
+        "_kept_in",
         "callback",
         "due_ms",
         "needed_ms",
@@ -82,7 +84,7 @@ class NodeTimer:
         clocks: Sequence[TopicClock],
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
-        forget: Callable[[NodeTimer], None],
+        kept_in: Sequence[list[NodeTimer]],
     ) -> None:
         #: Whether it calls back behind the record, and its node's place in topological order.
         self.place = place
@@ -90,7 +92,7 @@ class NodeTimer:
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
-        self._forget = forget
+        self._kept_in = kept_in
 
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
@@ -105,11 +107,8 @@ class NodeTimer:
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
         self.due_ms = self.needed_ms = NEVER
-        self._forget(self)
-
-    def reaches(self, clock: TopicClock) -> bool:
-        """Say whether a topic's time is part of the node's."""
-        return clock in self._clocks
+        for timers in self._kept_in:
+            timers.remove(self)
 
 
 class StreamClock:
@@ -140,7 +139,11 @@ class StreamClock:
     @property
     def latest_ms(self) -> int:
         """The largest stream time of a topic, -1 before the first record."""
-        return max((clock.time_ms for clock in self.topics.values()), default=-1)
+        latest_ms = -1
+        for clock in self.topics.values():
+            if clock.time_ms > latest_ms:
+                latest_ms = clock.time_ms
+        return latest_ms
 
     @property
     def next_due_ms(self) -> int:
@@ -178,9 +181,11 @@ class StreamClock:
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
         place = (behind, self._rank[node])
-        timer = NodeTimer(place, clocks, self.node_time(names), callback, self._timers.remove)
-        self._timers.append(timer)
-        self._timers.sort(key=lambda timer: timer.place)
+        kept_in = [self._timers, *(clock.timers for clock in clocks)]
+        timer = NodeTimer(place, clocks, self.node_time(names), callback, kept_in)
+        for timers in kept_in:
+            timers.append(timer)
+            timers.sort(key=lambda timer: timer.place)
         return timer
 
     def pass_time(self, clock: TopicClock, to_ms: int, before: Moment = AT_LAST) -> None:
@@ -192,13 +197,16 @@ class StreamClock:
             clock.time_ms = min(self.latest_ms, to_ms)
         last_ms = min(to_ms, before[1])
         if self.steps and clock.time_ms >= 0:
-            while (moment_ms := self._next_given_ms(clock)) <= last_ms:
-                clock.time_ms = max(clock.time_ms, moment_ms)
+            while (moment_ms := _next_given_ms(clock)) <= last_ms:
+                if moment_ms > clock.time_ms:
+                    clock.time_ms = moment_ms
                 self._call_back(before, ahead=True)
                 if moment_ms == before[1]:
                     break
-        clock.time_ms = max(clock.time_ms, last_ms)
-        self._call_back(before, ahead=True)
+        if last_ms > clock.time_ms:
+            clock.time_ms = last_ms
+        if any(timer.due_ms <= clock.time_ms for timer in clock.timers):
+            self._call_back(before, ahead=True)
         self._look_again()
 
     def fire(self, before: Moment = AT_LAST) -> None:
@@ -209,13 +217,6 @@ class StreamClock:
         self._call_back(before)
         self._look_again()
 
-    def _next_given_ms(self, clock: TopicClock) -> int:
-        """Return the first moment, as this topic's time goes on, at which a timer gives something."""
-        return min(
-            (timer.needed_ms for timer in self._timers if not timer.place[0] and timer.reaches(clock)),
-            default=NEVER,
-        )
-
     def _call_back(self, before: Moment, *, ahead: bool = False) -> None:
         """Call back what is due before a moment.
 
@@ -223,7 +224,8 @@ class StreamClock:
         """
         record_context = self._record_context
         timestamp_ms = record_context.timestamp_ms
-        while (due := self._first_due(ahead=ahead)) is not None:
+        latest_ms = self.latest_ms
+        while (due := self._first_due(latest_ms, ahead=ahead)) is not None:
             moment, timer = due
             if moment >= before:
                 break
@@ -235,16 +237,21 @@ class StreamClock:
         self.moment = None
         record_context.timestamp_ms = timestamp_ms
 
-    def _first_due(self, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
+    def _first_due(self, latest_ms: int, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
         """Return the timer to call back next, and the moment at which it gives something, whatever is to be
         cleared away before that.
+
+        :param latest_ms: the largest stream time of a topic.
         """
         first: NodeTimer | None = None
         first_ms = NEVER
         for timer in self._timers:  # by place: the first one of equal ones
+            due_ms = timer.due_ms
+            if due_ms > latest_ms:
+                continue
             if timer.place[0] and (ahead or (first is not None and not first.place[0])):
                 break
-            due_ms, now_ms = timer.due_ms, timer.stream_time()
+            now_ms = timer.stream_time()
             if due_ms <= now_ms:
                 if timer.needed_ms <= now_ms:
                     due_ms = timer.needed_ms
@@ -257,4 +264,17 @@ class StreamClock:
 
     def _look_again(self) -> None:
         for clock in self.topics.values():
-            clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
+            due_ms = NEVER
+            for timer in clock.timers:
+                if timer.due_ms < due_ms:
+                    due_ms = timer.due_ms
+            clock.due_ms = due_ms
+
+
+def _next_given_ms(clock: TopicClock) -> int:
+    """Return the first moment of a topic at which a timer gives something ahead of a record."""
+    first_ms = NEVER
+    for timer in clock.timers:
+        if timer.needed_ms < first_ms and not timer.place[0]:
+            first_ms = timer.needed_ms
+    return first_ms
