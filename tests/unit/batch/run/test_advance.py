@@ -239,6 +239,28 @@ def test_element_without_partner_is_in_its_window_though_a_quiet_time_follows(
     assert summary.counts.by("late") == 0
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["in one task", "behind a topic"])
+def test_element_without_partner_is_late_where_another_topic_is_ahead_unless_a_topic_lies_between(
+    kafka: InMemoryKafka, between: bool
+) -> None:
+    """Docs say so: both sides of the join are of one topic, whose stream time is its own."""
+    built = builder()
+    window = SlidingWindow(size_ms=HOUR // 4, grace_ms=0)
+    stream = built.stream("in")
+    none = stream.filter(lambda key, value: False).with_window(window)
+    alone = stream.with_window(window).left_join(none, lambda one, other: f"{one}+{other}")
+    merged = alone.merge(built.stream("other"))
+    found = merged.repartition(2, name="merged") if between else merged
+    hour = TumblingWindow(size_ms=HOUR, grace_ms=HOUR // 2)
+    printed(found.group_by_key().windowed_by(hour).count(store="hours").suppress().to_stream()).send_to("out")
+    app = application(kafka, built.build())
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("other", 0, "a", 3.1))
+    summary = app.run("run-0", interval_ms=hours(0, 6))
+    assert out(kafka) == [f"a@0={1 + between}", "a@3=1"]
+    assert summary.counts is not None
+    assert summary.counts.by("late") == (not between)
+
+
 def test_punctuations_come_once_for_each_multiple_up_to_the_moment(kafka: InMemoryKafka) -> None:
     app = application(kafka, ticking())
     publish(kafka, ("in", 0, "a", 0.1), ("in", 0, "a", 0.6), ("in", 0, "a", 2.7))
