@@ -209,8 +209,8 @@ class _TappedContext:
     def on_close(self, callback: Callable[[], None]) -> None:
         self._context.on_close(self._noted(callback))
 
-    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
-        return self._context.stream_timer(self._noted(callback))
+    def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
+        return self._context.stream_timer(self._noted(callback), behind=behind)
 
     def send_target(self, topic: str) -> SendTarget:
         target: SendTarget = self._context.send_target(topic)

@@ -120,7 +120,9 @@ class Search:
         if new.waits and new.last_chance < self.now:
             self.alone([new])
 
-    def close(self) -> None:
+    def close(self, time: int) -> None:
+        """Let time pass ahead of a record."""
+        self.now = max(self.now, time)
         self.alone([e for e in self.elements if e.waits and e.last_chance < self.now])
 
     def end(self) -> None:
@@ -182,8 +184,8 @@ def test_join_equals_a_search_of_all_arrivals_when_tasks_crash_and_runs_end(
         if step == "end":
             search.end()
         elif not isinstance(step, str):
+            search.close(step[-1])
             search.arrive(number, *step)
-            search.close()
     task = RestartingTopology(_topology(kind, left, right, scale))
     _run(task, steps, scale)
     task.commit()

@@ -163,7 +163,8 @@ class _Joining:
         self.given = Given()
 
     def arrive(self, one: Arrival) -> None:
-        """Join an element with those that arrived before it, then let go those whose time is over."""
+        """Let go the elements whose time is over, then join an element with those that arrived before it."""
+        self.pass_time(one)
         stage, now_ms = self._stage, one.now_ms
         new = _Element(one, one.partition.topic == stage.left[0])
         if not self._kept(new, now_ms):
@@ -181,7 +182,6 @@ class _Joining:
             new.waits = not found and new.is_left in sides
             if new.waits and self._last_chance_ms(new) < now_ms:
                 self._alone(new, one.run)
-        self.pass_time(one)
 
     def pass_time(self, one: Arrival | RunsOut) -> None:
         """Let go the elements whose time is over."""

@@ -1,8 +1,8 @@
 """The loop that runs a batch of one topic's records through the topology, whatever the topology needs.
 
-It decodes and forwards; it moves stream time, lets timers fire, hands undecodable records to a handler, and
-stops after the record that asked for a commit. A task that needs none of that has the loop of
-``fused_loop.py`` instead.
+It decodes and forwards; it lets stream time pass ahead of each record and punctuations come behind it, hands
+undecodable records to a handler, and stops after the record that asked for a commit. A task that needs none
+of that has the loop of ``fused_loop.py`` instead.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def stepping_loop(
             count += 1
             context.timestamp_ms = timestamp_ms
             if time_ms > topic_clock.time_ms:
-                topic_clock.time_ms = time_ms
+                if time_ms >= topic_clock.due_ms:
+                    clock.pass_time(topic_clock, time_ms)
+                else:
+                    topic_clock.time_ms = time_ms
             try:
                 if read_ahead:
                     context.record = record.raw

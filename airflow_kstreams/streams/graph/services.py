@@ -58,11 +58,12 @@ class StreamTimer(Protocol):
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment, in place of an earlier one; None disarms it.
 
-        The callback comes after the record that brought the node's stream time to ``due_ms`` or past it; a
+        The callback comes with the record that brings the node's stream time to ``due_ms`` or past it; a
         moment already reached counts with the next record.
 
-        :param needed_ms: the moment for which a run is worth it though no record comes, ``due_ms`` or later:
-            what is only cleared away can wait for a record.
+        :param needed_ms: the moment at which it gives something, ``due_ms`` or later: a run is worth it
+            though no record comes, and stream time stands there as it calls back, if what is below can tell.
+            What is only cleared away can wait for a record.
         """
         ...
 
@@ -155,11 +156,13 @@ class NodeContext(Protocol):
         """
         ...
 
-    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+    def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time, while binding.
 
         :param callback: gets the stream time; may set ``record_context.timestamp_ms`` and forward;
             ``record_context.record`` is None meanwhile.
+        :param behind: whether it comes behind the record that brings stream time to its moment, with the
+            record's stream time; else it comes ahead of it.
         """
         ...
 

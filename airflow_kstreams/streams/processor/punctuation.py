@@ -65,7 +65,7 @@ class StreamTimeTicks:
         self._interval_ms = interval_ms
         self._call = _guarded(context, punctuate)
         self._record_context = context.record_context
-        self._timer: StreamTimer | None = context.stream_timer(self._tick)
+        self._timer: StreamTimer | None = context.stream_timer(self._tick, behind=True)
         now_ms = stream_time()
         #: The next multiple; None until the first record brings stream time.
         self._next_ms = None if now_ms < 0 else (now_ms // interval_ms + 1) * interval_ms

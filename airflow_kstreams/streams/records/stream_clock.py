@@ -5,12 +5,33 @@ partitions and never goes back; a node inherits the stream time of its parents, 
 larger one. So a node's stream time is the largest among the topics that lead to it. Partition times are the
 business of ``partition_group.py``; they arrive here with each record.
 
-Timers fire after the record that brought their node's stream time to their moment: the earliest moment first,
-then in topological order of their nodes, until none is due. A callback may forward, and so let others become
-due. That order depends on the records alone.
+What time brings comes in this order:
 
-The end of a run may bring stream time further than records have (``runtime/end_of_run.py``), one moment at
-which a timer is due after the other, all topics together.
+1. Time passes (:meth:`StreamClock.pass_time`). Before a record that brings stream time further is processed,
+   windows close and joins give up waiting: each timer that gives something calls back at its own moment, with
+   stream time there and no further. The earliest moment comes first, then topological order. A callback may
+   forward, and so let others become due on the way: a window that takes the element closes at its own moment.
+2. Stream time is the record's, and the record is processed.
+3. Punctuations call back (:meth:`StreamClock.fire`), behind the record that brought stream time to their
+   multiple, as in Kafka Streams: the earliest first. Nothing below a processor goes by stream time ahead of a
+   repartition topic, as it may change keys, so no result is late by that.
+
+So what a timer gives is judged, by windows and joins below, at the moment at which it is due: not at that of
+the record that ends a quiet time. That makes results of step 1 independent of where runs are cut: the end of
+a run brings stream time to a moment in the same steps (``runtime/end_of_run.py``), all topics together, and
+what is due by then comes ahead of the records behind it, in one run as in two.
+
+What is only cleared away goes with the next moment at which something is given, or with the record, and
+makes no moments of its own: a join by seconds has tens of thousands of them in a quiet day. (A table of
+windows with a cache may emit as it clears away. Its keys are windows, so there, too, a topic lies ahead of
+what goes by time.) Where a single node goes by stream time, nothing can see the moments in between: then one
+callback serves all of them (:attr:`StreamClock.steps`). What it gives, and its order, are the same.
+
+A topic without a record yet takes the stream time of the others first: what was due before the task's first
+record is not made up for.
+
+Crash argument: a record and what time brings ahead of it are one step, between whose parts no commit comes.
+Moments depend on what stores hold, which is restored, and on the stream time of records.
 """
 
 from __future__ import annotations
@@ -20,10 +41,11 @@ from collections.abc import Callable, Iterable, Sequence
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
-#: When a timer is due, and the place of its node in topological order: timers call back in this order.
-Moment = tuple[int, int]
+#: Whether a timer calls back behind the record, when it is due, and the place of its node in topological
+#: order: timers call back in this order.
+Moment = tuple[bool, int, int]
 #: Behind every moment.
-AT_LAST: Moment = (NEVER, 0)
+AT_LAST: Moment = (True, NEVER, 0)
 
 
 class TopicClock:
@@ -31,35 +53,46 @@ class TopicClock:
 
     :ivar time_ms: epoch milliseconds, -1 before the first record.
     :ivar due_ms: no timer is due while ``time_ms`` lies below this.
+    :ivar timers: of the nodes that the topic leads to, by place.
     """
 
-    __slots__ = ("due_ms", "time_ms", "topic")
+    __slots__ = ("due_ms", "time_ms", "timers", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.time_ms = -1
         self.due_ms = NEVER
+        self.timers: list[NodeTimer] = []
 
 
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = ("_clocks", "_forget", "callback", "due_ms", "needed_ms", "node", "stream_time")
+    __slots__ = (
+        "_clocks",
+        "_kept_in",
+        "callback",
+        "due_ms",
+        "needed_ms",
+        "place",
+        "stream_time",
+    )
 
     def __init__(
         self,
-        node: str,
+        place: tuple[bool, int],
         clocks: Sequence[TopicClock],
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
-        forget: Callable[[NodeTimer], None],
+        kept_in: Sequence[list[NodeTimer]],
     ) -> None:
-        self.node = node
+        #: Whether it calls back behind the record, and its node's place in topological order.
+        self.place = place
         self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
         self._clocks = clocks
-        self._forget = forget
+        self._kept_in = kept_in
 
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""
@@ -74,11 +107,8 @@ class NodeTimer:
     def end(self) -> None:
         """Disarm the timer for good, and have it forgotten."""
         self.due_ms = self.needed_ms = NEVER
-        self._forget(self)
-
-    def reaches(self, clock: TopicClock) -> bool:
-        """Say whether a topic's time is part of the node's."""
-        return clock in self._clocks
+        for timers in self._kept_in:
+            timers.remove(self)
 
 
 class StreamClock:
@@ -86,6 +116,8 @@ class StreamClock:
 
     :param topics: the task's source topics, real names.
     :param order: names of the nodes in topological order.
+    :ivar steps: whether time passes through the moments of timers one by one.
+    :ivar moment: of the timer that calls back, while it does.
     """
 
     def __init__(
@@ -93,9 +125,10 @@ class StreamClock:
     ) -> None:
         self.topics = {topic: TopicClock(topic) for topic in topics}
         self._rank = {node: number for number, node in enumerate(order)}
+        #: By place.
         self._timers: list[NodeTimer] = []
         self._record_context = record_context
-        #: Of the timer that calls back, while it does: when it was due, and its node's rank.
+        self.steps = True
         self.moment: Moment | None = None
 
     def advance(self, topic: str, time_ms: int) -> None:
@@ -106,7 +139,11 @@ class StreamClock:
     @property
     def latest_ms(self) -> int:
         """The largest stream time of a topic, -1 before the first record."""
-        return max((clock.time_ms for clock in self.topics.values()), default=-1)
+        latest_ms = -1
+        for clock in self.topics.values():
+            if clock.time_ms > latest_ms:
+                latest_ms = clock.time_ms
+        return latest_ms
 
     @property
     def next_due_ms(self) -> int:
@@ -134,24 +171,62 @@ class StreamClock:
         clocks = (first, *others)
         return lambda: max(clock.time_ms for clock in clocks)
 
-    def timer(self, node: str, topics: Iterable[str], callback: Callable[[int], None]) -> NodeTimer:
-        """Make a timer of a node below these topics."""
+    def timer(
+        self, node: str, topics: Iterable[str], callback: Callable[[int], None], *, behind: bool = False
+    ) -> NodeTimer:
+        """Make a timer of a node below these topics.
+
+        :param behind: whether it calls back behind the record that brings stream time to its moment.
+        """
         names = sorted(topics)
         clocks = [self.topics[topic] for topic in names]
-        timer = NodeTimer(node, clocks, self.node_time(names), callback, self._timers.remove)
-        self._timers.append(timer)
-        self._timers.sort(key=lambda timer: self._rank[timer.node])
+        place = (behind, self._rank[node])
+        kept_in = [self._timers, *(clock.timers for clock in clocks)]
+        timer = NodeTimer(place, clocks, self.node_time(names), callback, kept_in)
+        for timers in kept_in:
+            timers.append(timer)
+            timers.sort(key=lambda timer: timer.place)
         return timer
+
+    def pass_time(self, clock: TopicClock, to_ms: int, before: Moment = AT_LAST) -> None:
+        """Bring a topic's stream time to a moment, ahead of a record, through the moments that lie before it.
+
+        :param before: it comes to this moment at most, and leaves alone what is due at it or after it.
+        """
+        if clock.time_ms < 0:
+            clock.time_ms = min(self.latest_ms, to_ms)
+        last_ms = min(to_ms, before[1])
+        if self.steps and clock.time_ms >= 0:
+            while (moment_ms := _next_given_ms(clock)) <= last_ms:
+                if moment_ms > clock.time_ms:
+                    clock.time_ms = moment_ms
+                self._call_back(before, ahead=True)
+                if moment_ms == before[1]:
+                    break
+        if last_ms > clock.time_ms:
+            clock.time_ms = last_ms
+        if any(timer.due_ms <= clock.time_ms for timer in clock.timers):
+            self._call_back(before, ahead=True)
+        self._look_again()
 
     def fire(self, before: Moment = AT_LAST) -> None:
         """Call back whatever is due, then set the clocks for what comes next.
 
         :param before: leaves alone what comes at this moment or after it.
         """
+        self._call_back(before)
+        self._look_again()
+
+    def _call_back(self, before: Moment, *, ahead: bool = False) -> None:
+        """Call back what is due before a moment.
+
+        :param ahead: whether a record is still to come: leaves alone what calls back behind it.
+        """
         record_context = self._record_context
         timestamp_ms = record_context.timestamp_ms
-        while (timer := self._first_due()) is not None:
-            moment = (timer.due_ms, self._rank[timer.node])
+        latest_ms = self.latest_ms
+        while (due := self._first_due(latest_ms, ahead=ahead)) is not None:
+            moment, timer = due
             if moment >= before:
                 break
             self.moment = moment
@@ -161,13 +236,45 @@ class StreamClock:
             timer.callback(now_ms)
         self.moment = None
         record_context.timestamp_ms = timestamp_ms
-        for clock in self.topics.values():
-            clock.due_ms = min((t.due_ms for t in self._timers if t.reaches(clock)), default=NEVER)
 
-    def _first_due(self) -> NodeTimer | None:
+    def _first_due(self, latest_ms: int, *, ahead: bool) -> tuple[Moment, NodeTimer] | None:
+        """Return the timer to call back next, and the moment at which it gives something, whatever is to be
+        cleared away before that.
+
+        :param latest_ms: the largest stream time of a topic.
+        """
         first: NodeTimer | None = None
-        for timer in self._timers:  # in topological order: the first one of equal ones
+        first_ms = NEVER
+        for timer in self._timers:  # by place: the first one of equal ones
             due_ms = timer.due_ms
-            if due_ms <= timer.stream_time() and (first is None or due_ms < first.due_ms):
-                first = timer
-        return first
+            if due_ms > latest_ms:
+                continue
+            if timer.place[0] and (ahead or (first is not None and not first.place[0])):
+                break
+            now_ms = timer.stream_time()
+            if due_ms <= now_ms:
+                if timer.needed_ms <= now_ms:
+                    due_ms = timer.needed_ms
+                if first is None or due_ms < first_ms:
+                    first, first_ms = timer, due_ms
+        if first is None:
+            return None
+        behind, rank = first.place
+        return (behind, first_ms, rank), first
+
+    def _look_again(self) -> None:
+        for clock in self.topics.values():
+            due_ms = NEVER
+            for timer in clock.timers:
+                if timer.due_ms < due_ms:
+                    due_ms = timer.due_ms
+            clock.due_ms = due_ms
+
+
+def _next_given_ms(clock: TopicClock) -> int:
+    """Return the first moment of a topic at which a timer gives something ahead of a record."""
+    first_ms = NEVER
+    for timer in clock.timers:
+        if timer.needed_ms < first_ms and not timer.place[0]:
+            first_ms = timer.needed_ms
+    return first_ms

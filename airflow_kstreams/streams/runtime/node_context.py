@@ -29,7 +29,7 @@ class NodeOwner(Protocol):
     inlining: Inlining
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
-    timed: bool
+    timed_nodes: set[str]
     stepping: bool
     commit_requested: bool
     commit_asked_by: str
@@ -98,13 +98,13 @@ class BoundNodeContext:
 
     def stream_time(self) -> Callable[[], int]:
         """Return a function that gives the node's stream time."""
-        self._owner.timed = True
+        self._owner.timed_nodes.add(self.node)
         return self._owner.clock_of(self.node).node_time(self._topics)
 
-    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
+    def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time."""
-        self._owner.timed = True
-        return self._owner.clock_of(self.node).timer(self.node, self._topics, callback)
+        self._owner.timed_nodes.add(self.node)
+        return self._owner.clock_of(self.node).timer(self.node, self._topics, callback, behind=behind)
 
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""

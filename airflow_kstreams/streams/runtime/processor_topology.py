@@ -129,8 +129,8 @@ class ProcessorTopology:
         }
         #: Whether a node emits at commit points.
         self.cached = False
-        #: Whether a node asks for stream time.
-        self.timed = False
+        #: The nodes that ask for stream time.
+        self.timed_nodes: set[str] = set()
         #: Whether a node may ask for commits.
         self.stepping = False
         self.commit_requested = False
@@ -175,6 +175,8 @@ class ProcessorTopology:
         self._in_place: list[InPlace] = []
         self._parents = {node.name: parents(node) for node in subtopology.nodes}
         self._bind()
+        for clock in self.clocks:
+            clock.steps = len(self.timed_nodes) > 1 or self.stages.last > 0
         self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
         self._run_mixed: RunMixed | None = None
         steps = self.timed or any(self._steps(node) for node, _ in self._sources.values())
@@ -217,6 +219,11 @@ class ProcessorTopology:
         """
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
+
+    @property
+    def timed(self) -> bool:
+        """Whether a node asks for stream time."""
+        return bool(self.timed_nodes)
 
     @property
     def mixes(self) -> bool:

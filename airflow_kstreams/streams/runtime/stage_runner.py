@@ -1,8 +1,10 @@
 """What one stage does for one record.
 
-Rule: first what the stages before left to it, in its order; then what timers of theirs brought about, among
-its own timers in the order of their moments; then what waited for a commit point. After a stage before the
-last, what it changed in stores and counted is taken out, and kept with the record until its release.
+Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
+record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
+what the record itself left to the stage, in its order; then what timers brought about behind it, likewise;
+then what waited for a commit point. After a stage before the last, what it changed in stores and counted is
+taken out, and kept with the record until its release.
 
 Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
 """
@@ -13,6 +15,7 @@ from collections.abc import Sequence
 
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.records.partition_group import RecordRun
+from airflow_kstreams.streams.records.stream_clock import TopicClock
 from airflow_kstreams.streams.runtime.life import Entry, Life
 from airflow_kstreams.streams.runtime.staged_topology import StagedTopology
 
@@ -48,7 +51,7 @@ class StageRunner:
             context.branch = ""
             topic_clock = clock.topics.get(life.topic)
             if topic_clock is not None and life.time_ms > topic_clock.time_ms:
-                topic_clock.time_ms = life.time_ms
+                entries = self._pass_time(entries, stage, topic_clock)
             if chosen is not None:
                 self._topology.begin(chosen)
             if entries:
@@ -89,9 +92,31 @@ class StageRunner:
         context.replaced_headers = None
         context.branch = ""
 
+    def _pass_time(self, entries: list[Entry], stage: int, topic_clock: TopicClock) -> list[Entry]:
+        """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
+        among the timers of this one in the order of their moments.
+
+        :return: what is left to do.
+        """
+        life, clock = self._crossings.life, self._clocks[stage]
+        to_ms, number = life.time_ms, 0
+        for entry in entries:
+            if entry.moment is None or entry.moment[0]:
+                break
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms, entry.moment)
+            self._do([entry], stage)
+            number += 1
+        if to_ms < topic_clock.due_ms:
+            topic_clock.time_ms = to_ms
+        else:
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms)
+        return entries[number:] if number else entries
+
     def _do_with_timed(self, entries: Sequence[Entry], stage: int) -> None:
-        """Do what the record brought about, then what timers of earlier stages did, among the timers of this
-        one in the order of their moments.
+        """Do what the record brought about, then what timers of earlier stages did behind it, among those of
+        this one in the order of their moments.
         """
         context, clock = self._context, self._clocks[stage]
         timestamp_ms = self._crossings.life.timestamp_ms

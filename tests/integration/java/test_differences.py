@@ -236,15 +236,6 @@ DIFFERENCES = {
         right=1,
         grace=10,
     ),
-    "outer-join-order": _difference(
-        "outer_join",
-        [("in", "c", "v0", 2), ("in", "a", "v1", 3), ("other", "a", "v2", 8)],
-        java=[(2, "c", "v0+null", 2), (2, "a", "v1+v2", 8)],
-        python=[(2, "a", "v1+v2", 8), (2, "c", "v0+null", 2)],
-        left=5,
-        right=5,
-        grace=0,
-    ),
     "outer-join-moment": _difference(
         "outer_join",
         [("in", "a", "v0", 0), ("other", "b", "v1", 13), ("other", "b", "v2", 21)],

@@ -404,6 +404,16 @@ def test_outer_joins_have_the_results_of_kafka_streams_when_records_come_in_orde
     compare()
 
 
+def test_element_without_partner_comes_ahead_of_the_results_of_the_record_that_ends_its_wait(
+    kafka_streams: KafkaStreamsPeer,
+) -> None:
+    records = [("in", "c", "v0", 2), ("in", "a", "v1", 3), ("other", "a", "v2", 8)]
+    case = Case(topology="outer_join", records=records, parameters={"left": 5, "right": 5, "grace": 0})
+    java = without_headers(case.in_java(kafka_streams))
+    assert [(result.after, result.value) for result in java] == [(2, b"v0+null"), (2, b"v1+v2")]
+    _assert_equal(case, java, without_headers(case.in_python()))
+
+
 @pytest.mark.parametrize("topology", OUTER_JOINS)
 def test_outer_joins_have_the_pairs_of_kafka_streams_when_no_record_is_later_than_the_grace(
     topology: str, kafka_streams: KafkaStreamsPeer

@@ -89,8 +89,8 @@ class NodeServices:
     def stream_time(self) -> Callable[[], int]:
         return self.owner.clock.node_time(["all"])
 
-    def stream_timer(self, callback: Callable[[int], None]) -> StreamTimer:
-        return self.owner.clock.timer(self.node, ["all"], callback)
+    def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
+        return self.owner.clock.timer(self.node, ["all"], callback, behind=behind)
 
     def guarded(self, run: Forward) -> Forward:
         return run
@@ -196,10 +196,11 @@ class BoundTopology:
 
     def _read(self, record: FakeRecord) -> None:
         node, forward = self._sources[record.topic()]
+        clock = self.clock.topics["all"]
+        if record.timestamp_ms > clock.time_ms:
+            self.clock.pass_time(clock, record.timestamp_ms)
         self.context.record, self.context.timestamp_ms = record, record.timestamp_ms
         key, value = record.key_bytes, record.value_bytes
-        clock = self.clock.topics["all"]
-        clock.time_ms = max(clock.time_ms, record.timestamp_ms)
         forward(
             None if key is None else node.key_serde.deserialize(key),
             None if value is None else node.value_serde.deserialize(value),

@@ -25,9 +25,10 @@ matches is ``l + size(left)``, so the window of l closes when stream time passes
 
     ``l + size(left) + min(grace(left), size(right) + grace(right))``
 
-and that of a right element likewise, sides exchanged. Results are emitted after the record that brought
+and that of a right element likewise, sides exchanged. Results are emitted ahead of the record that brings
 stream time there, in the order in which windows close, left ones first, then by arrival, with the element's
-own time. They are as late as that: another join or window behind this one needs a grace to take them in.
+own time. They are as late as that, and no later (``stream_clock.py``): another join or window behind this one
+needs a grace to take them in.
 An element without key can have no partner: it is joined with None as it arrives, and not kept.
 
 At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With

@@ -206,8 +206,8 @@ def test_changelog_holds_key_and_start_and_a_tombstone_when_a_window_expires() -
     _pipe(driver, ("a", 0, 5), ("b", 0, 10))
     assert [(record.key, record.value) for record in driver.read_output("app-w-changelog")] == [
         (("a", 0), 1),
-        (("b", 10), 1),
         (("a", 0), None),
+        (("b", 10), 1),
     ]
 
 
