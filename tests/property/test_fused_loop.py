@@ -13,7 +13,17 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams import KStreamBuilder, RecordContext, StoreSpec, Topology, serdes
+from airflow_kstreams.streams import (
+    HoppingWindow,
+    KStreamBuilder,
+    RecordContext,
+    SessionWindow,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
 from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -112,6 +122,53 @@ TABLES: dict[str, Callable[[Any, StoreSpec], Any]] = {
     ),
 }
 
+
+def folded(windows: Any, store: StoreSpec, *merger: Any) -> Any:
+    return windows.aggregate(
+        lambda: 0, lambda k, v, total: None if size(v) == 3 else total + size(v), *merger, store=store
+    )
+
+
+def joined(kind: str) -> Callable[[Any, Any, StoreSpec], Any]:
+    def make(left: Any, right: Any, store: StoreSpec) -> Any:
+        sides = (
+            left.with_window(SlidingWindow(size_ms=3, grace_ms=2)),
+            right.with_window(SlidingWindow(size_ms=4)),
+        )
+        return getattr(sides[0], kind)(sides[1], lambda v, w: [size(v), w], name="j")
+
+    return make
+
+
+#: What goes by stream time, given two streams and the store of its table.
+TIMED: dict[str, Callable[[Any, Any, StoreSpec], Any]] = {
+    "tumbling": lambda left, right, store: folded(
+        left.merge(right).group_by_key().windowed_by(TumblingWindow(size_ms=5, grace_ms=2)), store
+    ).to_stream(),
+    "final": lambda left, right, store: (
+        folded(
+            left.merge(right).group_by_key().windowed_by(HoppingWindow(size_ms=6, advance_ms=2, grace_ms=1)),
+            store,
+        )
+        .suppress()
+        .to_stream()
+    ),
+    "session": lambda left, right, store: folded(
+        left.merge(right).group_by_key().windowed_by(SessionWindow(gap_ms=4, grace_ms=1)),
+        store,
+        lambda k, v, w: v + w,
+    ).to_stream(),
+    "sliding": lambda left, right, store: folded(
+        left.merge(right).group_by_key().windowed_by(SlidingWindow(size_ms=4, grace_ms=3)), store
+    ).to_stream(),
+    "final_sliding": lambda left, right, store: (
+        folded(left.merge(right).group_by_key().windowed_by(SlidingWindow(size_ms=4, grace_ms=1)), store)
+        .suppress()
+        .to_stream()
+    ),
+    **{kind: joined(kind) for kind in ("join", "join_prior", "left_join", "outer_join")},
+}
+
 keys = st.sampled_from([b"x", b"y", "ä".encode(), b"", None])
 values = st.sampled_from([b"1", b" 22 ", b'"text"', b"[1]", b"{}", None])
 #: A key that is no text, a value that is no JSON, one that users' functions do not like.
@@ -158,6 +215,19 @@ def topology_of_two(chain: Sequence[tuple[str, int]], table: str, cached: bool) 
     counted = TABLES[table](left, spec(cached))
     counted.to_stream().send_to("table", **written())
     right.left_join(counted, lambda v, total: [v, size(total)]).send_to("joined", **written())
+    return builder.build()
+
+
+def timed_topology(chain: Sequence[tuple[str, int]], kind: str, cached: bool) -> Topology:
+    """Return what records go through beside something that goes by stream time."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    left, right = builder.stream("a"), builder.stream("b")
+    shaped = left.filter(lambda k, v: True)
+    for step, n in chain:
+        shaped = STEPS[step](shaped, n)
+    shaped.send_to("out", **written())
+    timed = TIMED[kind](left.filter(lambda k, v: True), right, spec(cached))
+    timed.map(lambda k, v: (str(k), add_one(v))).send_to("timed", **written())
     return builder.build()
 
 
@@ -290,6 +360,47 @@ def test_outcome_is_the_same_when_records_of_two_topics_are_run_together(
     with patch.object(ProcessorTopology, "_steps", lambda *_: True):
         called = outcome(topology_of_two(chain, table, cached), logs, chunk, handlers, ["flush, drain"])
     assert mixed == called
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    chain=steps,
+    kind=st.sampled_from(sorted(TIMED)),
+    cached=st.booleans(),
+    left=records,
+    right=records,
+    worse=st.one_of(st.none(), st.tuples(bad, numbers)),
+    chunk=st.integers(1, 12),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+)
+@example(
+    chain=[],
+    kind="left_join",
+    cached=False,
+    left=[((b"x", b"13"), 1, None), ((b"y", b"1"), 30, None)],  # the joiner fails as time passes
+    right=[],
+    worse=None,
+    chunk=2,
+    handlers={},
+)
+def test_outcome_is_the_same_when_what_goes_by_stream_time_is_in_a_loop(
+    chain: Any,
+    kind: str,
+    cached: bool,
+    left: Any,
+    right: Any,
+    worse: Any,
+    chunk: int,
+    handlers: Mapping[str, str],
+) -> None:
+    logs = {A: log_of("a", left, worse), B: log_of("b", right, None)}
+    fused = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
+    with (
+        patch.object(ProcessorTopology, "_steps", lambda *_: True),
+        patch.object(loop_code, "_MOST_NODES", 0),
+    ):
+        called = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
+    assert fused == called
 
 
 def log_of(topic: str, good: Any, worse: Any) -> list[FakeRecord]:

@@ -112,13 +112,25 @@ def _each(code: TaskLoopCode, argument: str, head: str) -> Iterator[None]:
 @contextmanager
 def _timed(code: TaskLoopCode, time: Time) -> Iterator[None]:
     """Write how stream time goes on with a record; what is written meanwhile takes the record."""
-    clock, fire = code.name(time.topic_clock, "clock"), code.name(time.clock.fire, "fire")
+    clock = code.name(time.topic_clock, "clock")
     with code.block(f"if time_ms > {clock}.time_ms"):
-        code.line(f"{clock}.time_ms = time_ms")
+        with code.block(f"if time_ms >= {clock}.due_ms"):
+            _let_pass(code, f"{code.name(time.clock.pass_time, 'pass_time')}({clock}, time_ms)")
+        with code.block("else"):
+            code.line(f"{clock}.time_ms = time_ms")
     yield
     with code.block(f"if {clock}.time_ms >= {clock}.due_ms"):
-        code.place()
-        code.line(f"{fire}()")
+        _let_pass(code, f"{code.name(time.clock.fire, 'fire')}()")
+
+
+def _let_pass(code: TaskLoopCode, call: str) -> None:
+    """Write a call in which timers call back; an error of theirs comes of no record."""
+    code.place()
+    with code.block("try"):
+        code.line(call)
+    with code.block("except BaseException"):
+        code.line("record, timestamp_ms = context.record, context.timestamp_ms")
+        code.line("raise")
 
 
 def _run(code: TaskLoopCode, node: SourceNode, errors: ErrorHandling) -> None:
