@@ -66,14 +66,19 @@ DIFFERENCES = {
     ),
     "tables-of-one-table": _difference(
         "tables_of_one_table",
-        [("in", "a", "v1", 5), ("in", "a", "v3", 6)],
+        [("in", "a", "v1", 5), ("in", "a", "v3", 6), ("in", "a", None, 7)],
         java=[
             (0, "a", "v1+v1!", 5),
             (0, "a", "v1+v1!", 5),
             (1, "a", "v3+v3!", 6),
             (1, "a", "v3+v3!", 6),
         ],
-        python=[(0, "a", "v1+v1!", 5), (1, "a", "v3+v1!", 6), (1, "a", "v3+v3!", 6)],
+        python=[
+            (0, "a", "v1+v1!", 5),
+            (1, "a", "v3+v1!", 6),
+            (1, "a", "v3+v3!", 6),
+            (2, "a", None, 7),
+        ],
     ),
     "first-old-value": _difference(
         "count_group",

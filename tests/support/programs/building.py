@@ -19,6 +19,7 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World
+from tests.support.programs.facts import LOOKUPS
 
 TEXT = serdes.string()
 
@@ -129,6 +130,27 @@ class Operator:
             OPERATORS[world.pick(*MAKERS[kind])].draw(world)
             part = world.some(kind, lambda part: part.ref not in world.taken) or part
         return part is not None and self.extend(world, part)
+
+
+def may_be_folded(world: World, part: Part) -> bool:
+    """Return whether Kafka Streams can build one more fold of a group.
+
+    All folds of a group with a name read one topic there, and each new one puts off when that topic, and what
+    is behind it, is built: later than the join of a stream with a table of an earlier fold, which fails.
+
+    :param part: the group, or its windows.
+    """
+    group = part.ref[0]
+    if "_window" in world.steps[group].operator:
+        group = world.steps[group].of[0][0]
+    if "name" not in world.steps[group].arguments or not (part.rekeyed or part.kind == "grouped_table"):
+        return True
+    behind = {group}
+    for number, step in enumerate(world.steps):
+        if any(parent in behind for parent, _ in step.of):
+            behind.add(number)
+    joined = (step for step in world.steps if step.operator in LOOKUPS)
+    return not any(step.of[1][0] in behind for step in joined)
 
 
 def mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None, **others: Any) -> Part:

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tests.support.programs.features import FAILING
 from tests.support.programs.program import SOURCES, TABLE_SOURCES, Program, Step
 
 #: Results come in one order; those of each key do; they come in any order.
 IN_ORDER, BY_KEY, IN_ANY_ORDER = range(3)
 
 #: What makes new keys, so that those of one key may come from several others.
-_REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
+REKEYING = {"map", "flat_map", "select_key", "group_by", "to_stream_by", "table_group_by"}
 _TABLES_JOINS = {"tables_join", "tables_left_join", "tables_outer_join"}
 _FOREIGN_KEY_JOINS = {"foreign_key_join", "foreign_key_left_join"}
 #: Streams that are joined with tables: results come from the stream alone.
-_LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
-_LOOKUPS |= {"versioned_join", "versioned_left_join"}
+LOOKUPS = {"table_join", "table_left_join", "global_join", "global_left_join"}
+LOOKUPS |= {"versioned_join", "versioned_left_join"}
 #: What passes time and headers of a record on as they are.
 _AS_CONSUMED = {"filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"}
-_AS_CONSUMED |= {"peek", "branch", "split", "merge", "process_values", "with_context", "failing", *_LOOKUPS}
+_AS_CONSUMED |= {"peek", "branch", "split", "merge", "process_values", "with_context", "failing", *LOOKUPS}
 #: What writes a topic and reads it again.
 _READ_AGAIN = {"through", "repartition"}
+#: What does so on its way, always or where keys are new.
+_WRITING = {*_READ_AGAIN, "table_group_by", *_FOREIGN_KEY_JOINS}
+_WRITING_NEW_KEYS = {"group_by_key", "group_by", "to_table", "versioned_to_table"}
+_WRITING_NEW_KEYS |= {name for name in LOOKUPS if not name.startswith("global")}
 #: What passes old values on where it keeps nothing.
 _OF_TABLES = {"table_filter", "table_filter_not", "table_map_values", "table_transform_values", "suppress"}
 #: What keeps its results in a store, always.
@@ -46,6 +51,8 @@ class Facts:
     :param headers: whether they have the headers of the record that led to them.
     :param vain: whether one of the engines may delete keys that readers do not have.
     :param final: whether only the last result of each key is compared.
+    :param stale: whether these may be of keys that were deleted, too, in Kafka Streams
+        (``tables-of-one-table``).
     :param several: whether one record may lead to several of one key. In a join by foreign key the later
         ones may overtake the answers to the first ones, so what is between them need not come.
     :param sessions: whether keys have sessions.
@@ -54,17 +61,31 @@ class Facts:
     :param inputs: the topics that they come from.
     :param consumed: whether they have time and headers of the record that was consumed, which is what a dead
         letter has (``letters-as-consumed``).
+    :param rekeyed: whether a group or join writes them to a topic first.
+    :param paired: whether a join of streams gives them, so that a record of one side alone brings stream time
+        in this engine, and none in Kafka Streams (``stream-time-of-filtered``).
+    :param by_round: whether only the round of closers that brings them is compared, of whose records a table
+        of what is paired gets the last one there (``suppress-by-any-record``).
     """
 
     order: int = IN_ORDER
     headers: bool = True
     vain: bool = False
     final: bool = False
+    stale: bool = False
     several: bool = False
     sessions: bool = False
     begun: bool = False
     inputs: frozenset[str] = frozenset()
     consumed: bool = True
+    rekeyed: bool = False
+    paired: bool = False
+    by_round: bool = False
+
+    @property
+    def letters(self) -> bool:
+        """Whether a dead letter of one is the same in both engines."""
+        return self.headers and self.consumed and self.order == IN_ORDER and not self.by_round
 
 
 def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
@@ -79,11 +100,13 @@ def facts_of(steps: Sequence[Step], *, cached: bool) -> list[Facts]:
 def agrees(program: Program) -> bool:
     """Return whether a program asks nothing that the engines answer differently, as far as steps tell."""
     facts = facts_of(program.steps, cached=program.cached)
-    return not any(
-        step.operator == "table_group_by" and facts[parent].begun
-        for step in program.steps
-        for parent, _ in step.of
-    )
+
+    def taken(step: Step, parent: Facts) -> bool:
+        if step.operator == "table_group_by":
+            return not parent.begun
+        return step.operator not in FAILING or program.handler == "skip" or parent.letters
+
+    return all(taken(step, facts[parent]) for step in program.steps for parent, _ in step.of)
 
 
 def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
@@ -102,17 +125,26 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
     sessions |= operator == "cogroup" and arguments["sessions"]
     kept = operator in _KEEPING or arguments.get("kept", False)
     operator = _call_of(step)
+    leading = parents[:1] if operator in LOOKUPS else parents
+    rekeyed = operator in REKEYING or any(parent.rekeyed for parent in leading)
+    paired = operator == "stream_join" or any(parent.paired for parent in leading)
+    written = operator in _WRITING or (operator in _WRITING_NEW_KEYS and rekeyed)
     return Facts(
         order=_order_of(step, parents, sessions),
         headers=_headers_of(step, parents) and not (kept and cached),
         vain=_vain(step, parents, kept and not versions, cached),
         final=any(parent.final for parent in parents) or _overtakes(operator, parents),
+        stale=any(parent.stale for parent in parents)
+        or (operator == "tables_join" and _overtakes(operator, parents)),
         several=any(parent.several for parent in parents) or _gives_several(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
         begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
         consumed=operator in _READ_AGAIN
         or (operator in _AS_CONSUMED and all(parent.consumed for parent in parents)),
+        rekeyed=rekeyed and not written and not operator.startswith("stream_"),
+        paired=paired and not written,
+        by_round=any(parent.by_round or (operator == "suppress" and parent.paired) for parent in parents),
     )
 
 
@@ -131,7 +163,7 @@ def _order_of(step: Step, parents: list[Facts], sessions: bool) -> int:
             return IN_ANY_ORDER
         case "repartition" if step.arguments.get("partitions", 1) > 1:
             return max(order, BY_KEY)
-        case _ if _call_of(step) in _REKEYING and order == BY_KEY:
+        case _ if _call_of(step) in REKEYING and order == BY_KEY:
             return IN_ANY_ORDER
     return order
 
@@ -140,7 +172,7 @@ def _headers_of(step: Step, parents: list[Facts]) -> bool:
     match step.operator:
         case "stream_left_join" | "stream_outer_join" | "suppress":
             return False
-        case operator if operator in _LOOKUPS:
+        case operator if operator in LOOKUPS:
             return parents[0].headers
     return all(parent.headers for parent in parents)
 
@@ -150,7 +182,7 @@ def _vain(step: Step, parents: list[Facts], kept: bool, cached: bool) -> bool:
     of keys that it does not hold, and those of joins by foreign key.
     """
     operator = step.operator
-    if operator in _LOOKUPS:
+    if operator in LOOKUPS:
         return parents[0].vain
     if operator == "filter" and step.arguments["by"] == "present":
         return False
