@@ -19,7 +19,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World
-from tests.support.programs.facts import LOOKUPS
+from tests.support.programs.facts import FOREIGN_KEY_JOINS, LOOKUPS
+from tests.support.programs.program import Step
 
 TEXT = serdes.string()
 
@@ -136,7 +137,7 @@ def may_be_folded(world: World, part: Part) -> bool:
     """Return whether Kafka Streams can build one more fold of a group.
 
     All folds of a group with a name read one topic there, and each new one puts off when that topic, and what
-    is behind it, is built: later than the join of a stream with a table of an earlier fold, which fails.
+    is behind it, is built: later than joins that look into a table of an earlier fold, which fails.
 
     :param part: the group, or its windows.
     """
@@ -149,8 +150,12 @@ def may_be_folded(world: World, part: Part) -> bool:
     for number, step in enumerate(world.steps):
         if any(parent in behind for parent, _ in step.of):
             behind.add(number)
-    joined = (step for step in world.steps if step.operator in LOOKUPS)
-    return not any(step.of[1][0] in behind for step in joined)
+    tables = [step.of[1:] if step.operator in LOOKUPS else step.of for step in world.steps if _looks_up(step)]
+    return not any(number in behind for of in tables for number, _ in of)
+
+
+def _looks_up(step: Step) -> bool:
+    return step.operator in LOOKUPS | FOREIGN_KEY_JOINS
 
 
 def mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None, **others: Any) -> Part:

@@ -6,7 +6,7 @@ bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. W
 - what closers lead to (``functions.py``): the last rounds end in the middle;
 - headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
   emission;
-- which closer of a round brings the windows of what a join of streams gives (``suppress-by-any-record``);
+- which of the closers bring the windows of what joins give (``suppress-by-any-record``);
 - order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
   see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
 - deletions of keys that readers do not have (``vain-deletion``);
@@ -29,7 +29,7 @@ from typing import NamedTuple
 from airflow_kstreams.streams import Topology, serdes
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.support.programs.drawing import PATTERNS
+from tests.support.programs.drawing import GLOBALS, PATTERNS
 from tests.support.programs.facts import BY_KEY, IN_ANY_ORDER, Facts, facts_of
 from tests.support.programs.functions import CLOSER
 from tests.support.programs.operators import build
@@ -180,20 +180,17 @@ def differences(
 def _compared(
     results: Sequence[Result], program: Program, outputs: dict[str, Facts]
 ) -> dict[str, list[Result]]:
-    rounds = _rounds(program.records)
+    keys = [key for topic, key, _, _ in program.records if topic not in GLOBALS]
+    # Records of global tables come first.
+    closing = len(program.records) - len(keys) + (keys.index(CLOSER) if CLOSER in keys else len(keys))
     found: dict[str, list[Result]] = {topic: [] for topic in outputs}
     for result in results:
         if not (result.key or b"").startswith(CLOSER.encode()):
             output = outputs[result.topic]
             row = result if output.headers else result._replace(headers=())
-            found[result.topic].append(row._replace(after=rounds[row.after]) if output.by_round else row)
+            row = row._replace(after=min(row.after, closing)) if output.at_end else row
+            found[result.topic].append(row)
     return {topic: _comparable(rows, outputs[topic]) for topic, rows in found.items()}
-
-
-def _rounds(records: Sequence[Input]) -> list[int]:
-    """Return the index of each record, of a closer that of the first one of its round."""
-    times = [time_ms if key == CLOSER else None for _, key, _, time_ms in records]
-    return [number if time is None else times.index(time) for number, time in enumerate(times)]
 
 
 def _comparable(rows: list[Result], output: Facts) -> list[Result]:

@@ -45,8 +45,6 @@ PATTERNS = {"p-[0-9]": ("p-1", "p-2"), "q-[0-9]": ("q-1", "q-2")}
 #: The inputs, with what their values are.
 INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
 INPUTS |= {"g": "text", "h": "number", "p-1": "text", "p-2": "text", "q-1": "number", "q-2": "number"}
-#: Those that become tables.
-TABLES = ("t", "u", "w")
 #: Those that become global tables.
 GLOBALS = ("g", "h")
 
@@ -187,7 +185,7 @@ class World:
             return False
         if (one.timed or other.timed) and self.inputs(one) & self.inputs(other):
             return False
-        if one.timed and other.timed and (self.facts(one).by_round or self.facts(other).by_round):
+        if one.timed and other.timed and (self.facts(one).at_end or self.facts(other).at_end):
             return False
         return not any(
             first != second and self.origins[first] & self.origins[second]

@@ -19,7 +19,7 @@ from airflow_kstreams.streams import ProcessorContext, StoreSpec, ValueTransform
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, may_be_folded, serde_of
 from tests.support.programs.drawing import Part, World
-from tests.support.programs.facts import facts_of
+from tests.support.programs.facts import BY_KEY, facts_of
 
 TABLE = ("table", "table", "windows")
 #: How far tables with versions look back, milliseconds.
@@ -192,6 +192,7 @@ def _joined(operator: str) -> Callable[[World, Part], bool]:
                 timed=part.timed or other.timed,
                 closed=part.closed and other.closed,
                 redated=not foreign and (part.redated or other.redated),
+                scattered=facts.order == BY_KEY,
                 vain=facts.vain,
                 final=facts.final,
                 derived=True,

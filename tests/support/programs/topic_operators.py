@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, Operator, serdes_of, timestamps_in
-from tests.support.programs.drawing import INPUTS, PATTERNS, TABLES, Part, World
+from tests.support.programs.drawing import INPUTS, PATTERNS, Part, World
+from tests.support.programs.program import TABLES
 
 # == drawing
 
