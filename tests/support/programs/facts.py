@@ -58,7 +58,7 @@ class Facts:
     :param many: whether one record may lead to several of different keys.
     :param sessions: whether keys have sessions.
     :param begun: whether Kafka Streams takes the initial aggregate for a new key's old value
-        (``first-old-value``).
+        (``first-old-value``), or what a window was before its last record (``suppressed-old-value``).
     :param inputs: the topics that they come from.
     :param consumed: whether they have time and headers of the record that was consumed, which is what a dead
         letter has (``letters-as-consumed``).
@@ -217,6 +217,8 @@ def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> boo
     # A new sliding window has what it begins with for an old value, in a reduction too.
     if operator in ("count", "aggregate", "cogroup", "sliding_window"):
         return not cached
+    if operator == "suppress":
+        return True
     # The result of a join, kept or not, has the old value that was computed.
     passed = operator in _TABLES_JOINS or operator == "reduce" or (operator in _OF_TABLES and not kept)
     return passed and any(parent.begun for parent in parents)
