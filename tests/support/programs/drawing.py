@@ -11,7 +11,8 @@ rule stands where it is kept, with its reason:
 - *Order across topics.* A record that reaches a node by two topics has no order there: tasks run side by
   side. So parts meet only if no input record can come by two of their topics (:meth:`World.may_meet`).
 - *What time brings* comes after a record's own results here, before them in Kafka Streams
-  (``outer-join-order``), so parts that time brings (``timed``) meet no part of the same input.
+  (``outer-join-order``), so parts that time brings (``timed``) meet no part of the same input. Where another
+  closer brings them (``at_end`` in ``facts.py``), they meet no other such part.
 - *Outer joins* (``left-join-too-early``, ``left-join-late``, ``outer-join-moment``): results are compared
   in the end and in any order (``unordered``), and windows are short only where records come in the order of
   their times.
