@@ -142,7 +142,7 @@ def _facts_of(step: Step, parents: list[Facts], cached: bool) -> Facts:
         final=any(parent.final for parent in parents) or _overtakes(operator, parents),
         stale=any(parent.stale for parent in parents)
         or (operator == "tables_join" and _overtakes(operator, parents)),
-        several=any(parent.several for parent in parents) or _gives_several(operator, parents),
+        several=any(parent.several for parent in leading) or _gives_several(operator, parents),
         sessions=sessions and operator not in ("to_stream", "to_stream_by", "table_group_by"),
         begun=_begun(operator, parents, kept, cached),
         inputs=frozenset(topic for parent in parents for topic in parent.inputs),
@@ -227,6 +227,8 @@ def _begun(operator: str, parents: list[Facts], kept: bool, cached: bool) -> boo
 def _gives_several(operator: str, parents: list[Facts]) -> bool:
     if operator == "merge":
         return bool(parents[0].inputs & parents[1].inputs)
+    if operator in REKEYING and parents[0].many:
+        return True
     return operator in ("flat_map", "flat_map_values", "process_values") or operator.startswith("stream_")
 
 
