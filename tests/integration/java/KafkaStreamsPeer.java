@@ -569,6 +569,10 @@ public final class KafkaStreamsPeer {
                 case "foreign_key_join" -> sendTable(byForeignKey());
                 case "foreign_key_left_join" ->
                         sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair));
+                case "foreign_key_left_join_twice" -> sendTable(table("in")
+                        .join(table("other"), v -> foreign(v), (left, right) -> left, texts("kept"))
+                        .leftJoin(
+                                table("third"), v -> foreign("v" + number(v) / 4), this::pair, texts("joined")));
                 case "foreign_key_join_kept" ->
                         sendTable(table("in").leftJoin(table("other"), v -> foreign(v), this::pair, texts("kept")));
                 case "foreign_key_join_group" -> sendTable(byForeignKey()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.integration.java.cases import results_of
 from tests.integration.java.peer import KafkaStreamsPeer
-from tests.support.programs.comparing import compared, in_python, outputs_of, without_forgotten
+from tests.support.programs.comparing import differences, in_python
 from tests.support.programs.drawing import draw_program
 from tests.support.programs.facts import agrees
 from tests.support.programs.features import deep_in
@@ -42,12 +42,9 @@ def without_warnings(caplog: pytest.LogCaptureFixture) -> None:
 
 def _difference(program: Program, kafka_streams: KafkaStreamsPeer) -> str:
     """Return where results differ, nothing if they do not."""
-    outputs = outputs_of(program)
-    java = compared(results_of(kafka_streams.run_program(program)), outputs)
-    python = without_forgotten(compared(in_python(program), outputs), java)
-    for topic, rows in java.items():
-        if rows != python[topic]:
-            return f"{topic}:\njava   {rows}\npython {python[topic]}"
+    java = results_of(kafka_streams.run_program(program))
+    for topic, theirs, ours in differences(program, java, in_python(program)):
+        return f"{topic}:\njava   {theirs}\npython {ours}"
     return ""
 
 

@@ -216,6 +216,22 @@ class Topologies:
     def foreign_key_left_join(self) -> None:
         self._by_foreign_key("left_join").to_stream().send_to("out")
 
+    def foreign_key_left_join_twice(self) -> None:
+        table = self._table("in")
+        kept = table.join(
+            self._table("other"),
+            lambda left, right: left,
+            foreign_key=lambda k, v: foreign(v),
+            store=texts("kept"),
+        )
+        joined = kept.left_join(
+            self._table("third"),
+            pair,
+            foreign_key=lambda k, v: foreign(f"v{number(v) // 4}"),
+            store=texts("joined"),
+        )
+        joined.to_stream().send_to("out")
+
     def foreign_key_join_kept(self) -> None:
         self._by_foreign_key("left_join", store=texts("kept")).to_stream().send_to("out")
 

@@ -19,6 +19,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World
+from tests.support.programs.facts import FOREIGN_KEY_JOINS, LOOKUPS
+from tests.support.programs.program import Step
 
 TEXT = serdes.string()
 
@@ -129,6 +131,31 @@ class Operator:
             OPERATORS[world.pick(*MAKERS[kind])].draw(world)
             part = world.some(kind, lambda part: part.ref not in world.taken) or part
         return part is not None and self.extend(world, part)
+
+
+def may_be_folded(world: World, part: Part) -> bool:
+    """Return whether Kafka Streams can build one more fold of a group.
+
+    All folds of a group with a name read one topic there, and each new one puts off when that topic, and what
+    is behind it, is built: later than joins that look into a table of an earlier fold, which fails.
+
+    :param part: the group, or its windows.
+    """
+    group = part.ref[0]
+    if "_window" in world.steps[group].operator:
+        group = world.steps[group].of[0][0]
+    if "name" not in world.steps[group].arguments or not (part.rekeyed or part.kind == "grouped_table"):
+        return True
+    behind = {group}
+    for number, step in enumerate(world.steps):
+        if any(parent in behind for parent, _ in step.of):
+            behind.add(number)
+    tables = [step.of[1:] if step.operator in LOOKUPS else step.of for step in world.steps if _looks_up(step)]
+    return not any(number in behind for of in tables for number, _ in of)
+
+
+def _looks_up(step: Step) -> bool:
+    return step.operator in LOOKUPS | FOREIGN_KEY_JOINS
 
 
 def mapped(part: Part, key: dict[str, Any] | None, value: dict[str, Any] | None, **others: Any) -> Part:

@@ -6,13 +6,15 @@ bytes, timestamp and headers, in order; and what ``peek`` and ``foreach`` saw. W
 - what closers lead to (``functions.py``): the last rounds end in the middle;
 - headers where time or a commit brought the result: ``headers`` in ``docs/kafka-streams.md``, and cached
   emission;
+- which of the closers bring the windows of what joins give (``suppress-by-any-record``);
 - order, and the record they came after, of results behind a left or outer join and of suppressed sessions:
   see ``drawing.py``; order across keys behind a topic of several partitions, since there each is a task here;
 - deletions of keys that readers do not have (``vain-deletion``);
 - key and value of dead letters that Kafka Streams has forgotten (``letters-as-written``), and what each
   engine has its own words for;
 - all but the last result of each key where a change comes to a join of tables by both sides
-  (``tables-of-one-table``), or several come to a join by foreign key at once.
+  (``tables-of-one-table``), and in an inner join of keys that are deleted that one, too;
+- the same where several come to a join by foreign key at once.
 
 Which of these holds for a step is written in ``facts.py``.
 """
@@ -22,12 +24,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from airflow_kstreams.streams import Topology, serdes
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.testing import TopologyTestDriver
-from tests.support.programs.drawing import PATTERNS
+from tests.support.programs.drawing import GLOBALS, PATTERNS
 from tests.support.programs.facts import BY_KEY, IN_ANY_ORDER, Facts, facts_of
 from tests.support.programs.functions import CLOSER
 from tests.support.programs.operators import build
@@ -160,13 +162,34 @@ def without_arrival(topic: str, key: bytes) -> bytes:
     return key[:-8] if joins else key
 
 
-def compared(results: Sequence[Result], outputs: dict[str, Facts]) -> dict[str, list[Any]]:
-    """Return what is compared, by topic."""
+def differences(
+    program: Program, java: Sequence[Result], python: Sequence[Result]
+) -> Iterator[tuple[str, list[Result], list[Result]]]:
+    """Return what is compared of both engines' results of a program, of each topic in which it differs."""
+    outputs = outputs_of(program)
+    theirs, ours = (_compared(results, program, outputs) for results in (java, python))
+    for topic, output in outputs.items():
+        if topic == DEAD_LETTERS:
+            ours[topic] = _without_forgotten(ours[topic], theirs[topic])
+        if output.stale:
+            theirs[topic], ours[topic] = _without_stale(theirs[topic], ours[topic])
+        if theirs[topic] != ours[topic]:
+            yield topic, theirs[topic], ours[topic]
+
+
+def _compared(
+    results: Sequence[Result], program: Program, outputs: dict[str, Facts]
+) -> dict[str, list[Result]]:
+    keys = [key for topic, key, _, _ in program.records if topic not in GLOBALS]
+    # Records of global tables come first.
+    closing = len(program.records) - len(keys) + (keys.index(CLOSER) if CLOSER in keys else len(keys))
     found: dict[str, list[Result]] = {topic: [] for topic in outputs}
     for result in results:
         if not (result.key or b"").startswith(CLOSER.encode()):
             output = outputs[result.topic]
-            found[result.topic].append(result if output.headers else result._replace(headers=()))
+            row = result if output.headers else result._replace(headers=())
+            row = row._replace(after=min(row.after, closing)) if output.at_end else row
+            found[result.topic].append(row)
     return {topic: _comparable(rows, outputs[topic]) for topic, rows in found.items()}
 
 
@@ -175,7 +198,7 @@ def _comparable(rows: list[Result], output: Facts) -> list[Result]:
         return sorted(map(_letter, rows), key=lambda row: (row.after, row.headers))
     if output.final:
         last = {row.key: row._replace(after=0, headers=()) for row in rows}
-        rows = [row for row in last.values() if row.value is not None]
+        rows = [row for row in last.values() if row.value is not None or output.stale]
         return sorted(rows, key=repr)
     if output.vain:
         rows = without_vain_deletions(rows)
@@ -205,21 +228,23 @@ def _letter(row: Result) -> Result:
     return row._replace(headers=tuple(kept))
 
 
-def without_forgotten(results: dict[str, list[Any]], java: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return what is compared, of dead letters without key and value where Kafka Streams has forgotten them,
-    once the record has led to one that was written (``letters-as-written``).
-
-    :param java: what Kafka Streams wrote, in the same order.
+def _without_forgotten(letters: list[Result], java: list[Result]) -> list[Result]:
+    """Return dead letters, without key and value where Kafka Streams has forgotten them, once the record has
+    led to one that was written (``letters-as-written``).
     """
-    letters = results.get(DEAD_LETTERS, [])
-    theirs = java.get(DEAD_LETTERS, [])
-    if len(letters) != len(theirs):
-        return results
-    forgotten = [
+    if len(letters) != len(java):
+        return letters
+    return [
         mine._replace(key=None, value=None) if (their.key, their.value) == (None, None) else mine
-        for mine, their in zip(letters, theirs, strict=True)
+        for mine, their in zip(letters, java, strict=True)
     ]
-    return results | {DEAD_LETTERS: forgotten}
+
+
+def _without_stale(java: list[Result], python: list[Result]) -> tuple[list[Result], list[Result]]:
+    """Return the last results of all keys but those that were deleted in this engine."""
+    deleted = {row.key for row in python if row.value is None}
+    theirs, ours = ([row for row in rows if row.key not in deleted] for rows in (java, python))
+    return [row for row in theirs if row.value is not None], ours
 
 
 def without_vain_deletions(results: Sequence[Result]) -> list[Result]:

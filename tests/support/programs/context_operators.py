@@ -14,7 +14,6 @@ from airflow_kstreams.streams import RecordContext
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, Building, Operator, mapped
 from tests.support.programs.drawing import INPUTS, Part, World
-from tests.support.programs.facts import facts_of
 
 #: What takes a function with context, but ``map_values``.
 CALLS: tuple[str, ...] = ("filter", "filter_not", "map", "flat_map", "flat_map_values", "select_key")
@@ -24,7 +23,7 @@ CALLS += ("peek", "foreach", "branch", "split")
 
 
 def _stateless(world: World, part: Part) -> bool:
-    if not facts_of(world.steps, cached=world.cached)[part.ref[0]].headers:
+    if not world.facts(part).headers:
         return False
     call = world.pick(*CALLS)
     # Offsets of topics in between: transactions leave marks there in Kafka, and none in a test driver.

@@ -11,7 +11,8 @@ rule stands where it is kept, with its reason:
 - *Order across topics.* A record that reaches a node by two topics has no order there: tasks run side by
   side. So parts meet only if no input record can come by two of their topics (:meth:`World.may_meet`).
 - *What time brings* comes before a record's own results here; in Kafka Streams, what a window gives comes
-  when its table has its turn, so parts that time brings (``timed``) meet no part of the same input.
+  when its table has its turn, so parts that time brings (``timed``) meet no part of the same input. Where
+  another closer brings them (``at_end`` in ``facts.py``), they meet no other such part.
 - *Outer joins* (``left-join-too-early``, ``left-join-late``, ``outer-join-moment``): results are compared
   in the end and in any order (``unordered``), and windows are short only where records come in the order of
   their times.
@@ -30,6 +31,7 @@ from random import Random
 from typing import Any
 
 from airflow_kstreams.streams import TopologyError
+from tests.support.programs.facts import Facts, facts_of
 from tests.support.programs.features import FAILING, deep_in
 from tests.support.programs.program import SINKS, UNDECODABLE, Program, Ref, Step
 
@@ -44,8 +46,6 @@ PATTERNS = {"p-[0-9]": ("p-1", "p-2"), "q-[0-9]": ("q-1", "q-2")}
 #: The inputs, with what their values are.
 INPUTS = {"a": "text", "b": "text", "n": "number", "t": "text", "u": "text", "w": "number"}
 INPUTS |= {"g": "text", "h": "number", "p-1": "text", "p-2": "text", "q-1": "number", "q-2": "number"}
-#: Those that become tables.
-TABLES = ("t", "u", "w")
 #: Those that become global tables.
 GLOBALS = ("g", "h")
 
@@ -186,11 +186,17 @@ class World:
             return False
         if (one.timed or other.timed) and self.inputs(one) & self.inputs(other):
             return False
+        if one.timed and other.timed and (self.facts(one).at_end or self.facts(other).at_end):
+            return False
         return not any(
             first != second and self.origins[first] & self.origins[second]
             for first in one.topics
             for second in other.topics
         )
+
+    def facts(self, part: Part) -> Facts:
+        """Return what is known of the step that gives a part."""
+        return facts_of(self.steps, cached=self.cached)[part.ref[0]]
 
     def arguments_of(self, what: str) -> dict[str, Any]:
         """Draw the arguments of a function."""
@@ -251,8 +257,7 @@ def draw_program(seed: int, focus: str) -> Program:
     :param seed: the same one gives the same program.
     :param focus: what it has at depth 3 or more, of ``SOUGHT``.
     """
-    # Imported here: they draw with what stands above.
-    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS, sought
+    # Imported here: it draws with what stands above.
     from tests.support.programs.records import draw_records
 
     random = Random(seed)
@@ -266,22 +271,8 @@ def draw_program(seed: int, focus: str) -> Program:
         )
         if focus.startswith(("processing", "production")):
             world.handler = focus.partition(": ")[2]
-        for name in random.sample(BEGINNINGS, random.randint(1, 3)):
-            OPERATORS[name].draw(world)
-        if not any(part.kind == "stream" for part in world.parts):
-            OPERATORS["stream"].draw(world)
-        for _ in range(random.randint(2, 4)):
-            OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for wanted in (focus, random.choice(SOUGHT), random.choice(SOUGHT)):
-            for _ in range(8):
-                if _reaches(world, wanted):
-                    break
-                # What gives nothing to go on from makes nothing deeper.
-                if not sought(wanted, world) or wanted in SINKS:
-                    OPERATORS[_any(random, WEIGHTS)].draw(world)
-        for _ in range(random.randint(1, 3)):
-            OPERATORS[_any(random, WEIGHTS)].draw(world)
-        _finish(world)
+        if not _grown(world, focus):
+            continue
         records = tuple(draw_records(world))
         fails = any(step.operator in FAILING for step in world.steps)
         fails |= any(value == UNDECODABLE for _, _, value, _ in records)
@@ -289,6 +280,29 @@ def draw_program(seed: int, focus: str) -> Program:
         program = Program(cached=world.cached, steps=tuple(world.steps), records=records, handler=handler)
         if _reaches(world, focus) and _stops(program):
             return program
+
+
+def _grown(world: World, focus: str) -> bool:
+    """Draw the steps of a program, and say whether they are complete."""
+    from tests.support.programs.operators import BEGINNINGS, OPERATORS, SOUGHT, WEIGHTS, sought
+
+    random = world.random
+    for name in random.sample(BEGINNINGS, random.randint(1, 3)):
+        OPERATORS[name].draw(world)
+    if not any(part.kind == "stream" for part in world.parts):
+        OPERATORS["stream"].draw(world)
+    for _ in range(random.randint(2, 4)):
+        OPERATORS[_any(random, WEIGHTS)].draw(world)
+    for wanted in (focus, random.choice(SOUGHT), random.choice(SOUGHT)):
+        for _ in range(8):
+            if _reaches(world, wanted):
+                break
+            # What gives nothing to go on from makes nothing deeper.
+            if not sought(wanted, world) or wanted in SINKS:
+                OPERATORS[_any(random, WEIGHTS)].draw(world)
+    for _ in range(random.randint(1, 3)):
+        OPERATORS[_any(random, WEIGHTS)].draw(world)
+    return _finish(world)
 
 
 def _any(random: Random, weights: dict[str, int]) -> str:
@@ -313,18 +327,19 @@ def _stops(program: Program) -> bool:
     return True
 
 
-def _finish(world: World) -> None:
-    """Complete what is begun, and write what nothing has taken."""
+def _finish(world: World) -> bool:
+    """Complete what is begun, and write what nothing has taken; say whether that could be."""
     from tests.support.programs.operators import COMPLETING, OPERATORS
 
     for kind, operators in COMPLETING.items():
         while any(part.kind == kind and part.ref not in world.taken for part in world.parts):
             part = next(part for part in world.parts if part.kind == kind and part.ref not in world.taken)
-            taken = OPERATORS[world.pick(*operators)].extend(world, part)
-            assert taken, part
+            if not OPERATORS[world.pick(*operators)].extend(world, part):
+                return False
     for part in [part for part in world.parts if part.kind == "stream"]:
         if part.ref not in world.taken or world.chance(0.1):
             OPERATORS[world.pick("send_to", "send_to", "send_to_by")].extend(world, part)
+    return True
 
 
 def goes_by_its_times(part: Part) -> bool:

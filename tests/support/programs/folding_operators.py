@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_kstreams.streams import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from tests.support.programs import functions
-from tests.support.programs.building import STREAM, Building, Operator, mapped, serdes_of
+from tests.support.programs.building import STREAM, Building, Operator, mapped, may_be_folded, serdes_of
 from tests.support.programs.drawing import ENDLESS_MS, LATEST_MS, Part, World, goes_by_its_times
 
 FOLDED = ("grouped", "windowed")
@@ -76,6 +76,8 @@ def _windowed(operator: str) -> Callable[[World, Part], bool]:
 
 def _folded(operator: str) -> Callable[[World, Part], bool]:
     def extend(world: World, part: Part) -> bool:
+        if not may_be_folded(world, part):
+            return False
         arguments: dict[str, Any] = {}
         if operator != "count":
             gives = part.value if operator == "reduce" else world.pick("text", "number")

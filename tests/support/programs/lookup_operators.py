@@ -13,7 +13,8 @@ from typing import Any
 
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, serde_of, timestamps_in
-from tests.support.programs.drawing import GLOBALS, INPUTS, TABLES, Part, World
+from tests.support.programs.drawing import GLOBALS, INPUTS, Part, World
+from tests.support.programs.program import TABLES
 from tests.support.programs.table_operators import HISTORIES
 
 # == drawing

@@ -16,7 +16,8 @@ Rules of emission, each with its reason:
   record that was dated anew comes by a topic of its own here alone, so there is one commit point for several
   in Kafka Streams.
 - A fold without a cache that tells what it takes back begins, in Kafka Streams, with the initial aggregate
-  (``first-old-value``), so such a table is not grouped anew.
+  (``first-old-value``), and what ``suppress`` gives takes back what it never gave (``suppressed-old-value``),
+  so such a table is not grouped anew.
 - With a cache, Kafka Streams dates a deletion by the record that was last; without, by the latest record of
   the key, as this engine always does. So folds delete where records come in the order of their times.
 """

@@ -25,6 +25,9 @@ TABLE_SOURCES = ("table", "versioned_table", "global_table")
 STREAM_SOURCES = ("stream", "stream_pattern")
 SOURCES = (*STREAM_SOURCES, *TABLE_SOURCES)
 
+#: The topics that become tables.
+TABLES = ("t", "u", "w")
+
 #: What writes topics for readers.
 SINKS = ("send_to", "send_to_by", "send_to_failing", "send_to_refused")
 

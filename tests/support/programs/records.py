@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support.programs.drawing import GLOBALS, INPUTS, LATEST_MS, TABLES, World
+from tests.support.programs.drawing import GLOBALS, INPUTS, LATEST_MS, World
 from tests.support.programs.functions import CLOSER, CLOSING, own_time_ms, undated
-from tests.support.programs.program import UNDECODABLE, Input, Step
+from tests.support.programs.program import TABLES, UNDECODABLE, Input, Step
 
 #: How far apart the rounds of closers are.
 _ROUND_MS = 100_000

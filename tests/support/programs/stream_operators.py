@@ -21,7 +21,6 @@ from airflow_kstreams.streams import (
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped
 from tests.support.programs.drawing import LATEST_MS, LONG_MS, Part, World, goes_by_its_times
-from tests.support.programs.facts import facts_of
 
 # == one stream
 
@@ -47,7 +46,7 @@ def _built_split(building: Building, arguments: dict[str, Any], stream: Any) -> 
 
 
 def _with_context(world: World, part: Part) -> bool:
-    if not facts_of(world.steps, cached=world.cached)[part.ref[0]].headers:
+    if not world.facts(part).headers:
         return False
     value = world.arguments_of("value")
     world.add(mapped(part, None, value, ref=world.step("with_context", part, value=value)))

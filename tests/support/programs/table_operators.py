@@ -2,7 +2,8 @@
 
 Where a change may come to a join of two tables by both sides, Kafka Streams gives intermediate results that
 it never takes back (``tables-of-one-table``). What follows from such a join is ``final``: only the last
-result of each key is compared, so only operators that work key by key take it.
+result of each key is compared, so only operators that work key by key take it. An inner one never takes back
+there what both sides delete (``stale``), so only operators of one table take it.
 
 Where a table may delete keys that it does not hold (``vain``), in one of the engines, it goes to nothing that
 makes a value of a deletion: no transformer, and no join that gives None for the table.
@@ -16,9 +17,9 @@ from typing import Any
 
 from airflow_kstreams.streams import ProcessorContext, StoreSpec, ValueTransformer, serdes
 from tests.support.programs import functions
-from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, serde_of
+from tests.support.programs.building import STREAM, TEXT, Building, Operator, mapped, may_be_folded, serde_of
 from tests.support.programs.drawing import Part, World
-from tests.support.programs.facts import facts_of
+from tests.support.programs.facts import BY_KEY, facts_of
 
 TABLE = ("table", "table", "windows")
 #: How far tables with versions look back, milliseconds.
@@ -105,7 +106,7 @@ def _to_stream_by(world: World, part: Part) -> bool:
 
 
 def _group_by(world: World, part: Part) -> bool:
-    begun = facts_of(world.steps, cached=world.cached)[part.ref[0]].begun
+    begun = world.facts(part).begun
     if part.final or part.unordered or part.scattered or begun:
         return False
     key, value = world.arguments_of("key"), world.arguments_of("value")
@@ -116,6 +117,8 @@ def _group_by(world: World, part: Part) -> bool:
 
 def _folded(operator: str) -> Callable[[World, Part], bool]:
     def extend(world: World, part: Part) -> bool:
+        if not may_be_folded(world, part):
+            return False
         gives = "number"
         if operator == "table_reduce":
             gives = part.value
@@ -149,7 +152,7 @@ def _joined(operator: str) -> Callable[[World, Part], bool]:
 
     def usable(world: World, part: Part) -> bool:
         whole = not part.unordered and not part.scattered and part.key == "text"
-        return whole and (part.typed or not foreign)
+        return whole and (part.typed or not foreign) and not world.facts(part).stale
 
     def extend(world: World, part: Part) -> bool:
         def fits(other: Part) -> bool:
@@ -189,6 +192,7 @@ def _joined(operator: str) -> Callable[[World, Part], bool]:
                 timed=part.timed or other.timed,
                 closed=part.closed and other.closed,
                 redated=not foreign and (part.redated or other.redated),
+                scattered=facts.order == BY_KEY,
                 vain=facts.vain,
                 final=facts.final,
                 derived=True,
