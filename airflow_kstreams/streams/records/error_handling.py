@@ -13,14 +13,13 @@ producer, a broken store) are never handled here; they end the attempt.
 
 from __future__ import annotations
 
-import builtins
 import logging
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
+from airflow_kstreams.streams.hidden_values import without_values
 from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node
@@ -36,21 +35,6 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 
 log = logging.getLogger(__name__)
-
-#: What an error may repeat of a record: something in quotes, which no apostrophe within a word opens, or a
-#: number.
-_REPEATED = re.compile(
-    r"""(?:(?<!\w)|(?<=\b[bB]))(?P<mark>['"])(?P<quoted>(?:\\.|(?!(?P=mark)).)*)(?P=mark)|-?\d+\.?\d{2,}"""
-)
-#: How Python says which arguments a call lacks.
-_MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
-#: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
-_PYTHONS_OWN = "\n".join(
-    [
-        *(name for name, found in vars(builtins).items() if isinstance(found, type)),
-        *("NoneType", "function", "module", "encode", "decode", "utf-8", "ascii", "latin-1"),
-    ]
-)
 
 
 class ErrorHandling:
@@ -281,29 +265,3 @@ class ErrorHandling:
                 self._letters.topic,
                 left_out,
             )
-
-
-def without_values(text: str, *, own: str) -> str:
-    """Return an error's text without what may be of a record: texts of errors go into logs, where the data of
-    users must not be.
-
-    Quoted parts and longer numbers are taken out unless they are whole words of the program: those are what
-    Python's own errors and those of decoders repeat. They may come from the record, in whatever form its
-    serde gives it, from a table or from a join's other side. What a user's function writes otherwise is its
-    own choice.
-
-    :param own: what the program itself says.
-    """
-    missing = _MISSING.search(text)
-    known = f"{own}\n{_PYTHONS_OWN}"
-    if missing is not None:  # names of parameters
-        known += f"\n{missing[0]}"
-
-    def shown(match: re.Match[str]) -> str:
-        quoted = match["quoted"] is not None
-        part = match["quoted"] if quoted else match[0]
-        if part and re.search(rf"(?<!\w){re.escape(part)}(?!\w)", known) is not None:
-            return match[0]
-        return f"{match['mark']}***{match['mark']}" if quoted else "***"
-
-    return _REPEATED.sub(shown, text)

@@ -76,7 +76,9 @@ def test_run_is_refused_when_the_next_one_would_restore_another_value() -> None:
     app = Application(
         application_id="app", topology=numbers_seen(serdes.json()), on=kafka, settings={"settle.ms": 0}
     )
-    with pytest.raises(StoreSerdeError, match=r"store 'seen', key 'k': .* does not give back") as refused:
+    with pytest.raises(
+        StoreSerdeError, match=r"store 'seen', at a key of 1 B: .* does not give back"
+    ) as refused:
         app.run("run-1")
     assert not refused.value.is_retriable
     assert "serdes.json(dict[int,int])" in refused.value.fix
@@ -167,7 +169,7 @@ def test_driver_is_closed_when_a_store_cannot_be_restored() -> None:
     with TopologyTestDriver(made.build(), application_id="app") as driver:
         driver.pipe_input("in", key="a", value="ant", timestamp_ms=0)
         changed.append("since")
-        with pytest.raises(StateStoreError, match=r"store 'newest', key 'a': .*another version"):
+        with pytest.raises(StateStoreError, match=r"store 'newest', at a key of 1 B: .*another version"):
             driver.restart()
         with pytest.raises(ConfigError, match="closed"):
             driver.store("newest")

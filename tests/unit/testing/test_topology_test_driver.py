@@ -338,7 +338,7 @@ def test_aggregate_is_refused_when_a_later_run_would_restore_another_one(storage
     made.stream("numbers").group_by_key().aggregate(dict, _count_in, store=store).to_stream().send_to("out")
 
     with TopologyTestDriver(made.build(), application_id="demo") as driver:
-        with pytest.raises(StoreSerdeError, match=r"store 'seen', key 'a': .*type dict") as raised:
+        with pytest.raises(StoreSerdeError, match=r"store 'seen', at a key of 1 B: .*type dict") as raised:
             driver.pipe_input("numbers", key="a", value=1, timestamp_ms=0)
         assert "serdes.json(dict[int,int])" in raised.value.fix
         assert driver.read_output("demo-seen-changelog") == []
@@ -355,5 +355,5 @@ def test_driver_reads_back_every_value_when_a_run_would_have_stopped_doing_so() 
     with TopologyTestDriver(made.build(), application_id="demo") as driver:
         for number in range(READ_BACK_VALUES):
             driver.pipe_input("numbers", key="a", value=number, timestamp_ms=0)
-        with pytest.raises(StoreSerdeError, match=r"store 'last', key 'a': .*type tuple"):
+        with pytest.raises(StoreSerdeError, match=r"store 'last', at a key of 1 B: .*type tuple"):
             driver.pipe_input("numbers", key="a", value=READ_BACK_VALUES, timestamp_ms=0)

@@ -8,12 +8,14 @@ values that each store of a task writes are read back at once, before their comm
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.hidden_values import without_values
 from airflow_kstreams.streams.state.stores.survival import serde_for, survives
 
 FIX = "give the store the serde of what is put into it; after a change of format, a new name"
@@ -22,7 +24,8 @@ FIX = "give the store the serde of what is put into it; after a change of format
 #: cost ends with these.
 READ_BACK_VALUES = 100
 
-_SHOWN_CHARACTERS = 100
+
+log = logging.getLogger(__name__)
 
 
 class UnfitKeyError(ValueError):
@@ -46,8 +49,8 @@ def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
             raise
         except Exception as error:
             raise UnfitKeyError(
-                f"store {spec.name!r}: the key {_short(key)} (type {_type_name(key)}) does not fit its key "
-                f"serde {spec.key_serde!r}: {type(error).__name__}: {error}"
+                f"store {spec.name!r}: a key of type {_type_name(key)} does not fit its key serde "
+                f"{spec.key_serde!r}: {_told(error, key)}"
             ) from error
 
     return serialize_key
@@ -64,8 +67,8 @@ def key_deserializer(spec: StoreSpec) -> Callable[[bytes], Any]:
             raise
         except Exception as error:
             raise UnfitKeyError(
-                f"store {spec.name!r}: the stored key {_short(data)} is not of its key serde "
-                f"{spec.key_serde!r}: {type(error).__name__}: {error}"
+                f"store {spec.name!r}: a stored key of {len(data)} B is not of its key serde "
+                f"{spec.key_serde!r}: {_told(error)}"
             ) from error
 
     return deserialize_key
@@ -121,7 +124,7 @@ class StoredValues:
     def serialize(self, key: bytes, value: Any) -> bytes:
         """Return a value as bytes.
 
-        :param key: serialized; named by errors.
+        :param key: serialized; for the log at DEBUG.
         :raises StoreSerdeError: the serde does not take the value or does not give it back.
         """
         try:
@@ -137,7 +140,7 @@ class StoredValues:
     def deserialize(self, key: bytes, data: bytes) -> Any:
         """Return a value that was stored.
 
-        :param key: serialized; named by errors.
+        :param key: serialized; for the log at DEBUG.
         :raises StoreSerdeError: the bytes are not of the serde's format.
         """
         try:
@@ -150,7 +153,7 @@ class StoredValues:
     def check(self, key: bytes, value: Any, data: bytes) -> None:
         """Read back a value.
 
-        :param key: serialized; named by errors.
+        :param key: serialized; for the log at DEBUG.
         :param data: what the serde wrote.
         :raises StoreSerdeError: it is not the same.
         """
@@ -186,17 +189,14 @@ class StoredValues:
             value = self._put(value)
         kind = "" if value is None else f" (type {_type_name(value)})"
         return StoreSerdeError(
-            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: "
-            f"{type(error).__name__}: {error}",
+            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_told(error, value)}",
             fix=self._fix,
         )
 
     def _place(self, key: bytes) -> str:
-        try:
-            shown = _short(self._spec.key_serde.deserialize(key))
-        except Exception:
-            shown = _short(key)
-        return f"store {self._spec.name!r}, key {shown}"
+        """Name the store; which key it is, is for eyes that may see data."""
+        log.debug("store %r: at the key %r", self._spec.name, key)
+        return f"store {self._spec.name!r}, at a key of {len(key)} B"
 
 
 @runtime_checkable
@@ -206,9 +206,12 @@ class ReadsBack(Protocol):
     stored_values: StoredValues
 
 
-def _short(key: Any) -> str:
-    shown = repr(key)
-    return shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+def _told(error: Exception, given: Any = None) -> str:
+    """Return what a serde's error says, without what may be of a record.
+
+    :param given: what the serde was given, if that is an object.
+    """
+    return f"{type(error).__name__}: {without_values(str(error), own=_type_name(given))}"
 
 
 def _type_name(value: Any) -> str:

@@ -195,7 +195,7 @@ def test_value_is_refused_when_its_serde_does_not_give_it_back(
         assert len(list(store.drain_changes())) == 1
         return
 
-    with pytest.raises(StoreSerdeError, match=rf"store 's', key 'k': .*type {kind} that") as raised:
+    with pytest.raises(StoreSerdeError, match=rf"store 's', at a key of 1 B: .*type {kind} that") as raised:
         list(store.drain_changes())
 
     assert not raised.value.is_retriable
@@ -223,16 +223,14 @@ def test_value_is_refused_when_a_zone_comes_back_as_an_offset() -> None:
 
 
 @STORES
-def test_errors_name_store_key_and_type_when_a_serde_fails(
-    spec: MakeSpec, put: Callable[[Any], object]
-) -> None:
-    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*does not fit .*\(type int\)"):
+def test_errors_name_store_and_type_when_a_serde_fails(spec: MakeSpec, put: Callable[[Any], object]) -> None:
+    with pytest.raises(StoreSerdeError, match=r"store 's', at a key of 1 B: .*does not fit .*\(type int\)"):
         _drained(spec(serdes.string()), put)
 
     ((key, value, timestamp_ms),) = _drained(spec(_JSON), put)
     assert value is not None
     record = FakeRecord(at=0, key_bytes=key, value_bytes=value[:-1] + b"{", timestamp_ms=timestamp_ms)
-    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*changelog record"):
+    with pytest.raises(StoreSerdeError, match=r"store 's', at a key of 1 B: .*changelog record"):
         _store(spec(_JSON)).restore_batch([record])
 
 
@@ -249,7 +247,7 @@ def test_value_of_a_store_on_disk_is_refused_when_it_is_not_logged() -> None:
     pytest.importorskip("rocksdict")
     spec = StoreSpec(name="s", key_serde=serdes.string(), value_serde=_JSON, storage="rocksdb", logged=False)
 
-    with pytest.raises(StoreSerdeError, match=r"store 's', key 'k': .*type tuple"):
+    with pytest.raises(StoreSerdeError, match=r"store 's', at a key of 1 B: .*type tuple"):
         store = RocksDBKeyValueStore(spec, TaskRecordContext(timestamp_ms=7), kept_entries=1)
         store.put("k", (1, 2))
         store.put("l", (1, 2))
@@ -300,16 +298,38 @@ def asked(spec: StoreSpec, ask: Callable[[Any], object]) -> Callable[[KStreamBui
         asked(SessionStoreSpec(**NUMBERED, retention_ms=9), lambda store: store.range("a", 0, 1)),
     ],
 )
-def test_store_and_key_are_named_when_a_key_does_not_fit(make: Callable[[KStreamBuilder], object]) -> None:
+def test_store_and_type_are_named_when_a_key_does_not_fit(make: Callable[[KStreamBuilder], object]) -> None:
     made = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     make(made)
     with (
         TopologyTestDriver(made.build(), application_id="app") as driver,
-        pytest.raises(
-            RecordError, match=r"in-0@0 at node .*store 's': the key 'a' \(type str\) does not fit"
-        ),
+        pytest.raises(RecordError, match=r"in-0@0 at node .*store 's': a key of type str does not fit"),
     ):
         driver.pipe_input("in", key="a", value="a", timestamp_ms=0)
+
+
+def test_data_stays_out_of_errors_when_a_serde_of_a_store_fails(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(given: Any) -> Any:
+        raise ValueError(f"no {given!r}, not {len(given) + 1000}")
+
+    def failed(keys: Serde, act: Callable[[Any], object]) -> str:
+        spec = StoreSpec(
+            name="s", key_serde=keys, value_serde=Serde(serialize=refuse, deserialize=refuse, id="refuses")
+        )
+        with pytest.raises((StoreSerdeError, ValueError)) as raised:
+            _drained(spec, act)
+        return str(raised.value)
+
+    caplog.set_level("INFO")
+    said = [
+        failed(serdes.string(), lambda store: store.put("alice", "anna")),
+        failed(Serde(serialize=refuse, deserialize=refuse, id="refuses"), lambda store: store.get("alice")),
+        failed(serdes.string(), lambda store: store.restore(b"alice", b"anna", 0)),
+    ]
+    for text in (*said, caplog.text):
+        assert not any(data in text for data in ("alice", "anna", "100"))
+    assert "store 's', at a key of 5 B: found a value that does not fit serdes.refuses (type str)" in said[0]
+    assert said[1].startswith("store 's': a key of type str does not fit its key serde")
 
 
 def test_record_is_skipped_when_its_key_does_not_fit_and_the_handler_says_so() -> None:
@@ -333,6 +353,6 @@ def test_store_and_stored_key_are_named_when_it_cannot_be_read() -> None:
     asked(spec, lambda store: (store.put("a", 1), list(store.all())))(made)
     with (
         TopologyTestDriver(made.build(), application_id="app") as driver,
-        pytest.raises(RecordError, match=r"store 's': the stored key b'a' is not of .*one-way: ValueError"),
+        pytest.raises(RecordError, match=r"store 's': a stored key of 1 B is not of .*one-way: ValueError"),
     ):
         driver.pipe_input("in", key="b", value="v", timestamp_ms=0)
