@@ -6,7 +6,8 @@ The yardstick is the loop that every other task has, over closures alone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -231,6 +232,16 @@ def timed_topology(chain: Sequence[tuple[str, int]], kind: str, cached: bool) ->
     return builder.build()
 
 
+@contextmanager
+def closures_alone() -> Iterator[None]:
+    """Have tasks run the yardstick."""
+    with (
+        patch.object(ProcessorTopology, "_steps", lambda *_: True),
+        patch.object(loop_code, "_MOST_NODES", 0),
+    ):
+        yield
+
+
 def outcome(
     built: Topology,
     logs: Mapping[TopicPartition, Sequence[FakeRecord]],
@@ -326,10 +337,7 @@ def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
 ) -> None:
     logs = {A: log_of("a", good, worse)}
     fused = outcome(topology(chain, table, cached, value_serde), logs, chunk, handlers, commits)
-    with (
-        patch.object(ProcessorTopology, "_steps", lambda *_: True),
-        patch.object(loop_code, "_MOST_NODES", 0),
-    ):
+    with closures_alone():
         called = outcome(topology(chain, table, cached, value_serde), logs, chunk, handlers, commits)
     assert fused == called
 
@@ -395,10 +403,7 @@ def test_outcome_is_the_same_when_what_goes_by_stream_time_is_in_a_loop(
 ) -> None:
     logs = {A: log_of("a", left, worse), B: log_of("b", right, None)}
     fused = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
-    with (
-        patch.object(ProcessorTopology, "_steps", lambda *_: True),
-        patch.object(loop_code, "_MOST_NODES", 0),
-    ):
+    with closures_alone():
         called = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
     assert fused == called
 

@@ -1,8 +1,8 @@
 """The loop that runs a batch of one topic's records through the topology, whatever the topology needs.
 
 It decodes and forwards; it lets stream time pass ahead of each record and punctuations come behind it, hands
-undecodable records to a handler, and stops after the record that asked for a commit. A task that needs none
-of that has the loop of ``fused_loop.py`` instead.
+undecodable records to a handler, and stops after the record that asked for a commit. A task that asks for no
+commits, has one stage and reads no timestamps from values has the loop of ``fused_loop.py`` instead.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from airflow_kstreams.streams.graph.nodes import ProcessorNode
+from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.sliding_fold import SlidingWindowFold
 from airflow_kstreams.streams.kstream.operators.suppress import Suppress
 from airflow_kstreams.streams.topology.topology import Topology
@@ -29,27 +30,27 @@ def kept_together(topology: Topology) -> Topology:
             and fold.store.name not in suppressed
             and users.count(fold.closed.name) == 1
         ):
-            topology = _with_one_store(topology, node, fold, fold.closed.name, fold.closed.retention_ms)
+            topology = _with_one_store(topology, node, fold, fold.closed)
     return topology
 
 
 def _with_one_store(
-    topology: Topology, node: ProcessorNode, fold: SlidingWindowFold, closed: str, retention_ms: int
+    topology: Topology, node: ProcessorNode, fold: SlidingWindowFold, closed: WindowStoreSpec
 ) -> Topology:
     """Return the topology in which a fold's first store keeps what the second one would.
 
-    :param closed: name of the second store.
+    :param closed: the second store.
     """
-    store = dataclasses.replace(fold.store, retention_ms=retention_ms)
+    store = dataclasses.replace(fold.store, retention_ms=closed.retention_ms)
     folding = dataclasses.replace(
         node,
         operator=dataclasses.replace(fold, store=store, closed=None),
-        stores=tuple(name for name in node.stores if name != closed),
+        stores=tuple(name for name in node.stores if name != closed.name),
     )
     return dataclasses.replace(
         topology,
         nodes=tuple(folding if each is node else each for each in topology.nodes),
         stores=tuple(
-            store if spec.name == store.name else spec for spec in topology.stores if spec.name != closed
+            store if spec.name == store.name else spec for spec in topology.stores if spec.name != closed.name
         ),
     )

@@ -270,14 +270,11 @@ class _Arrival:
         aggregate, entry_ms = entry
         if entry_ms > newest_ms:
             newest_ms = entry_ms
-        if windows.tracked:
-            emitter = windows.emitter
-            old = emitter.before(entry_id, entry)
-            result = windows.add(self._key, self._value, aggregate)
-            emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
-            return
+        old = windows.emitter.before(entry_id, entry) if windows.tracked else None
         result = windows.add(self._key, self._value, aggregate)
-        if result is not None:
+        if windows.tracked:
+            windows.emitter.change(entry_id, self._windowed(start_ms), old, result, newest_ms)
+        elif result is not None:
             windows.put_entry(entry_id, (result, newest_ms))
             if entry_id not in windows.dirty and windows.wanted:
                 windows.changed(entry_id, self._windowed(start_ms), (result, newest_ms), born=False)

@@ -24,7 +24,6 @@ FIX = "give the store the serde of what is put into it; after a change of format
 #: cost ends with these.
 READ_BACK_VALUES = 100
 
-
 log = logging.getLogger(__name__)
 
 
