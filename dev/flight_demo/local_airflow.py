@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,14 @@ _REQUEST_SECONDS = 20.0
 _LOCK_SECONDS = 15
 #: The folder of the example DAGs, by the name of its bundle.
 EXAMPLES = {"examples": _ROOT / "dags"}
+#: Python modules that Airflow finds in its home.
+_LOCAL_SETTINGS = Path(__file__).parent / "airflow_config"
 _BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 _PROGRAMS = Path(sys.executable).parent
 _STANDALONE = "standalone"
 _COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+#: As the REST API calls what has a health.
+_HEALTHY_PARTS = ("metadatabase", "scheduler", "dag_processor", "triggerer")
 _SINGLE_USER = {
     "AIRFLOW__CORE__AUTH_MANAGER": (
         "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
@@ -50,6 +55,11 @@ def dag_bundles(folders: Mapping[str, Path]) -> str:
     return json.dumps(
         [{"name": name, "classpath": _BUNDLE, "kwargs": {"path": str(path)}} for name, path in bundles]
     )
+
+
+def add_local_settings(home: Path) -> None:
+    """Let an Airflow that is thrown away not wait for the disk (``airflow_local_settings.py`` says why)."""
+    shutil.copytree(_LOCAL_SETTINGS, home / "config", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +108,7 @@ class LocalAirflow:
         """
         self.folder.mkdir(parents=True)
         shutil.copy(self.config, self.folder / "airflow.cfg")
+        add_local_settings(self.folder)
         if not self.database:
             shutil.copy(self.empty_database, self.folder / "airflow.db")
         self._port = free_port()
@@ -108,7 +119,8 @@ class LocalAirflow:
         else:
             for component in _COMPONENTS:
                 self.start_component(component)
-        self.wait(self._is_healthy, "its components are healthy")
+        for part in _HEALTHY_PARTS:
+            self.wait(partial(self._is_healthy, part), f"{part} is healthy")
 
     def start_component(self, component: str) -> None:
         """Start one component, without waiting for it."""
@@ -222,13 +234,12 @@ class LocalAirflow:
         # One writes at a time, and a busy machine's disk makes the others wait for longer than SQLite's 5 s.
         return f"sqlite:///{self.folder / 'airflow.db'}?timeout={_LOCK_SECONDS}"
 
-    def _is_healthy(self) -> bool:
+    def _is_healthy(self, part: str) -> bool:
         try:
             health = self.call("GET", "/monitor/health")
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
-        parts = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-        return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
+        return (health.get(part) or {}).get("status") == "healthy"
 
     def _is_known(self, dag_id: str) -> bool:
         errors = self.call("GET", "/importErrors")["import_errors"]

@@ -59,11 +59,40 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
             yield running
 
 
-@pytest.mark.prove  # dev/test runs it on SQLite
 def test_results_add_up_and_each_run_is_told_once_when_past_increments_run(
     deployment: Deployment,
 ) -> None:
     increments_add_up_and_are_told_once(deployment)
+
+
+def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment: Deployment) -> None:
+    run = deployment.finished_run()
+
+    # Airflow tells the listener after the task's state is stored.
+    deployment.airflow.wait(
+        lambda: [event["eventType"] for event in deployment.lineage(run.run_id).values()] == ["COMPLETE"] * 3,
+        "all three tasks told that they are complete",
+    )
+
+    told = deployment.lineage(run.run_id)
+    assert set(told) == {"capture_stop_offsets", "run_topology", "finish_run"}
+    for event in told.values():
+        offsets = {one["name"]: one["inputFacets"]["kstreams_offsets"]["offsets"] for one in event["inputs"]}
+        assert offsets == {
+            topic: {
+                str(part.partition): [part.start_offset, part.stop_offset]
+                for part in run.inputs
+                if part.topic == topic
+            }
+            for topic in ("airlines", "flights", "weather")
+        }
+        assert [one["name"] for one in event["outputs"]] == ["carrier-delays"]
+        assert event["outputs"][0]["namespace"] == f"kafka://{deployment.bootstrap}"
+    (output,) = told["finish_run"]["outputs"]
+    written = sum(task.records_out for task in run.tasks if task.task_id.startswith("1_"))
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] == written
+    facet = told["finish_run"]["run"]["facets"]["kstreams_run"]
+    assert (facet["run_id"], facet["records_in"]) == (run.run_id, run.records_in)
 
 
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
-from dev.flight_demo.local_airflow import EXAMPLES, dag_bundles
+from dev.flight_demo.local_airflow import EXAMPLES, add_local_settings, dag_bundles
 
 _HOME_PREFIX = "kstreams-airflow-"
 #: Folder of the DAGs that integration tests run.
@@ -35,6 +35,7 @@ def prepare() -> Path:
         raise RuntimeError("Airflow was imported before its home was prepared")
     made = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
+    add_local_settings(made)
     for name in [name for name in os.environ if name.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))]:
         del os.environ[name]
     os.environ.update(
