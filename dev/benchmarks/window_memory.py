@@ -60,12 +60,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--megabytes", type=int, default=1_024, help="of values in each store")
     parser.add_argument("--storage", choices=("memory", "rocksdb"), default="rocksdb")
     options = parser.parse_args(arguments)
-    entries = options.megabytes * 1_048_576 // _VALUE_BYTES
     table = Table("store", "entries", "puts/s", "expired/s", "MB before", "MB full", "MB when all left")
     for kind in KINDS:
-        command = [sys.executable, "-m", __name__, kind, options.storage, str(entries)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = msgspec.json.decode(told, type=Measured)
+        found = measured_alone(kind, options.storage, mebibytes=options.megabytes)
         table.add_row(
             kind,
             f"{found.entries:,}",
@@ -75,6 +72,17 @@ def main(arguments: list[str]) -> int:
         )
     Console(soft_wrap=True).print(table)
     return 0
+
+
+def measured_alone(kind: str, storage: Storage, *, mebibytes: int) -> Measured:
+    """Measure one kind of store in a process of its own.
+
+    :param mebibytes: of values in the store.
+    """
+    entries = mebibytes * 1_048_576 // _VALUE_BYTES
+    command = [sys.executable, "-m", __name__, kind, storage, str(entries)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return msgspec.json.decode(told, type=Measured)
 
 
 def measure(kind: str, storage: Storage, entries: int) -> Measured:
