@@ -48,6 +48,8 @@ _DEFAULTS: Mapping[str, str] = {
     "reconnect.backoff.max.ms": "2000",
     "check.crcs": "true",
 }
+#: The client warns of one that is not longer by a second than ``fetch.wait.max.ms``.
+_LEAST_SOCKET_TIMEOUT_MS = 1_010
 _SERVED_AT_ONCE = 1
 #: The client's default; it refuses one below ``session.timeout.ms``. Neither means anything without a group.
 _MAX_POLL_INTERVAL_MS = 300_000
@@ -100,7 +102,7 @@ class BoundedReader:
             Consumer,
             {
                 **_DEFAULTS,
-                "socket.timeout.ms": str(timeout_ms),
+                "socket.timeout.ms": str(max(timeout_ms, _LEAST_SOCKET_TIMEOUT_MS)),
                 **with_callback(client_config),
                 "allow.auto.create.topics": "false",
                 "group.id": group_id,
