@@ -701,8 +701,8 @@ class KGroupedStream(Generic[K, V]):
     ) -> KTable[K, V]:
         """Fold the values of each key by ``reducer(aggregate, value)``, starting from the first value.
 
-        :param reducer: returns the new aggregate and changes neither argument, since the first aggregate is a
-            value that others see too; None deletes the key.
+        :param reducer: returns the new aggregate; None deletes the key. One that never returns the second
+            argument may change the first, which begins as a copy of a value.
         :param store: name of the store.
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -920,7 +920,8 @@ class WindowedKGroupedStream(Generic[K, V]):
         """Fold the values of each key and window by ``reducer(aggregate, value)``, starting from the first
         value. Two sessions become one by ``reducer(earlier, later)``.
 
-        :param reducer: returns the new aggregate and changes neither argument; None deletes the window.
+        :param reducer: returns the new aggregate; None deletes the window. One that never returns the second
+            argument may change the first, which begins as a copy of a value.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; that of the stream's values unless given.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -1187,7 +1188,9 @@ class KTable(Generic[K, V]):
         and the time, and sees deletions.
 
         A transformer without stores must depend on its arguments alone, as it runs again where an old value
-        is needed. One with stores makes another value then: keep the result to make other tables of it.
+        is needed. One with stores makes another value then: keep the result to make other tables of it. Keep
+        it, too, where a key that is not in the table gets a value: tables below take that back when the key
+        is new, as in Kafka Streams, although they may never have been given it.
 
         :param definition: makes a new transformer for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.

@@ -5,7 +5,8 @@ immutable, or a source decoded it for this node alone. So a call, and a sink bes
 where it was reached, whatever other nodes and later records do with the object.
 
 The aggregate of a fold is kept likewise where the task goes on after an error (:func:`standing`): an
-aggregator that changes it in place and then raises has changed a copy.
+aggregator that changes it in place and then raises has changed a copy. A fold that begins with a record's own
+value begins with a copy (:func:`begun`): other windows, folds and joins hold the value, too.
 
 A value that cannot be copied is refused by name. A plain function that runs on a thread only because the task
 has several is then called where the record is, on the task's own thread, and what it gives is kept instead.
@@ -89,6 +90,16 @@ def _stays(value: Any) -> bool:
         return False
     names = kind.__struct_fields__ if isinstance(value, msgspec.Struct) else kind.__dataclass_fields__
     return all(_stays(getattr(value, name, ...)) for name in names)
+
+
+def begun(aggregate: Any, value: Any) -> Any:
+    """Return the first aggregate of a fold: a copy, if it is the record's own value and can be copied."""
+    if aggregate is not value:
+        return aggregate
+    try:
+        return kept(value)
+    except UncopyableError:
+        return value
 
 
 def standing(node: str) -> Callable[[Any], Any]:

@@ -507,6 +507,9 @@ public final class KafkaStreamsPeer {
                 case "sliding_aggregate" -> sendWindows(sliding().aggregate(() -> "", this::added, texts()));
                 case "sliding_suppress" ->
                         sendWindows(sliding().aggregate(() -> "", this::added, texts()).suppress(atClose()));
+                case "sliding_group" -> sendTable(sliding().aggregate(() -> "", this::added, texts())
+                        .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
+                        .reduce(this::put, this::taken, texts("total")));
                 case "tumbling_count" -> sendWindowCounts(tumbling(grouped()).count(counts()));
                 case "tumbling_reduce" -> sendWindows(tumbling(grouped()).reduce(this::reduced, texts()));
                 case "tumbling_aggregate" ->

@@ -112,6 +112,26 @@ DIFFERENCES = {
         size=5,
         grace=0,
     ),
+    "sliding-old-value": _difference(
+        "sliding_group",
+        [("in", "a", "v0", 95), ("in", "a", "v1", 100), ("in", "a", "v2", 111)],
+        java=[
+            (0, "g", ",v0", 95),
+            (1, "g", ",v0-+,v1", 100),
+            (1, "g", ",v0-+,v1-,v0+,v0,v1", 100),
+            (2, "g", ",v0-+,v1-,v0+,v0,v1-+,v2", 111),
+            (2, "g", ",v0-+,v1-,v0+,v0,v1-+,v2-+,v2", 111),
+        ],
+        python=[
+            (0, "g", ",v0", 95),
+            (1, "g", ",v0+,v1", 100),
+            (1, "g", ",v0+,v1+,v0,v1", 100),
+            (2, "g", ",v0+,v1+,v0,v1+,v2", 111),
+            (2, "g", ",v0+,v1+,v0,v1+,v2-,v2+,v2", 111),
+        ],
+        size=10,
+        grace=0,
+    ),
     "session-old-value": _difference(
         "session_group",
         [("in", "a", "v0", 3), ("in", "a", "v1", 3)],
@@ -335,7 +355,12 @@ def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
     rows = [line.split("|") for line in same.splitlines() if line.startswith("| ")]
     listed = [name for row in rows for name in re.findall(r"`([a-z_]+)`", row[2])]
     elsewhere = {"punctuated", "tables_of_one_table", "count_group", "suppress_group", "session_group"}
-    elsewhere |= {"foreign_key_left_join_twice", "changed_dead_letter", "written_dead_letter"}
+    elsewhere |= {
+        "sliding_group",
+        "foreign_key_left_join_twice",
+        "changed_dead_letter",
+        "written_dead_letter",
+    }
     assert sorted(listed) == sorted({*NAMES} - elsewhere)
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(
         [*DIFFERENCES, "headers", "letters-as-consumed", "letters-as-written"]

@@ -65,6 +65,7 @@ ALONE += [
     "count_group",
     "suppress_group",
     "session_group",
+    "sliding_group",
 ]
 ALONE += ["changed_dead_letter", "written_dead_letter"]
 

@@ -367,6 +367,11 @@ class Topologies:
     def sliding_aggregate(self) -> None:
         self._sliding().aggregate(str, self._added, store=texts()).to_stream().send_to("out")
 
+    def sliding_group(self) -> None:
+        table = self._sliding().aggregate(str, self._added, store=texts())
+        grouped = table.group_by(lambda window, v: ("g", v))
+        grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
     def sliding_suppress(self) -> None:
         self._sliding().aggregate(str, self._added, store=texts()).suppress().to_stream().send_to("out")
 

@@ -35,7 +35,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
-from airflow_kstreams.streams.records.kept_values import standing
+from airflow_kstreams.streams.records.kept_values import begun, standing
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]
@@ -316,7 +316,9 @@ class Reduce:
 
     def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
         """Return the expression for the new aggregate."""
-        return f"{code.name(self.reducer, 'reducer')}({so_far}, {value})" if so_far else value
+        if so_far:
+            return f"{code.name(self.reducer, 'reducer')}({so_far}, {value})"
+        return f"{code.name(begun, 'begun')}({value}, {value})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,5 +334,8 @@ class Aggregate:
 
     def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
         """Return the expression for the new aggregate."""
-        so_far = so_far or f"{code.name(self.initializer, 'initializer')}()"
-        return f"{code.name(self.aggregator, 'aggregator')}({key}, {value}, {so_far})"
+        aggregator = code.name(self.aggregator, "aggregator")
+        if so_far:
+            return f"{aggregator}({key}, {value}, {so_far})"
+        first = f"{aggregator}({key}, {value}, {code.name(self.initializer, 'initializer')}())"
+        return f"{code.name(begun, 'begun')}({first}, {value})"

@@ -15,6 +15,7 @@ from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator
+from airflow_kstreams.streams.records.kept_values import begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,6 @@ def cogrouping(aggregators: Sequence[Aggregator]) -> Aggregator:
 
     def aggregate(key: Any, marked: tuple[int, Any], aggregated: Any) -> Any:
         number, value = marked
-        return chosen[number](key, value, aggregated)
+        return begun(chosen[number](key, value, aggregated), value)
 
     return aggregate

@@ -109,8 +109,10 @@ class _Resolver:
         record_context = self._record_context
         record_ms = record_context.timestamp_ms
         record_context.timestamp_ms = max(record_ms, early.answer_ms)
-        self._resolve(key, entry, answer.value)
-        record_context.timestamp_ms = record_ms
+        try:
+            self._resolve(key, entry, answer.value)
+        finally:
+            record_context.timestamp_ms = record_ms
 
     def take_answer(self, key: bytes, answer: Answer) -> None:
         """Take an answer, and make its result if it is for the copy there is."""

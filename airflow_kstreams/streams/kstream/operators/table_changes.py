@@ -131,13 +131,15 @@ def bind_derived(
         return derive(key, value)
 
     context.tables[context.node] = DerivedView(context, operator.parent, derive_entry, deliveries)
-    give, with_old = deliveries.give, quiet or context.old_needed
+    give, old_needed = deliveries.give, context.old_needed
 
     def run(key: Any, change: Change, _node: str = context.node) -> None:
         new, old, old_ms = change
         if new is not None:
             new = derive(key, new)
-        old = derive(key, old) if with_old and old is not None else None
+        # Without a table below, the value before says only whether a key leaves the table.
+        with_old = old is not None and (old_needed or (quiet and new is None))
+        old = derive(key, old) if with_old else None
         if new is not None or old is not None or not quiet:
             give(key, type(change)(new, old, old_ms))
 

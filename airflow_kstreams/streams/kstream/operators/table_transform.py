@@ -3,6 +3,8 @@
 Rule: as in Kafka Streams, the transformer sees every change, deletions too, and may give a deleted key a
 value. Without stores of its own it runs again where an old value or an entry is asked for. With stores that
 would give another value than before, so tables below such a table are refused unless it is kept in a store.
+What it gives for a key that is not in the table is the old value of a key that is new, as there, though no
+table below was given it, unless the values are kept in a store.
 """
 
 from __future__ import annotations
@@ -79,9 +81,10 @@ class TableTransformValues:
         def derive(key: Any, value: Any, timestamp_ms: int) -> Any:
             before = record_context.timestamp_ms
             record_context.timestamp_ms = timestamp_ms
-            derived = transform(key, value)
-            record_context.timestamp_ms = before
-            return derived
+            try:
+                return transform(key, value)
+            finally:
+                record_context.timestamp_ms = before
 
         context.tables[context.node] = DerivedView(context, self.parent, derive, deliveries, absent_too=True)
         give, old_needed = deliveries.give, context.old_needed

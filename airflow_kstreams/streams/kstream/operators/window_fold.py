@@ -43,6 +43,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     nothing_kept,
 )
 from airflow_kstreams.streams.kstream.operators.window_emitter import WindowEmitter
+from airflow_kstreams.streams.records.kept_values import begun
 from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
 
@@ -83,7 +84,7 @@ def reducing(reducer: Reducer) -> Fold:
     """Return the fold whose first value stands for itself."""
     return Fold(
         kind="reduce",
-        begin=lambda key, value: value,
+        begin=lambda key, value: begun(value, value),
         add=lambda key, value, reduced: reducer(reduced, value),
         merge=lambda key, left, right: reducer(left, right),
     )
@@ -93,7 +94,7 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
     """Return the fold that begins with an empty aggregate."""
     return Fold(
         kind="aggregate",
-        begin=lambda key, value: aggregator(key, value, initializer()),
+        begin=lambda key, value: begun(aggregator(key, value, initializer()), value),
         add=aggregator,
         merge=merger,
         empty=initializer,

@@ -261,3 +261,21 @@ def test_tables_below_get_deletions_with_the_value_that_was_there() -> None:
         for value in (1, 2, -1, 5):
             driver.pipe_input("in", key="k", value=value, timestamp_ms=20)
         assert changes(driver) == [(10, 3), (10, None), (10, 5)]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_table_below_counts_a_window_once_that_is_behind_one_record_and_ends_with_the_next(
+    cached: bool,
+) -> None:
+    made = builder()
+    grouped = made.stream("in").group_by_key().windowed_by(SlidingWindow(size_ms=10, grace_ms=0))
+    spec = StoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), cached=cached)
+    windows = grouped.aggregate(list, lambda key, value, values: [*values, value], store=spec)
+    windows.group_by(lambda key, value: ("all", 1)).count(store="n").to_stream().send_to(
+        "out", value_serde=serdes.int64()
+    )
+    with TopologyTestDriver(made.build(), application_id="app") as driver:
+        for time_ms in (95, 100, 111):
+            driver.pipe_input("in", key="a", value=time_ms, timestamp_ms=time_ms)
+        # [85, 95], [96, 106], [90, 100], and [101, 111], which begins right behind 100 and ends with 111
+        assert driver.read_output("out", value_serde=serdes.int64())[-1].value == 4

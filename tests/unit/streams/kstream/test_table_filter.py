@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, TopologyError, TumblingWindow, serdes
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
 
@@ -172,3 +173,19 @@ def test_description_shows_the_filter_and_its_store() -> None:
 
 def _count_spec() -> StoreSpec:
     return StoreSpec(name="n", key_serde=serdes.string(), value_serde=serdes.int64(), cached=False)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_value_passes_though_the_predicate_fails_on_the_one_before(kept: bool) -> None:
+    builder = _builder()
+    table = builder.table("in", store=_spec("t", cached=False))
+    store = _spec("large", cached=False) if kept else None
+    table.filter(lambda key, value: value > 10, store=store).to_stream().send_to("out")
+    settings = {"processing.exception.handler": "skip"}
+    with TopologyTestDriver(builder.build(), application_id="app", settings=settings) as driver:
+        for time_ms, value in enumerate((20, "bad", 30)):
+            driver.pipe_input("in", key="a", value=value, timestamp_ms=time_ms)
+        assert [(record.value, record.timestamp_ms) for record in driver.read_output("out")] == [
+            (20, 0),
+            (30, 2),
+        ]

@@ -25,6 +25,10 @@ def _spec(name: str) -> StoreSpec:
     return StoreSpec(name=name, key_serde=serdes.string(), value_serde=serdes.json(), cached=False)
 
 
+def _spec_of_counts() -> StoreSpec:
+    return StoreSpec(name="c", key_serde=serdes.string(), value_serde=serdes.int64(), cached=False)
+
+
 class Sees(ValueTransformer):
     """Returns what it sees."""
 
@@ -48,6 +52,22 @@ class Counts(ValueTransformer):
         seen = (self._seen.get(key) or 0) + 1
         self._seen.put(key, seen)
         return None if seen == 3 else seen
+
+
+class Refuses(ValueTransformer):
+    """Returns every value but one."""
+
+    def transform(self, key: Any, value: Any) -> Any:
+        if value == "bad":
+            raise ValueError
+        return value
+
+
+class Names(ValueTransformer):
+    """Gives a value to keys that have none."""
+
+    def transform(self, key: Any, value: Any) -> Any:
+        return value or "none"
 
 
 class Forwards(ValueTransformer):
@@ -143,3 +163,31 @@ def test_definition_is_refused_when_it_makes_no_transformer() -> None:
     window = WindowStoreSpec(name="w", key_serde=serdes.string(), value_serde=serdes.json(), retention_ms=10)
     with pytest.raises(TopologyError, match="as a WindowStoreSpec"):
         table.transform_values(Counts, window)
+
+
+def test_record_keeps_its_time_when_a_transformer_fails_on_an_earlier_value() -> None:
+    builder = _builder()
+    table, stream = builder.table("in", store=_spec("t")), builder.stream("q")
+    stream.join(table.transform_values(Refuses), lambda left, right: right).send_to("joined")
+    stream.send_to("out")
+    settings = {"processing.exception.handler": "skip"}
+    with TopologyTestDriver(builder.build(), application_id="app", settings=settings) as driver:
+        driver.pipe_input("in", key="a", value="bad", timestamp_ms=100)
+        driver.pipe_input("q", key="a", value="q", timestamp_ms=300)
+        assert [record.timestamp_ms for record in driver.read_output("out")] == [300]
+        assert driver.read_output("joined") == []
+
+
+def test_table_below_counts_right_when_values_of_absent_keys_are_kept() -> None:
+    builder = _builder()
+    named = builder.table("in", store=_spec("t")).transform_values(Names, store=_spec("named"))
+    named.group_by(lambda key, value: (value, 1)).count(store=_spec_of_counts()).to_stream().send_to(
+        "out", value_serde=serdes.int64()
+    )
+    with TopologyTestDriver(builder.build(), application_id="app") as driver:
+        for key, value in (("a", "x"), ("a", None), ("b", "x")):
+            driver.pipe_input("in", key=key, value=value, timestamp_ms=0)
+        found = [
+            (record.key, record.value) for record in driver.read_output("out", value_serde=serdes.int64())
+        ]
+    assert found == [("x", 1), ("x", 0), ("none", 1), ("x", 1)]
