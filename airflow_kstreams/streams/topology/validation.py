@@ -14,6 +14,7 @@ from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.timestamps import same_timestamps
 from airflow_kstreams.streams.topic_patterns import refuse_overlaps
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -199,12 +200,12 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
         )
     if {*first.topics} != {*second.topics}:
         difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
-    if first.timestamps != second.timestamps:
+    if not same_timestamps(first.timestamps, second.timestamps):
         difference += ", with different timestamp extractors"
     return TopologyError(
         f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
         f"({second.site}){difference}",
-        fix="read it once, with one pair of serdes, and use that source or stream twice",
+        fix="read it once, with one pair of serdes and one timestamp extractor, and use that source or stream twice",
     )
 
 
