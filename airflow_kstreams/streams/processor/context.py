@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.function_checks import gives_one_by_one, is_async, refuse_other_arguments
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
@@ -139,7 +139,7 @@ class ProcessorContext(Generic[KR, VR]):
         :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.
         :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
         :return: the punctuation, to cancel it.
-        :raises TopologyError: the interval or clock cannot be, or there is nothing to call.
+        :raises TopologyError: the interval or clock cannot be, or there is nothing to call that takes a time.
         """
         self._refuse_stateless("schedule")
         where = self._handing.where
@@ -163,6 +163,13 @@ class ProcessorContext(Generic[KR, VR]):
                 f"{where} schedules an async function: it would only give a coroutine, which never runs",
                 fix="write it with def",
             )
+        if gives_one_by_one(punctuate):
+            raise TopologyError(
+                f"{where} schedules a generator function: it would only give a generator, whose body "
+                "never runs",
+                fix="write it without yield; what is to go on is forwarded by the context",
+            )
+        refuse_other_arguments(f"{where}: schedule", "callback", punctuate, ("time_ms",))
         if clock == "wall_clock":
             return by_wall_clock(self._context, interval_ms, punctuate)
         return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)

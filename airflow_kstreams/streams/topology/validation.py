@@ -205,7 +205,8 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
     return TopologyError(
         f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
         f"({second.site}){difference}",
-        fix="read it once, with one pair of serdes and one timestamp extractor, and use that source or stream twice",
+        fix="read it once, with one pair of serdes and one timestamp extractor, and use that source or "
+        "stream twice",
     )
 
 
