@@ -11,7 +11,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
@@ -90,16 +90,17 @@ class ProcessorContext(Generic[KR, VR]):
 
         :param to: name of the one child to hand it to; every child unless given.
         :param timestamp_ms: of the result; that of the record being processed unless given.
-        :param headers: of the result; those of the record being processed unless given.
+        :param headers: of the result, a list of (name, bytes or None); those of the record being processed
+            unless given.
         :raises TopologyError: there is no child of that name.
-        :raises ValueError: the timestamp is negative, which Kafka takes for none.
+        :raises TypeError: the timestamp is no whole number, or the headers are no such list.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
         """
         target = self._forward if to is None else self._handing.child(to)
         if timestamp_ms is None and headers is None:
             target(key, value)
             return
-        check_timestamp(timestamp_ms)
-        self._handing.hand(Handed(target, key, value, timestamp_ms, headers))
+        self._handing.hand(handed(target, key, value, timestamp_ms, headers))
 
     def send(
         self,
