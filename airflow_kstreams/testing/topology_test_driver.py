@@ -118,7 +118,7 @@ class TopologyTestDriver:
         key: Any,
         value: Any,
         timestamp_ms: int,
-        partition: int | None = 0,
+        partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
         """Write a record to a topic that the topology reads, and process it with all that follows from it.
@@ -126,7 +126,8 @@ class TopologyTestDriver:
         :param key: as the source's key serde takes it, or None.
         :param value: as the source's value serde takes it, or None.
         :param timestamp_ms: epoch milliseconds; -1 stands for a record that has none, as in Kafka.
-        :param partition: of the topic; None lets the key decide, as Java's producer does.
+        :param partition: of the topic; unless given, the key decides, as with Java's producer, and records
+            without key take turns.
         :param headers: (name, bytes or None) in order.
         :raises TopologyError: the topology does not read the topic.
         :raises ConfigError: partition, timestamp or headers cannot be, or the driver is closed.
@@ -140,7 +141,7 @@ class TopologyTestDriver:
         >>> builder.stream("words").send_to("out")
         >>> topology = builder.build()
         >>> with TopologyTestDriver(topology, application_id="demo", partitions={"words": 4}) as driver:
-        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7, partition=None)
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7)
         ...     driver.pipe_input("words", key="b", value="bee", timestamp_ms=8, headers=[("n", b"1")])
         ...     [(record.value, record.headers) for record in driver.read_output("out")]
         [('ant', []), ('bee', [('n', b'1')])]
@@ -163,13 +164,14 @@ class TopologyTestDriver:
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
-        partition: int | None = 0,
+        partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
         """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
 
         :param key: serialized, or None.
         :param value: serialized, or None.
+        :param partition: as for :meth:`pipe_input`; the bytes of the key decide unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: as :meth:`pipe_input`.
         :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
@@ -184,7 +186,7 @@ class TopologyTestDriver:
         self._pipe(record)
 
     def pipe_records(
-        self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = 0
+        self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = None
     ) -> None:
         """Write records to a topic that the topology reads, and process them as one slice, with all that
         follows from it.
@@ -193,7 +195,7 @@ class TopologyTestDriver:
         are those of a run whose slice they are, up to its end; cached tables emit once. The run goes on.
 
         :param records: (key, value, timestamp_ms) of each, as :meth:`pipe_input` takes them.
-        :param partition: of all of them; None lets each key decide.
+        :param partition: of all of them; each record's key decides unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: one of ``records`` is no such triple, or as :meth:`pipe_input`; none is written.
         :raises RecordError: as :meth:`pipe_input`; if a key or value does not fit its serde, none is written.
