@@ -18,12 +18,15 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
@@ -56,7 +59,8 @@ class TopologyTestDriver:
     :param async_seed: draws in which order the calls of asynchronous nodes end; the same seed, the same
         order. Sleeps inside coroutines take no time.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
-    :raises TopologyError: the topology cannot run under this application id, or with these partitions.
+    :raises TopologyError: the topology is none, or cannot run under this application id, or with these
+        partitions.
     :raises RecordError: a processor's ``init`` failed.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -78,7 +82,13 @@ class TopologyTestDriver:
         wall_clock_ms: int = 0,
         async_seed: int = 0,
     ) -> None:
+        _check_topology(topology)
         checked = ApplicationSettings.parse(application_id, settings)
+        if partitions is not None and not isinstance(partitions, Mapping):
+            raise ConfigError(
+                f"partitions= is {partitions!r:.80}, expected the count by topic",
+                fix='give e.g. partitions={"orders": 2}',
+            )
         self._topology = topology = topology.matched(partitions or {})
         self._application_id = application_id
         plan = topology.plan(application_id)
@@ -474,3 +484,15 @@ class TopologyTestDriver:
                 fix="make a new TopologyTestDriver; a run would restore the task from its changelogs",
                 task_id=str(failed.task_id),
             )
+
+
+def _check_topology(given: object) -> None:
+    if isinstance(given, Topology):
+        return
+    name = getattr(given, "__name__", type(given).__name__)
+    found, fix = f"a {name}", "pass what builder.build() returns"
+    if isinstance(given, KStreamBuilder | TopologyBuilder):
+        fix = "call builder.build(), and pass what it returns"
+    elif callable(given) and not isinstance(given, type):
+        found, fix = f"the function {name}", f"call it, if it makes one: {name}()"
+    raise TopologyError(f"TopologyTestDriver at {call_site()} is given {found}, expected a Topology", fix=fix)

@@ -429,6 +429,47 @@ def test_store_is_named_when_it_is_neither_name_nor_spec() -> None:
         builder().stream("in").group_by_key().count(store=serdes.string())  # type: ignore[arg-type]
 
 
+def test_name_of_a_store_is_refused_when_it_is_empty() -> None:
+    stream = builder().stream("in")
+    calls: dict[str, Callable[..., Any]] = {
+        "table": lambda **store: builder().table("in", **store),
+        "count": lambda **store: stream.group_by_key().count(**store),
+        "to_table": lambda **store: stream.to_table(**store),
+        "map_values": lambda **store: builder().table("in").map_values(str, **store),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TopologyError, match=rf"{name}(\(.*\))? at .* is given '' as store"):
+            call(store="")
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (["s", "t"], "name them one by one: {call}(definition, 'totals', 'counts')"),
+        ({"s"}, "name them one by one"),
+        (None, "leave it out"),
+        (5, "pass the store's name, or a StoreSpec"),
+        ("table", "pass the name of the table's store: {call}(definition, table.store)"),
+        ("global table", "join with the global table above"),
+    ],
+)
+@pytest.mark.parametrize("call", ["process", "process_values", "transform_values"])
+def test_store_of_a_processor_is_refused_when_it_is_neither_name_nor_spec(
+    call: str, given: Any, fix: str
+) -> None:
+    made = builder()
+    table = made.table("t")
+    given = {"table": table, "global table": made.global_table("g")}.get(str(given), given)
+    owner, definition = (
+        (table, TransformsKeyAndValue) if call == "transform_values" else (made.stream("in"), Nothing)
+    )
+    with pytest.raises(
+        TopologyError, match=rf"{call} at .* is given {type(given).__name__} as a store"
+    ) as no:
+        getattr(owner, call)(definition, given)
+    assert fix.format(call=call) in no.value.fix
+
+
 class Asynchronous(Processor):
     async def process(self, record: ProcessorRecord) -> None:  # type: ignore[override]
         pass
