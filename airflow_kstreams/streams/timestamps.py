@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
 from airflow_kstreams.streams.call_site import call_site
@@ -34,7 +33,7 @@ from airflow_kstreams.streams.ports import Headers
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
 #: The id of extractors that ask a function.
-_ASKED = "extract"
+ASKED = "extract"
 #: How the functions that make extractors are called.
 _CALLED = {
     "record_time": "record_time()",
@@ -131,7 +130,7 @@ def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> Timesta
         fix="pass a function of the record, e.g. lambda record: record.value['ms']",
         function=function,
     )
-    return TimestampExtractor(id=_ASKED, invalid=_policy(invalid), function=function)
+    return TimestampExtractor(id=ASKED, invalid=_policy(invalid), function=function)
 
 
 def check_timestamps(call: str, timestamps: object) -> None:
@@ -150,27 +149,6 @@ def check_timestamps(call: str, timestamps: object) -> None:
         fix = f"call it: timestamps.{fix}" if fix else "wrap it: timestamps.extract(function)"
     raise TopologyError(
         f"{call} at {call_site()} is given {found} as timestamps, expected a timestamp extractor", fix=fix
-    )
-
-
-def same_timestamps(one: TimestampExtractor | None, other: TimestampExtractor | None) -> bool:
-    """Say whether two extractors give records the same timestamps: their ids and policies say so, but for
-    :func:`extract`, whose function is the user's.
-
-    :param one: None for the records' own timestamps.
-    """
-    if one is None or other is None or one.id != _ASKED:
-        return one == other
-    return one == other and _alike(one.function, other.function)
-
-
-def _alike(one: object, other: object) -> bool:
-    """Say whether two functions are one, or were made by one piece of code with the same values around it."""
-    if one == other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
-        return one == other
-    return one.__code__ is other.__code__ and all(
-        getattr(one, name) == getattr(other, name)
-        for name in ("__closure__", "__defaults__", "__kwdefaults__")
     )
 
 

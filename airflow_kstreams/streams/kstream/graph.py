@@ -19,10 +19,10 @@ from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
-from airflow_kstreams.streams.timestamps import TimestampExtractor, same_timestamps
+from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
-from airflow_kstreams.streams.topology.validation import two_sources_error
+from airflow_kstreams.streams.topology.validation import same_timestamps, two_sources_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
