@@ -79,13 +79,22 @@ def check_transformer_def(definition: object, what: str, site: CallSite) -> None
             f"{where} is given {kind.__name__}, which is no ValueTransformer",
             fix="derive the class from airflow_kstreams.streams.ValueTransformer",
         )
+    check_transformer_class(kind, where)
+
+
+def check_transformer_class(kind: type, what: str) -> None:
+    """Refuse a class of transformers whose methods cannot be called.
+
+    :param what: names the transformer in the message.
+    :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments.
+    """
     for name in ("init", "transform", "close"):
         if is_async(getattr(kind, name)):
             raise TopologyError(
-                f"{where}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
                 fix=f"write {name} with def",
             )
-    _check_methods(kind, ValueTransformer, where)
+    _check_methods(kind, ValueTransformer, what)
 
 
 def check_async_processor_def(definition: object, what: str, site: CallSite, *, threads: bool) -> None:
