@@ -22,7 +22,13 @@ class TopologyFormat(StrEnum):
 
 
 #: By the ending of the file to write.
-_BY_ENDING = {".svg": TopologyFormat.SVG, ".mmd": TopologyFormat.MERMAID, ".mermaid": TopologyFormat.MERMAID}
+_BY_ENDING = {
+    "": TopologyFormat.TEXT,
+    ".txt": TopologyFormat.TEXT,
+    ".svg": TopologyFormat.SVG,
+    ".mmd": TopologyFormat.MERMAID,
+    ".mermaid": TopologyFormat.MERMAID,
+}
 
 
 def describe(
@@ -44,9 +50,8 @@ def describe(
 
     SVG needs the extra "draw": pip install 'airflow-kstreams[draw]'.
     """
+    wanted = output_format or _by_ending(output)
     topology = load_topology(application, function)
-    by_ending = _BY_ENDING.get(output.suffix) if output else None
-    wanted = output_format or by_ending or TopologyFormat.TEXT
     render = {
         TopologyFormat.TEXT: topology.describe,
         TopologyFormat.MERMAID: topology.to_mermaid,
@@ -58,6 +63,18 @@ def describe(
         typer.echo(text, nl=False)
         return
     _write(output, text)
+
+
+def _by_ending(output: Path | None) -> TopologyFormat:
+    from airflow_kstreams.streams.errors import ConfigError
+
+    ending = output.suffix.lower() if output else ""
+    if ending in _BY_ENDING:
+        return _BY_ENDING[ending]
+    raise ConfigError(
+        f"--output is {str(output)!r}, and no topology is written as {ending}",
+        fix=f"name a file with one of {', '.join(filter(None, _BY_ENDING))}, or say what to write: --format",
+    )
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
 """Checks of the functions that users pass while they build a topology: a mistake is refused at the line that
 makes it, and the argument is named.
 
-Python takes any object for any other. A coroutine function in the place of a function would give coroutines:
-as a predicate they are all true, as an action they never run.
+Python takes any object for any other. A coroutine or generator function in the place of a function would give
+coroutines or generators: as a predicate they are all true, as an action they never run.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
     ("reduce", "subtractor"): ("aggregate", "value"),
 }
 
+#: What takes results one by one, and so a generator function, too.
+_TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
+
 #: Keyword parameters that the function of an asynchronous node may declare to be given them.
 _OFFERED = ("context", "resource")
 
@@ -54,8 +57,7 @@ def check_functions(
     called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
-    """Refuse what cannot be called with what it is given, or would only give a coroutine or an asynchronous
-    generator.
+    """Refuse what cannot be called with what it is given, or would only give a coroutine or a generator.
 
     :param call: what was called, for the message: ``filter``.
     :param fix: what to do about an object that is no function.
@@ -78,10 +80,20 @@ def check_functions(
                 "coroutine, which never runs",
                 fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
             )
+        _refuse_generator(call, argument, function)
         names = called_with
         if names is None:
             names = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
         refuse_other_arguments(call, argument, function, ("context", *names) if with_context else names)
+
+
+def _refuse_generator(call: str, argument: str, function: Callable[..., object]) -> None:
+    if call not in _TAKES_GENERATORS and gives_one_by_one(function):
+        raise TopologyError(
+            f"{call} at {call_site()} is given a generator function as {argument}: it would only give a "
+            "generator, whose body never runs",
+            fix="write it with return instead of yield; flat_map and flat_map_values take generators",
+        )
 
 
 def refuse_other_arguments(
@@ -136,6 +148,7 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
                 "there to await",
                 fix="return a list instead of yielding",
             )
+        _refuse_generator(call, argument, function)
         if is_async(function) == threads:
             raise TopologyError(
                 f"{call} at {call_site()} is given {'an async' if threads else 'a plain'} function as "
@@ -202,6 +215,11 @@ def is_async(function: Callable[..., object]) -> bool:
 def gives_asynchronously(function: Callable[..., object]) -> bool:
     """Say whether calling an object gives an asynchronous generator."""
     return inspect.isasyncgenfunction(_called_by(function))
+
+
+def gives_one_by_one(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives a generator."""
+    return inspect.isgeneratorfunction(_called_by(function))
 
 
 def _called_by(function: Callable[..., object]) -> Callable[..., object]:

@@ -349,6 +349,11 @@ class ApplicationSettings:
         :raises ConfigError: a name is unknown (the nearest known one is named), or a value does not fit.
         """
         check_application_id(application_id)
+        if settings is not None and not isinstance(settings, Mapping):
+            raise ConfigError(
+                f"the settings are of type {type(settings).__name__}, expected values by dotted names",
+                fix='give e.g. {"commit.every.records": 1000}',
+            )
         given = {name.replace(".", "_"): _checked(name, value) for name, value in (settings or {}).items()}
         checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)

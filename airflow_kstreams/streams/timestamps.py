@@ -32,6 +32,8 @@ from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
+#: The id of extractors that ask a function.
+ASKED = "extract"
 #: How the functions that make extractors are called.
 _CALLED = {
     "record_time": "record_time()",
@@ -128,7 +130,7 @@ def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> Timesta
         fix="pass a function of the record, e.g. lambda record: record.value['ms']",
         function=function,
     )
-    return TimestampExtractor(id="extract", invalid=_policy(invalid), function=function)
+    return TimestampExtractor(id=ASKED, invalid=_policy(invalid), function=function)
 
 
 def check_timestamps(call: str, timestamps: object) -> None:

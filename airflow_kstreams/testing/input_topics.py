@@ -64,6 +64,7 @@ class InputTopics:
         source = self._source(topic)
         key_bytes = _serialized("key", key, source.key_serde, source, topic)
         value_bytes = _serialized("value", value, source.value_serde, source, topic)
+        partition = self._of_key(topic, key, source) if partition is None else partition
         return self.append_bytes(
             topic, key_bytes, value_bytes, timestamp_ms=timestamp_ms, partition=partition, headers=headers
         )
@@ -104,13 +105,14 @@ class InputTopics:
         """
         source = self._source(topic)
         self._check_partition(topic, partition)
-        ready: list[tuple[bytes | None, bytes | None, int]] = []
+        ready: list[tuple[tuple[bytes | None, bytes | None, int], int | None]] = []
         for number, (key, value, timestamp_ms) in enumerate(_triples(records)):
             _check_timestamp(f"timestamp_ms of records[{number}]", timestamp_ms)
             key_bytes = _serialized(f"key of records[{number}]", key, source.key_serde, source, topic)
             value_bytes = _serialized(f"value of records[{number}]", value, source.value_serde, source, topic)
-            ready.append((key_bytes, value_bytes, timestamp_ms))
-        return [self._appended(topic, record, partition, None) for record in ready]
+            at = self._of_key(topic, key, source) if partition is None else partition
+            ready.append(((key_bytes, value_bytes, timestamp_ms), at))
+        return [self._appended(topic, record, at, None) for record, at in ready]
 
     def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return what a record's bytes are to the source.
@@ -134,6 +136,13 @@ class InputTopics:
                 fix=f"pipe into a topic it reads: {', '.join(names)}",
             )
         return source
+
+    def _of_key(self, topic: str, key: Any, source: SourceNode) -> int | None:
+        """Return the partition that a part of a key decides; None where all of it does, or it is None."""
+        partition_bytes = source.key_serde.partition_bytes
+        if key is None or partition_bytes is None:
+            return None
+        return self._topics.partition_for(topic, partition_bytes(key))
 
     def _check_partition(self, topic: str, partition: int | None) -> None:
         count = self._topics.partitions[topic]

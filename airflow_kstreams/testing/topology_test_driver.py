@@ -18,12 +18,15 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
@@ -56,7 +59,8 @@ class TopologyTestDriver:
     :param async_seed: draws in which order the calls of asynchronous nodes end; the same seed, the same
         order. Sleeps inside coroutines take no time.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
-    :raises TopologyError: the topology cannot run under this application id, or with these partitions.
+    :raises TopologyError: the topology is none, or cannot run under this application id, or with these
+        partitions.
     :raises RecordError: a processor's ``init`` failed.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -78,7 +82,13 @@ class TopologyTestDriver:
         wall_clock_ms: int = 0,
         async_seed: int = 0,
     ) -> None:
+        _check_topology(topology)
         checked = ApplicationSettings.parse(application_id, settings)
+        if partitions is not None and not isinstance(partitions, Mapping):
+            raise ConfigError(
+                f"partitions= is {partitions!r:.80}, expected the count by topic",
+                fix='give e.g. partitions={"orders": 2}',
+            )
         self._topology = topology = topology.matched(partitions or {})
         self._application_id = application_id
         plan = topology.plan(application_id)
@@ -118,7 +128,7 @@ class TopologyTestDriver:
         key: Any,
         value: Any,
         timestamp_ms: int,
-        partition: int | None = 0,
+        partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
         """Write a record to a topic that the topology reads, and process it with all that follows from it.
@@ -126,7 +136,8 @@ class TopologyTestDriver:
         :param key: as the source's key serde takes it, or None.
         :param value: as the source's value serde takes it, or None.
         :param timestamp_ms: epoch milliseconds; -1 stands for a record that has none, as in Kafka.
-        :param partition: of the topic; None lets the key decide, as Java's producer does.
+        :param partition: of the topic; unless given, the key decides, as with Java's producer, and records
+            without key take turns.
         :param headers: (name, bytes or None) in order.
         :raises TopologyError: the topology does not read the topic.
         :raises ConfigError: partition, timestamp or headers cannot be, or the driver is closed.
@@ -140,7 +151,7 @@ class TopologyTestDriver:
         >>> builder.stream("words").send_to("out")
         >>> topology = builder.build()
         >>> with TopologyTestDriver(topology, application_id="demo", partitions={"words": 4}) as driver:
-        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7, partition=None)
+        ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=7)
         ...     driver.pipe_input("words", key="b", value="bee", timestamp_ms=8, headers=[("n", b"1")])
         ...     [(record.value, record.headers) for record in driver.read_output("out")]
         [('ant', []), ('bee', [('n', b'1')])]
@@ -163,13 +174,14 @@ class TopologyTestDriver:
         key: bytes | None,
         value: bytes | None,
         timestamp_ms: int,
-        partition: int | None = 0,
+        partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
         """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
 
         :param key: serialized, or None.
         :param value: serialized, or None.
+        :param partition: as for :meth:`pipe_input`; the bytes of the key decide unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: as :meth:`pipe_input`.
         :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
@@ -184,7 +196,7 @@ class TopologyTestDriver:
         self._pipe(record)
 
     def pipe_records(
-        self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = 0
+        self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = None
     ) -> None:
         """Write records to a topic that the topology reads, and process them as one slice, with all that
         follows from it.
@@ -193,7 +205,7 @@ class TopologyTestDriver:
         are those of a run whose slice they are, up to its end; cached tables emit once. The run goes on.
 
         :param records: (key, value, timestamp_ms) of each, as :meth:`pipe_input` takes them.
-        :param partition: of all of them; None lets each key decide.
+        :param partition: of all of them; each record's key decides unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: one of ``records`` is no such triple, or as :meth:`pipe_input`; none is written.
         :raises RecordError: as :meth:`pipe_input`; if a key or value does not fit its serde, none is written.
@@ -472,3 +484,15 @@ class TopologyTestDriver:
                 fix="make a new TopologyTestDriver; a run would restore the task from its changelogs",
                 task_id=str(failed.task_id),
             )
+
+
+def _check_topology(given: object) -> None:
+    if isinstance(given, Topology):
+        return
+    name = getattr(given, "__name__", type(given).__name__)
+    found, fix = f"a {name}", "pass what builder.build() returns"
+    if isinstance(given, KStreamBuilder | TopologyBuilder):
+        fix = "call builder.build(), and pass what it returns"
+    elif callable(given) and not isinstance(given, type):
+        found, fix = f"the function {name}", f"call it, if it makes one: {name}()"
+    raise TopologyError(f"TopologyTestDriver at {call_site()} is given {found}, expected a Topology", fix=fix)

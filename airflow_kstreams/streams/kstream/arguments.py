@@ -13,6 +13,17 @@ from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 
+_ONE_BY_ONE = "name them one by one: {call}(definition, 'totals', 'counts')"
+#: What to do about what is no store, by its type.
+_NO_STORES = {
+    "list": _ONE_BY_ONE,
+    "tuple": _ONE_BY_ONE,
+    "set": _ONE_BY_ONE,
+    "NoneType": "leave it out where there is no store",
+    "KTable": "pass the name of the table's store: {call}(definition, table.store)",
+    "GlobalKTable": "join with the global table above; its entries are in no store of a task",
+}
+
 
 class Partner(Protocol):
     """A stream or table that another one may be brought together with."""
@@ -60,10 +71,29 @@ def check_store(store: object, call: str) -> None:
     :param call: the DSL method, for the message.
     :raises TopologyError: it is another object.
     """
-    if store is not None and not isinstance(store, str | StoreSpec):
+    if store is not None and (store == "" or not isinstance(store, str | StoreSpec)):
         raise TopologyError(
             f"{call} at {call_site()} is given {store!r} as store, expected a name or a StoreSpec",
             fix="pass the store's name, e.g. store='totals', or StoreSpec(name='totals', ...)",
+        )
+
+
+def check_used_stores(stores: Iterable[object], call: str) -> None:
+    """Refuse what names no store that a processor may use.
+
+    :param stores: what the user gave, one by one.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: one of them is neither a name nor a spec.
+    """
+    for store in stores:
+        if isinstance(store, str | StoreSpec):
+            continue
+        kind = type(store).__name__
+        raise TopologyError(
+            f"{call} at {call_site()} is given {kind} as a store, expected a name or a StoreSpec",
+            fix=_NO_STORES.get(kind, "pass the store's name, or a StoreSpec that says what to make").format(
+                call=call
+            ),
         )
 
 

@@ -225,7 +225,7 @@ class KStreamBuilder(Generic[K, V]):
             ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
         :param name: of the node that keeps the table; numbered unless given.
-        :raises TopologyError: a serde is missing, the topic is read with other serdes or other topics
+        :raises TopologyError: a serde is missing, the topic is read with other serdes, timestamps or topics
             already, the store's name is taken or its keys have another serde.
 
         >>> from airflow_kstreams.streams import serdes

@@ -18,6 +18,7 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_store_kind,
     check_table_keys,
     check_table_store,
+    check_used_stores,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
@@ -104,6 +105,7 @@ def with_values_transformed(
     """
     call = "transform_values"
     check_transformer_def(definition, call, call_site())
+    check_used_stores(stores, call)
     for each in stores:
         if not isinstance(each, str):
             check_store_kind(each, StoreSpec, call)

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
-from airflow_kstreams.streams.topology.validation import two_sources_error
+from airflow_kstreams.streams.topology.validation import same_timestamps, two_sources_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class StreamGraph:
             return name
         known = self._sources[shared]
         asked = _source(known.name, topics, key_serde, value_serde, timestamps)
-        if _reading(known) != _reading(asked):
+        if _reading(known) != _reading(asked) or not same_timestamps(known.timestamps, timestamps):
             raise two_sources_error(shared, known, asked)
         if name is not None and name != known.name:
             raise TopologyError(
@@ -334,4 +334,4 @@ def _source(
 
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
-    return {*source.topics}, source.key_serde, source.value_serde, source.timestamps
+    return {*source.topics}, source.key_serde, source.value_serde

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.processor.definitions import check_processor_def
@@ -113,6 +114,7 @@ class ProcessingStream(ChangingStream[K, V]):
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
         """
         check_processor_def(definition, call, call_site())
+        check_used_stores(stores, call)
         graph = self._known.graph
         names = [store if isinstance(store, str) else store.name for store in stores]
         for store in stores:

@@ -10,7 +10,7 @@ from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import java_method
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
 from airflow_kstreams.streams.processor.stateless import REFUSED, refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
@@ -75,14 +75,15 @@ class AsyncProcessorContext(Generic[KR, VR]):
 
         :param to: name of the one child to hand it to; every child unless given.
         :param timestamp_ms: of the result; that of the record being processed unless given.
-        :param headers: of the result; those of the record being processed unless given.
+        :param headers: of the result, a list of (name, bytes or None); those of the record being processed
+            unless given.
         :raises TopologyError: there is no child of that name, the call has ended, or it is none of this
             processor's.
-        :raises ValueError: the timestamp is negative, which Kafka takes for none.
+        :raises TypeError: the timestamp is no whole number, or the headers are no such list.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
         """
-        check_timestamp(timestamp_ms)
         target = self._forward if to is None else self._handing.child(to)
-        self._call("forwards").add(Handed(target, key, value, timestamp_ms, headers))
+        self._call("forwards").add(handed(target, key, value, timestamp_ms, headers))
 
     def send(
         self,

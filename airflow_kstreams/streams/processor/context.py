@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.function_checks import gives_one_by_one, is_async, refuse_other_arguments
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing, check_timestamp
+from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
@@ -90,16 +90,17 @@ class ProcessorContext(Generic[KR, VR]):
 
         :param to: name of the one child to hand it to; every child unless given.
         :param timestamp_ms: of the result; that of the record being processed unless given.
-        :param headers: of the result; those of the record being processed unless given.
+        :param headers: of the result, a list of (name, bytes or None); those of the record being processed
+            unless given.
         :raises TopologyError: there is no child of that name.
-        :raises ValueError: the timestamp is negative, which Kafka takes for none.
+        :raises TypeError: the timestamp is no whole number, or the headers are no such list.
+        :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
         """
         target = self._forward if to is None else self._handing.child(to)
         if timestamp_ms is None and headers is None:
             target(key, value)
             return
-        check_timestamp(timestamp_ms)
-        self._handing.hand(Handed(target, key, value, timestamp_ms, headers))
+        self._handing.hand(handed(target, key, value, timestamp_ms, headers))
 
     def send(
         self,
@@ -139,7 +140,7 @@ class ProcessorContext(Generic[KR, VR]):
         :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.
         :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
         :return: the punctuation, to cancel it.
-        :raises TopologyError: the interval or clock cannot be, or there is nothing to call.
+        :raises TopologyError: the interval or clock cannot be, or there is nothing to call that takes a time.
         """
         self._refuse_stateless("schedule")
         where = self._handing.where
@@ -163,6 +164,13 @@ class ProcessorContext(Generic[KR, VR]):
                 f"{where} schedules an async function: it would only give a coroutine, which never runs",
                 fix="write it with def",
             )
+        if gives_one_by_one(punctuate):
+            raise TopologyError(
+                f"{where} schedules a generator function: it would only give a generator, whose body "
+                "never runs",
+                fix="write it without yield; what is to go on is forwarded by the context",
+            )
+        refuse_other_arguments(f"{where}: schedule", "callback", punctuate, ("time_ms",))
         if clock == "wall_clock":
             return by_wall_clock(self._context, interval_ms, punctuate)
         return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)

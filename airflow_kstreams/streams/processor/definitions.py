@@ -6,14 +6,29 @@ from __future__ import annotations
 
 import functools
 import inspect
+from types import FunctionType
 from typing import Any
 
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import gives_asynchronously, is_async
+from airflow_kstreams.streams.function_checks import gives_asynchronously, gives_one_by_one, is_async
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
+
+#: What methods are called with. A punctuation is checked where it is scheduled.
+_CALLED_WITH: dict[str, tuple[str, ...]] = {
+    "init": ("context",),
+    "process": ("record",),
+    "transform": ("key", "value"),
+    "close": (),
+}
+
+#: What takes classes that are no processors.
+_TAKEN_BY: dict[type, str] = {
+    AsyncProcessor: "process_async or add_processor_async",
+    ValueTransformer: "KTable.transform_values; for a stream, derive it from Processor",
+}
 
 
 def class_of(definition: object) -> type | None:
@@ -31,12 +46,22 @@ def fits_threads(kind: type | None) -> bool:
 def check_processor_def(definition: object, what: str, site: CallSite) -> None:
     """Refuse a processor definition that cannot make an instance per task.
 
-    :raises TopologyError: it is an instance, or cannot be called.
+    :raises TopologyError: it is an instance, cannot be called, or makes something else.
     """
-    _check_definition(definition, Processor, f"{what} at {site}")
+    where = f"{what} at {site}"
+    _check_definition(definition, Processor, where)
     kind = class_of(definition)
-    if kind is not None:
-        check_processor_class(kind, f"{what} at {site}")
+    if kind is None:
+        return
+    if not issubclass(kind, Processor):
+        raise TopologyError(
+            f"{where} is given {kind.__name__}, which is no Processor",
+            fix=next(
+                (f"pass it to {call}" for base, call in _TAKEN_BY.items() if issubclass(kind, base)),
+                "derive the class from airflow_kstreams.streams.Processor",
+            ),
+        )
+    check_processor_class(kind, where)
 
 
 def check_transformer_def(definition: object, what: str, site: CallSite) -> None:
@@ -54,12 +79,22 @@ def check_transformer_def(definition: object, what: str, site: CallSite) -> None
             f"{where} is given {kind.__name__}, which is no ValueTransformer",
             fix="derive the class from airflow_kstreams.streams.ValueTransformer",
         )
+    check_transformer_class(kind, where)
+
+
+def check_transformer_class(kind: type, what: str) -> None:
+    """Refuse a class of transformers whose methods cannot be called.
+
+    :param what: names the transformer in the message.
+    :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments.
+    """
     for name in ("init", "transform", "close"):
         if is_async(getattr(kind, name)):
             raise TopologyError(
-                f"{where}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
                 fix=f"write {name} with def",
             )
+    _check_methods(kind, ValueTransformer, what)
 
 
 def check_async_processor_def(definition: object, what: str, site: CallSite, *, threads: bool) -> None:
@@ -76,10 +111,11 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
 
 
 def check_processor_class(kind: type, what: str) -> None:
-    """Refuse a class of processors with asynchronous methods, or that declares what cannot be.
+    """Refuse a class of processors whose methods cannot be called, or that declares what cannot be.
 
     :param what: names the processor in the message.
-    :raises TopologyError: a method is declared with ``async def``, or ``threads`` does not fit.
+    :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments,
+        or ``threads`` does not fit.
     """
     for name in ("init", "process", "punctuate", "close"):
         method = getattr(kind, name, None)
@@ -89,6 +125,7 @@ def check_processor_class(kind: type, what: str) -> None:
                 f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
                 fix=f"write {name} with def" + (other if name == "process" else ""),
             )
+    _check_methods(kind, Processor, what)
     threads = getattr(kind, "threads", False)
     if type(threads) is not bool:
         raise TopologyError(
@@ -134,6 +171,41 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
                 f"{what}: {kind.__name__}.{name} is async, and runs on the task's own thread",
                 fix=f"write {name} with def; what must be opened on the event loop is a resource: resource=",
             )
+    _check_methods(kind, AsyncProcessor, what)
+
+
+def _check_methods(kind: type, base: type, what: str) -> None:
+    """Refuse a class whose methods cannot be called, or would only give a generator.
+
+    :param base: what it derives from.
+    :raises TopologyError: a method is missing, is a generator, or takes other arguments.
+    """
+    for name in sorted(getattr(kind, "__abstractmethods__", ())):
+        raise TopologyError(
+            f"{what}: {kind.__name__} has no method {name}, and so cannot be made",
+            fix=f"write def {name}(self{''.join(f', {each}' for each in _CALLED_WITH.get(name, ()))})",
+        )
+    for name, called_with in _CALLED_WITH.items():
+        method = inspect.getattr_static(kind, name, None)
+        if not isinstance(method, FunctionType) or not hasattr(base, name):
+            continue
+        written = f"{kind.__name__}.{name}"
+        if gives_one_by_one(method):
+            raise TopologyError(
+                f"{what}: {written} is a generator: calling it only makes one, whose body never runs",
+                fix=f"write {name} without yield"
+                + ("; what is to go on is forwarded by the context" if name == "process" else ""),
+            )
+        signature = inspect.signature(method, follow_wrapped=False)
+        try:
+            signature.bind(kind, *called_with)
+        except TypeError:
+            takes = ", ".join(signature.parameters)
+            wanted = ", ".join(("self", *called_with))
+            raise TopologyError(
+                f"{what}: {written} takes ({takes}), and is called with ({wanted})",
+                fix=f"write def {name}({wanted})",
+            ) from None
 
 
 def _check_definition(definition: object, base: type, where: str) -> None:
@@ -152,6 +224,11 @@ def _check_definition(definition: object, base: type, where: str) -> None:
         raise TopologyError(
             f"{where} is given an async function, which would make a coroutine and no processor",
             fix="write it with def",
+        )
+    if class_of(definition) is None and gives_one_by_one(definition):
+        raise TopologyError(
+            f"{where} is given a generator function, which would make a generator and no processor",
+            fix="write it with return instead of yield",
         )
     if _takes_arguments(definition):
         raise TopologyError(

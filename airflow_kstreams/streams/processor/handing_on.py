@@ -11,6 +11,7 @@ from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde
 
 
@@ -99,10 +100,14 @@ def _bytes(given: Any, _encoding: Encoding) -> bytes:
     return _encoding.serde.serialize(given)
 
 
-def check_timestamp(timestamp_ms: int | None) -> None:
-    """Refuse a timestamp that Kafka takes for none.
+def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None) -> Handed:
+    """Return what a processor forwards.
 
-    :raises ValueError: it is negative.
+    :raises TypeError: the timestamp is no whole number, or Kafka knows no such headers.
+    :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
     """
-    if timestamp_ms is not None and timestamp_ms < 0:
-        raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
+    if timestamp_ms is not None:
+        checked_time(timestamp_ms, "forward: timestamp_ms is {}")
+    if headers is not None:
+        headers = checked_headers(headers, "forward: headers are {}")
+    return Handed(to, key, value, timestamp_ms, headers)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
+from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.type_variables import K, T
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Serde(Generic[T]):
         whose bytes name their schema reads those of its earlier schemas, too. The id unless given.
     :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
         do: every window of a key lies in the key's own partition, as in Kafka Streams.
+    :raises TopologyError: one of the functions is none, or takes other arguments.
     """
 
     id: str
@@ -52,6 +54,16 @@ class Serde(Generic[T]):
     for_topic: Callable[[str, Side], Serde[T]] | None = field(default=None, compare=False)
     partition_bytes: Callable[[T], bytes] | None = field(default=None, compare=False)
     written_as: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        call = f"Serde {self.id!r}"
+        fix = "pass a function from objects to bytes, and one back"
+        check_functions(call, fix=fix, called_with=("value",), serialize=self.serialize)
+        check_functions(call, fix=fix, called_with=("data",), deserialize=self.deserialize)
+        if self.for_topic is not None:
+            check_functions(call, called_with=("topic", "side"), for_topic=self.for_topic)
+        if self.partition_bytes is not None:
+            check_functions(call, called_with=("value",), partition_bytes=self.partition_bytes)
 
     if TYPE_CHECKING:
 

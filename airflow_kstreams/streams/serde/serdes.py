@@ -15,6 +15,7 @@ import msgspec
 
 from airflow_kstreams.streams.decoders import json_decoder, msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.readable_types import reading
 from airflow_kstreams.streams.serde.type_names import type_name
 from airflow_kstreams.streams.serde.typed import of
 from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
@@ -130,7 +131,9 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     JSON has neither NaN nor infinity: both are written as ``null``.
 
     :param type: what to decode into and check against: a ``msgspec.Struct``, a dataclass, a ``TypedDict``, or
-        any type msgspec knows; None gives plain dicts, lists, strings and numbers.
+        any type msgspec knows; None gives plain dicts, lists, strings and numbers. A pydantic model is read
+        by :func:`of`.
+    :raises TopologyError: msgspec does not know the type.
 
     >>> import msgspec
     >>> class Order(msgspec.Struct):
@@ -146,7 +149,8 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     encode = msgspec.json.Encoder().encode
     if type is None:
         return Serde(id="json", serialize=encode, deserialize=json_decoder(Any).decode)
-    return Serde(id=f"json({type_name(type)})", serialize=encode, deserialize=json_decoder(type).decode)
+    read = reading("serdes.json", type, json_decoder)
+    return Serde(id=f"json({type_name(type)})", serialize=encode, deserialize=read)
 
 
 @overload
@@ -159,6 +163,7 @@ def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
     :param type: what to decode into and check against, as in :func:`json`.
+    :raises TopologyError: msgspec does not know the type.
 
     >>> serdes.msgpack().serialize({"a": 1}).hex(" ")
     '81 a1 61 01'
@@ -166,11 +171,8 @@ def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     encode = msgspec.msgpack.Encoder().encode
     if type is None:
         return Serde(id="msgpack", serialize=encode, deserialize=msgpack_decoder(Any).decode)
-    return Serde(
-        id=f"msgpack({type_name(type)})",
-        serialize=encode,
-        deserialize=msgpack_decoder(type).decode,
-    )
+    read = reading("serdes.msgpack", type, msgpack_decoder)
+    return Serde(id=f"msgpack({type_name(type)})", serialize=encode, deserialize=read)
 
 
 def _checked_bytes(value: Any) -> builtins.bytes:

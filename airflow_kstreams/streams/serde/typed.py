@@ -18,6 +18,7 @@ from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.decoders import json_decoder
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.serde.readable_types import is_model
 from airflow_kstreams.streams.serde.type_names import type_name
 from airflow_kstreams.streams.type_variables import T
 
@@ -49,8 +50,7 @@ def of(type: type[T]) -> Serde[T]:  # noqa: A002  (as in json)
     kind: Any = get_origin(type) or type
     if inspect.isclass(kind) and (issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind)):
         return _of_fields(type, kind)
-    # Not asked by isinstance: whoever has no pydantic has no such class.
-    if inspect.isclass(kind) and callable(getattr(kind, "model_validate_json", None)):
+    if inspect.isclass(kind) and is_model(kind):
         return _of_model(type)
     raise TopologyError(
         f"serdes.of at {call_site()} is given {type!r}, expected a msgspec.Struct, a dataclass or a pydantic "

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.type_variables import K
@@ -18,18 +20,24 @@ _END_AND_START = struct.Struct(">qq")
 
 
 def time_windowed(key_serde: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
-    """Return the serde of keys in tumbling or hopping windows, Java's TimeWindowedSerializer.
+    """Return the serde of keys in tumbling, hopping or sliding windows, Java's TimeWindowedSerializer.
 
     ``Windowed("a", 258, 358)`` <-> hex ``61 00 00 00 00 00 00 01 02``. The window's size is not written.
 
     :param key_serde: of the key without the window.
-    :param size_ms: of the windows; gives a key that is read its end.
+    :param size_ms: of the windows, 0 or more; gives a key that is read its end.
+    :raises TopologyError: the size is no such number, or ``key_serde`` no serde.
 
     >>> hourly = serdes.time_windowed(serdes.string(), size_ms=3_600_000)
     >>> hourly.deserialize(hourly.serialize(Windowed("a", 0, 3_600_000)))
     Windowed(key='a', start_ms=0, end_ms=3600000)
     """
     check_serdes("serdes.time_windowed", key_serde=key_serde)
+    if type(size_ms) is not int or size_ms < 0:
+        raise TopologyError(
+            f"serdes.time_windowed at {call_site()} is given size_ms={size_ms!r}, expected a whole number",
+            fix="give the size of the windows in milliseconds, e.g. 3_600_000 for an hour",
+        )
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 
     def write(windowed: Windowed[K]) -> bytes:

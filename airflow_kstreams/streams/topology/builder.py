@@ -215,6 +215,11 @@ class TopologyBuilder:
         """
         site = call_site()
         self._check_parents(f"processor {name!r}", parents, site)
+        if not isinstance(stores, list | tuple) or not all(isinstance(each, str) for each in stores):
+            raise TopologyError(
+                f"processor {name!r} at {site} has stores={stores!r:.80}, expected a list of names",
+                fix="write e.g. stores=['totals']; add_state_store takes specs",
+            )
         return self._add(
             ProcessorNode(
                 name=name, parents=parents, operator=operator, stores=tuple(dict.fromkeys(stores)), site=site
@@ -300,6 +305,11 @@ class TopologyBuilder:
         {'ant': 2, 'bee': 1}
         """
         site = call_site()
+        if not isinstance(spec, StoreSpec):
+            raise TopologyError(
+                f"add_state_store at {site} is given {spec!r:.80}, expected a StoreSpec",
+                fix="say what to make: StoreSpec(name='totals', key_serde=..., value_serde=...)",
+            )
         known = self._stores.get(spec.name)
         if known is not None and known != spec:
             raise TopologyError(
@@ -372,6 +382,12 @@ class TopologyBuilder:
     def _check_parents(self, what: str, parents: tuple[str, ...], site: CallSite) -> None:
         if not parents:
             raise TopologyError(f"{what} at {site} has no parent", fix="name the nodes that forward to it")
+        for parent in parents:
+            if not isinstance(parent, str):
+                raise TopologyError(
+                    f"{what} at {site} has {type(parent).__name__} as parent, expected a node's name",
+                    fix="name the nodes that forward to it one by one: ..., 'first', 'second'",
+                )
         if len(set(parents)) < len(parents):
             raise TopologyError(f"{what} at {site} names a parent twice", fix="name each parent once")
         for parent in parents:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import FunctionType
 
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
@@ -14,6 +15,7 @@ from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.timestamps import ASKED, TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import refuse_overlaps
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -199,12 +201,34 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
         )
     if {*first.topics} != {*second.topics}:
         difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
-    if first.timestamps != second.timestamps:
+    if not same_timestamps(first.timestamps, second.timestamps):
         difference += ", with different timestamp extractors"
     return TopologyError(
         f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
         f"({second.site}){difference}",
-        fix="read it once, with one pair of serdes, and use that source or stream twice",
+        fix="read it once, with one pair of serdes and one timestamp extractor, and use that source or "
+        "stream twice",
+    )
+
+
+def same_timestamps(one: TimestampExtractor | None, other: TimestampExtractor | None) -> bool:
+    """Say whether two extractors give records the same timestamps: their ids and policies say so, but for
+    :func:`timestamps.extract`, whose function is the user's.
+
+    :param one: None for the records' own timestamps.
+    """
+    if one is None or other is None or one.id != ASKED:
+        return one == other
+    return one == other and _alike(one.function, other.function)
+
+
+def _alike(one: object, other: object) -> bool:
+    """Say whether two functions are one, or were made by one piece of code with the same values around it."""
+    if one == other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
+        return one == other
+    return one.__code__ is other.__code__ and all(
+        getattr(one, name) == getattr(other, name)
+        for name in ("__closure__", "__defaults__", "__kwdefaults__")
     )
 
 

@@ -30,7 +30,9 @@ def test_topology_is_printed_in_the_format_when_asked_for(arguments: list[str], 
     ("name", "expected"),
     [
         ("topology.svg", topology().to_svg()),
+        ("topology.SVG", topology().to_svg()),
         ("topology.mmd", topology().to_mermaid()),
+        ("topology.txt", topology().describe()),
         ("topology", topology().describe()),
     ],
 )
@@ -42,9 +44,17 @@ def test_file_is_written_by_its_ending_when_no_format_is_given(
     assert (tmp_path / name).read_text() == expected
 
 
+def test_ending_is_refused_when_nothing_is_written_as_it(tmp_path: Path) -> None:
+    result = invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.png"))
+    assert result.exit_code == 1
+    assert "no topology is written as .png" in result.stderr
+    assert ".svg, .mmd, .mermaid, or say what to write: --format" in result.stderr
+    assert not (tmp_path / "x.png").exists()
+
+
 def test_format_wins_over_the_ending_when_both_are_given(tmp_path: Path) -> None:
-    invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.txt"), "--format", "svg")
-    assert ET.parse(tmp_path / "x.txt").getroot().tag.endswith("svg")
+    invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.xml"), "--format", "svg")
+    assert ET.parse(tmp_path / "x.xml").getroot().tag.endswith("svg")
 
 
 def test_error_names_the_file_when_it_cannot_be_written(tmp_path: Path) -> None:

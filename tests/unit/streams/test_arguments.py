@@ -27,6 +27,7 @@ from airflow_kstreams.streams import (
     TopologyBuilder,
     TopologyError,
     TumblingWindow,
+    ValueTransformer,
     WindowStoreSpec,
     serdes,
     timestamps,
@@ -309,6 +310,34 @@ def test_argument_is_named_when_it_is_async(owner: str, name: str, parameter: st
         call_with(owner, name, parameter, ASYNC[number])
 
 
+def _yielding(*_: Any) -> Any:
+    yield True
+
+
+@pytest.mark.parametrize(("owner", "name", "parameter"), FUNCTION_CALLS)
+@pytest.mark.parametrize("given", [_yielding, functools.partial(_yielding, 1)], ids=["plain", "partial"])
+def test_argument_is_named_when_it_is_a_generator_function(
+    owner: str, name: str, parameter: str, given: Any
+) -> None:
+    if name in ("flat_map", "flat_map_values"):
+        call_with(owner, name, parameter, given)
+        return
+    with pytest.raises(
+        TopologyError, match=rf"is given a (generator|plain) function( as {parameter}|, which would make)"
+    ):
+        call_with(owner, name, parameter, given)
+
+
+def test_generator_function_is_refused_when_threads_call_it_unless_it_gives_several() -> None:
+    stream = builder().stream("in")
+    for call in (stream.filter_async, stream.map_values_async, stream.foreach_async):
+        with pytest.raises(
+            TopologyError, match=r"is given a generator function as (predicate|mapper|action)"
+        ):
+            call(_yielding, threads=True)
+    stream.flat_map_values_async(_yielding, threads=True)
+
+
 def _with_eight(a: int, b: int, c: int, d: int, e: int, f: int, g: int, h: int) -> None:
     pass
 
@@ -400,6 +429,47 @@ def test_store_is_named_when_it_is_neither_name_nor_spec() -> None:
         builder().stream("in").group_by_key().count(store=serdes.string())  # type: ignore[arg-type]
 
 
+def test_name_of_a_store_is_refused_when_it_is_empty() -> None:
+    stream = builder().stream("in")
+    calls: dict[str, Callable[..., Any]] = {
+        "table": lambda **store: builder().table("in", **store),
+        "count": lambda **store: stream.group_by_key().count(**store),
+        "to_table": lambda **store: stream.to_table(**store),
+        "map_values": lambda **store: builder().table("in").map_values(str, **store),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TopologyError, match=rf"{name}(\(.*\))? at .* is given '' as store"):
+            call(store="")
+
+
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (["s", "t"], "name them one by one: {call}(definition, 'totals', 'counts')"),
+        ({"s"}, "name them one by one"),
+        (None, "leave it out"),
+        (5, "pass the store's name, or a StoreSpec"),
+        ("table", "pass the name of the table's store: {call}(definition, table.store)"),
+        ("global table", "join with the global table above"),
+    ],
+)
+@pytest.mark.parametrize("call", ["process", "process_values", "transform_values"])
+def test_store_of_a_processor_is_refused_when_it_is_neither_name_nor_spec(
+    call: str, given: Any, fix: str
+) -> None:
+    made = builder()
+    table = made.table("t")
+    given = {"table": table, "global table": made.global_table("g")}.get(str(given), given)
+    owner, definition = (
+        (table, TransformsKeyAndValue) if call == "transform_values" else (made.stream("in"), Nothing)
+    )
+    with pytest.raises(
+        TopologyError, match=rf"{call} at .* is given {type(given).__name__} as a store"
+    ) as no:
+        getattr(owner, call)(definition, given)
+    assert fix.format(call=call) in no.value.fix
+
+
 class Asynchronous(Processor):
     async def process(self, record: ProcessorRecord) -> None:  # type: ignore[override]
         pass
@@ -414,12 +484,97 @@ def test_processor_is_refused_when_a_method_is_async() -> None:
         TopologyTestDriver(made.build(), application_id="app")
 
 
+class Generating(Processor):
+    def process(self, record: ProcessorRecord) -> Any:
+        yield record
+
+
+class TakesKeyAndValue(Processor):
+    def process(self, key: Any, value: Any) -> None:  # type: ignore[override]
+        pass
+
+
+class TakesNoContext(Nothing):
+    def init(self) -> None:  # type: ignore[override]
+        pass
+
+
+class WithoutProcess(Processor):
+    pass
+
+
+class TransformsKeyAndValue(ValueTransformer):
+    def transform(self, key: Any, value: Any) -> Any:
+        return value
+
+
+class TransformsValue(ValueTransformer):
+    def transform(self, value: Any) -> Any:  # type: ignore[override]
+        return value
+
+
+class TransformsOneByOne(ValueTransformer):
+    def transform(self, key: Any, value: Any) -> Any:
+        yield value
+
+
+@pytest.mark.parametrize(
+    ("call", "definition", "message", "fix"),
+    [
+        ("process", Generating, "Generating.process is a generator", "forwarded by the context"),
+        (
+            "process",
+            TakesKeyAndValue,
+            r"TakesKeyAndValue.process takes \(self, key, value\), and is called with \(self, record\)",
+            "write def process(self, record)",
+        ),
+        ("process", TakesNoContext, r"init takes \(self\)", "write def init(self, context)"),
+        (
+            "process",
+            WithoutProcess,
+            "WithoutProcess has no method process",
+            "write def process(self, record)",
+        ),
+        ("process", Order, "is given Order, which is no Processor", "derive the class from"),
+        ("process", TransformsKeyAndValue, "which is no Processor", "pass it to KTable.transform_values"),
+        ("process_values", TransformsKeyAndValue, "which is no Processor", "KTable.transform_values"),
+        ("transform_values", TransformsValue, r"takes \(self, value\)", "def transform(self, key, value)"),
+        ("transform_values", TransformsOneByOne, "transform is a generator", "write transform without yield"),
+    ],
+)
+def test_class_is_refused_at_its_line_when_its_methods_cannot_be_called(
+    call: str, definition: Any, message: str, fix: str
+) -> None:
+    made = builder()
+    owner = made.table("in") if call == "transform_values" else made.stream("in")
+    with pytest.raises(TopologyError, match=rf"{call} at .*test_arguments\.py:\d+.*{message}") as no:
+        getattr(owner, call)(definition)
+    assert fix in no.value.fix
+
+
+def test_function_is_refused_in_its_task_when_the_methods_of_what_it_makes_cannot_be_called() -> None:
+    made = builder()
+    made.stream("in").process(lambda: TakesKeyAndValue()).send_to("out")
+    with pytest.raises(TopologyError, match=r"TakesKeyAndValue\.process takes"):
+        TopologyTestDriver(made.build(), application_id="app")
+
+
 class Schedules(Processor):
     def init(self, context: ProcessorContext) -> None:
         context.schedule(10, callback=_coroutine)  # type: ignore[arg-type]
 
     def process(self, record: ProcessorRecord) -> None:
         pass
+
+
+class SchedulesGenerator(Nothing):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(10, callback=_yielding)
+
+
+class SchedulesWithoutTime(Nothing):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(10, callback=lambda: None)  # type: ignore[misc, arg-type]
 
 
 class Sends(Processor):
@@ -432,7 +587,12 @@ class Sends(Processor):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [(Schedules, "schedules an async function"), (Sends, r"send at .* as value_serde, expected a serde")],
+    [
+        (Schedules, "schedules an async function"),
+        (SchedulesGenerator, "schedules a generator function"),
+        (SchedulesWithoutTime, r"schedule at .* as callback, and calls it with \(time_ms\)"),
+        (Sends, r"send at .* as value_serde, expected a serde"),
+    ],
 )
 def test_call_of_a_processor_is_refused_when_its_argument_does_not_fit(kind: Any, message: str) -> None:
     made = builder()

@@ -174,6 +174,21 @@ def test_topic_is_refused_when_it_is_read_with_two_extractors() -> None:
         builder.stream("in", timestamps=timestamps.value_field("b"))
 
 
+def test_topic_is_refused_when_two_extractors_ask_different_functions() -> None:
+    def plus(ms: int) -> TimestampExtractor:
+        return timestamps.extract(lambda record: record.timestamp_ms + ms)
+
+    for second in (timestamps.extract(placed_at), plus(2)):
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        builder.stream("in", timestamps=plus(1))
+        with pytest.raises(TopologyError, match="different timestamp extractors") as caught:
+            builder.stream("in", timestamps=second)
+        assert "one timestamp extractor" in caught.value.fix
+        with pytest.raises(TopologyError, match="different timestamp extractors"):
+            builder.table("in", timestamps=second)
+        builder.stream("in", timestamps=plus(1))
+
+
 def test_hash_tells_extractors_apart_when_nothing_else_differs() -> None:
     def hash_of(extractor: TimestampExtractor | None) -> str:
         builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

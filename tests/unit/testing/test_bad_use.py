@@ -92,6 +92,12 @@ def test_misuse_is_refused_and_the_driver_goes_on_when_the_test_is_wrong(
         ({"partitions": {"nmbers": 2}}, ConfigError, "no topic of the topology; did you mean 'numbers'?"),
         ({"partitions": {"numbers": 0}}, ConfigError, "gives topic 'numbers' 0 partitions"),
         ({"partitions": {"numbers": "2"}}, ConfigError, "gives topic 'numbers' '2' partitions"),
+        ({"partitions": 3}, ConfigError, "partitions= is 3, expected the count by topic"),
+        ({"settings": "a=1"}, ConfigError, "the settings are of type str, expected values by dotted names"),
+        ({"topology": 5}, TopologyError, "is given a int, expected a Topology"),
+        ({"topology": KStreamBuilder()}, TopologyError, "call builder.build()"),
+        ({"topology": TopologyBuilder()}, TopologyError, "call builder.build()"),
+        ({"topology": inverses}, TopologyError, "call it, if it makes one: inverses()"),
         ({"partitions": {"app-met-changelog": 2}}, ConfigError, "names the changelog 'app-met-changelog'"),
         (
             {
@@ -109,7 +115,7 @@ def test_driver_is_not_made_when_its_arguments_cannot_be(
     given: dict[str, Any], kind: type[KStreamsError], text: str
 ) -> None:
     with pytest.raises(kind) as caught:
-        TopologyTestDriver(inverses(), **{"application_id": "app", **given})
+        TopologyTestDriver(**{"topology": inverses(), "application_id": "app", **given})
     assert text in str(caught.value)
     assert caught.value.fix
 

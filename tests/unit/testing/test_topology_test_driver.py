@@ -17,6 +17,7 @@ from airflow_kstreams.streams import (
     Topology,
     TopologyBuilder,
     TopologyError,
+    Windowed,
     serdes,
 )
 from airflow_kstreams.streams.errors import StoreSerdeError, TaskCorruptedError
@@ -136,12 +137,38 @@ def test_repartition_topic_has_the_widest_sources_partitions_when_none_are_given
         driver.store("words", partition=4)
 
 
-def test_key_decides_when_the_partition_is_left_to_it() -> None:
+def test_key_decides_when_no_partition_is_named() -> None:
     made = builder()
     made.stream("in").group_by_key().count(store="n")
     driver = TopologyTestDriver(made.build(), application_id="app", partitions={"in": 7})
-    driver.pipe_input("in", key="abc", value=0, timestamp_ms=1, partition=None)
-    assert driver.store("n", partition=479470107 % 7).get("abc") == 1
+    driver.pipe_input("in", key="abc", value=0, timestamp_ms=1)
+    driver.pipe_bytes("in", key=b"abc", value=b"0", timestamp_ms=1)
+    driver.pipe_records("in", [("abc", 0, 1)])
+    assert driver.store("n", partition=479470107 % 7).get("abc") == 3
+
+
+def test_windows_of_a_key_lie_in_its_partition_when_none_is_named() -> None:
+    made, seen = builder(), list[int]()
+    windows = made.stream("in", key_serde=serdes.time_windowed(serdes.string(), 10))
+    windows.foreach(lambda about, key, value: seen.append(about.partition), with_context=True)
+    driver = TopologyTestDriver(made.build(), application_id="app", partitions={"in": 7})
+    driver.pipe_input("in", key=Windowed("abc", 0, 10), value=0, timestamp_ms=1)
+    driver.pipe_records("in", [(Windowed("abc", 10, 20), 0, 11)])
+    assert seen == 2 * [479470107 % 7]
+
+
+def test_tables_meet_by_foreign_key_when_their_topics_have_several_partitions() -> None:
+    made = builder()
+    orders, customers = made.table("orders"), made.table("customers")
+    joined = orders.join(customers, lambda order, city: [order, city], foreign_key=lambda _, order: order)
+    joined.to_stream().send_to("out")
+    partitions = {"orders": 2, "customers": 3}
+    with TopologyTestDriver(made.build(), application_id="app", partitions=partitions) as driver:
+        for customer in ("ann", "bob", "cid", "dan"):
+            driver.pipe_input("customers", key=customer, value="Rome", timestamp_ms=0)
+            driver.pipe_input("orders", key=f"of {customer}", value=customer, timestamp_ms=1)
+        found = [record.value for record in driver.read_output("out")]
+    assert found == [[customer, "Rome"] for customer in ("ann", "bob", "cid", "dan")]
 
 
 def test_keyless_records_take_turns_when_the_output_has_several_partitions() -> None:

@@ -1,17 +1,20 @@
-"""What a function gave where a pair of key and value is expected.
+"""What a function gave where a pair of key and value is expected, or any number of results.
 
 Tuples are taken by the operators' own lines. What is asked of here is everything else: lists and iterators of
 two are pairs, too. A text of two characters is none, though Python would unpack it, and neither is a set or
-a dict, whose order means nothing.
+a dict, whose order means nothing. Of results, too, lists are taken by the operators' own lines; a text is no
+list of its characters, and a dict none of its keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-_NO_PAIRS = (str, bytes, bytearray, Mapping, Set)
+_NO_RESULTS = (str, bytes, bytearray, Mapping)
+_NO_PAIRS = (*_NO_RESULTS, Set)
 
 
 def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
@@ -44,11 +47,15 @@ def results_of(call: str, given: Any) -> Iterable[Any]:
     """Return what a function gave as any number of results.
 
     :param call: the DSL method, for the message.
-    :raises TypeError: it is no iterable.
+    :raises TypeError: it is no iterable, or one object of several parts.
+
+    >>> results_of("flat_map_values", "an ox")
+    Traceback (most recent call last):
+    TypeError: flat_map_values: the function returned str, expected a list of results
     """
-    try:
-        results: Iterable[Any] = iter(given)
-    except TypeError:
-        found = type(given).__name__
-        raise TypeError(f"{call}: the function returned {found}, expected a list of results") from None
-    return results
+    if not isinstance(given, _NO_RESULTS):
+        with suppress(TypeError):
+            results: Iterable[Any] = iter(given)
+            return results
+    found = type(given).__name__
+    raise TypeError(f"{call}: the function returned {found}, expected a list of results")

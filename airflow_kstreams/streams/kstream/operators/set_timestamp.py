@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.records.result_facts import checked_time
 from airflow_kstreams.streams.type_variables import K, V
 
 TimestampFunction = Callable[[K, V], int]
 ContextTimestampFunction = Callable[[RecordContext, K, V], int]
 
-#: Timestamps are signed 64-bit numbers.
-_LATEST_MS = 2**63 - 1
+_SAID = "set_timestamp: the function returned {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,24 +46,6 @@ class SetTimestamp:
             code, self.function, "time_of", f"{key}, {value}", with_context=self.with_context
         )
         time_ms = code.variable("time_ms")
-        code.line(f"{time_ms} = {code.name(checked_time, 'checked_time')}({called})")
+        code.line(f"{time_ms} = {code.name(checked_time, 'checked_time')}({called}, {_SAID!r})")
         with code.changed("timestamp_ms", time_ms):
             code.forward(key, value)
-
-
-def checked_time(given: Any) -> int:
-    """Return a timestamp that Kafka can hold.
-
-    :raises TypeError: it is no whole number.
-    :raises ValueError: it is negative, which Kafka takes for none, or too large.
-    """
-    if type(given) is not int:
-        raise TypeError(
-            f"set_timestamp: the function returned {type(given).__name__}, expected int: epoch milliseconds"
-        )
-    if not 0 <= given <= _LATEST_MS:
-        raise ValueError(
-            f"set_timestamp: the function returned {given} ms, expected epoch milliseconds from 0 to "
-            f"{_LATEST_MS}"
-        )
-    return given

@@ -197,6 +197,19 @@ def _written_unpacking(code: LoopCode, pair: str, *about: str) -> tuple[str, str
     return key, value
 
 
+def _written_results(code: LoopCode, call: str, called: str) -> str:
+    """Write how a function is asked for any number of results, and return the variable that then holds them.
+
+    :param call: the DSL method, for messages.
+    :param called: the expression that calls the function.
+    """
+    results = code.variable("results")
+    code.line(f"{results} = {called}")
+    with code.block(f"if type({results}) is not list"):
+        code.line(f"{results} = {code.name(results_of, 'results_of')}({call!r}, {results})")
+    return results
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Map:
     """Replaces key and value."""
@@ -262,10 +275,7 @@ class FlatMap:
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         called = written_call(code, self.mapper, "mapper", f"{key}, {value}", with_context=self.with_context)
-        results, pair = code.variable("results"), code.variable("pair")
-        code.line(f"{results} = {called}")
-        with code.block(f"if type({results}) is not list"):
-            code.line(f"{results} = {code.name(results_of, 'results_of')}('flat_map', {results})")
+        results, pair = _written_results(code, self.type, called), code.variable("pair")
         with code.block(f"for {pair} in {results}"):
             code.forward(*_written_unpacking(code, pair, "'flat_map'", "among=True"))
 
@@ -289,8 +299,8 @@ class FlatMapValues:
     def write(self, code: LoopCode, key: str, value: str) -> None:
         """Write how a record is processed."""
         called = written_call(code, self.mapper, "mapper", value, with_context=self.with_context)
-        new_value = code.variable("value")
-        with code.block(f"for {new_value} in {called}"):
+        results, new_value = _written_results(code, self.type, called), code.variable("value")
+        with code.block(f"for {new_value} in {results}"):
             code.forward(key, new_value)
 
 

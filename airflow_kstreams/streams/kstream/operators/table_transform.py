@@ -23,7 +23,7 @@ from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.kstream.operators.table_changes import DerivedView
 from airflow_kstreams.streams.kstream.operators.versioned_source import keeping
 from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.processor.definitions import made
+from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
 
 
@@ -55,6 +55,7 @@ class TableTransformValues:
         :raises TopologyError: the definition made something else than a transformer.
         """
         transformer: ValueTransformer = made(self.definition, ValueTransformer, context.task_id, context.node)
+        check_transformer_class(type(transformer), f"transformer {context.node!r}")
         where = f"task {context.task_id}: transformer {context.node!r}"
         transformer_context = ProcessorContext(context, lambda key, value: _refuse(where), {}, None)
         context.allow_commit_requests()

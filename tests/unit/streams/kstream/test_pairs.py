@@ -1,4 +1,4 @@
-"""A function that returns no pair where one is expected is told what it returned."""
+"""A function that returns no pair where one is expected, or no list of results, is told what it returned."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ def flat_mapped(result: Any) -> Topology:
 def flat_mapped_whole(results: Any) -> Topology:
     made = builder()
     made.stream("in").flat_map(lambda key, value: results).send_to("out")
+    return made.build()
+
+
+def flat_mapped_values(results: Any) -> Topology:
+    made = builder()
+    made.stream("in").flat_map_values(lambda value: results).send_to("out")
+    return made.build()
+
+
+def flat_mapped_values_async(results: Any) -> Topology:
+    async def mapper(value: Any) -> Any:
+        return results
+
+    made = builder()
+    made.stream("in").flat_map_values_async(mapper, name="m").send_to("out")
     return made.build()
 
 
@@ -104,11 +119,33 @@ def test_tuple_list_and_named_tuple_are_pairs(
     assert outputs(build(result), settings)[-1] == ("a", 1)
 
 
-@pytest.mark.parametrize("settings", [{}, THREADS])
-@pytest.mark.parametrize(("results", "found"), [(7, "int"), (None, "NoneType")])
-def test_error_says_what_flat_map_s_function_returned_when_it_is_no_list(
-    settings: dict[str, Any], results: Any, found: str
+SEVERAL: list[Any] = [
+    pytest.param(flat_mapped_whole, {}, id="flat_map"),
+    pytest.param(flat_mapped_whole, THREADS, id="flat_map on threads"),
+    pytest.param(flat_mapped_values, {}, id="flat_map_values"),
+    pytest.param(flat_mapped_values, THREADS, id="flat_map_values on threads"),
+    pytest.param(flat_mapped_values_async, {}, id="flat_map_values_async"),
+]
+
+
+@pytest.mark.parametrize(("build", "settings"), SEVERAL)
+@pytest.mark.parametrize(
+    ("results", "found"),
+    [(7, "int"), (None, "NoneType"), ("an ox", "str"), (b"an ox", "bytes"), ({"ox": 1}, "dict")],
+)
+def test_error_says_what_the_function_returned_when_it_is_no_list(
+    build: Build, settings: dict[str, Any], results: Any, found: str
 ) -> None:
     expected = rf"TypeError: flat_map\w*: the function returned {found}, expected a list of results"
     with pytest.raises(RecordError, match=expected):
-        outputs(flat_mapped_whole(results), settings)
+        outputs(build(results), settings)
+
+
+@pytest.mark.parametrize(("build", "settings"), SEVERAL)
+@pytest.mark.parametrize("make", [list, tuple, iter, lambda results: dict(results).items()])
+def test_results_are_taken_when_they_come_one_by_one(
+    build: Build, settings: dict[str, Any], make: Callable[[Any], Any]
+) -> None:
+    found = outputs(build(make([("a", 1), ("b", 2)])), settings)
+    by_key = [("a", 1), ("b", 2)]
+    assert found in (by_key, [("k", [*pair]) for pair in by_key])

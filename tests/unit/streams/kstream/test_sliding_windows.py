@@ -7,6 +7,7 @@ import pytest
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,
+    ProcessorRecord,
     SlidingWindow,
     StoreSpec,
     Topology,
@@ -18,6 +19,11 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.testing import TopologyTestDriver
 
 KEYS = serdes.time_windowed(serdes.string(), 10)
+
+
+class Nothing(Processor):
+    def process(self, record: ProcessorRecord) -> None:
+        pass
 
 
 def builder() -> KStreamBuilder:
@@ -36,7 +42,7 @@ def summed(
     windows = grouped.reduce(lambda total, value: total + value, store=spec or store())
     (windows.suppress() if final else windows).to_stream().send_to("out")
     if reader is not None:
-        made.stream("in").process(Processor, reader)
+        made.stream("in").process(Nothing, reader)
     return made.build()
 
 

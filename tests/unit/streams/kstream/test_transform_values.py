@@ -148,6 +148,13 @@ class Waits(ValueTransformer):
         return value
 
 
+def test_transformer_is_refused_in_its_task_when_it_waits() -> None:
+    builder = _builder()
+    builder.table("in").transform_values(lambda: Waits()).to_stream().send_to("out")
+    with pytest.raises(TopologyError, match=r"transformer '.*': Waits\.transform is async"):
+        TopologyTestDriver(builder.build(), application_id="app")
+
+
 def test_definition_is_refused_when_it_makes_no_transformer() -> None:
     table = _builder().table("in")
     for wrong, text in (

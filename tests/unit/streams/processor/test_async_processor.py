@@ -419,9 +419,18 @@ def test_a_processor_that_declares_threads_is_refused_the_same_whatever_their_nu
     assert found in error
 
 
-def test_timestamp_is_refused_when_it_is_negative() -> None:
-    error = failing(acting(lambda context, record: context.forward("k", 1, timestamp_ms=-1)))
-    assert "timestamp_ms=-1, expected 0 or more" in error
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"timestamp_ms": -1}, "timestamp_ms is -1 ms, expected epoch milliseconds from 0 to"),
+        ({"timestamp_ms": 4.5}, "timestamp_ms is float, expected int"),
+        ({"headers": {"a": b"b"}}, "headers are dict, expected a list of pairs"),
+        ({"headers": [("a", "b")]}, "headers are a list that holds something else than pairs"),
+    ],
+)
+def test_time_and_headers_are_refused_when_kafka_holds_no_such(given: dict[str, Any], found: str) -> None:
+    error = failing(acting(lambda context, record: context.forward("k", 1, **given)))
+    assert f"forward: {found}" in error
 
 
 def test_other_names_of_kafka_streams_are_answered() -> None:

@@ -166,7 +166,11 @@ def test_commit_is_requested_when_the_processor_asks() -> None:
 
 
 def test_definition_is_refused_when_it_makes_something_else() -> None:
-    builder = TopologyBuilder().add_source("in", "in").add_processor("p", list, "in")  # type: ignore[arg-type]
+    def definition() -> list[int]:
+        return []
+
+    builder = TopologyBuilder().add_source("in", "in")
+    builder.add_processor("p", definition, "in")  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="made a list"):
         BoundTopology(builder.add_sink("out", "out", "p").build())
 

@@ -114,8 +114,32 @@ def test_record_is_named_when_a_result_is_given_a_negative_time() -> None:
     with TopologyTestDriver(topology(Dating), application_id="app") as driver:
         driver.pipe_input("in", key="k", value=0, timestamp_ms=5)
         assert [r.timestamp_ms for r in driver.read_output("out")] == [0]
-        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms=-1"):
+        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms is -1 ms"):
             driver.pipe_input("in", key="k", value=-1, timestamp_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"timestamp_ms": 4.5}, "TypeError: forward: timestamp_ms is float, expected int"),
+        ({"timestamp_ms": "5"}, "TypeError: forward: timestamp_ms is str, expected int"),
+        ({"timestamp_ms": 2**63}, "ValueError: forward: timestamp_ms is .* ms, expected epoch"),
+        ({"headers": {"a": b"b"}}, "TypeError: forward: headers are dict, expected a list of pairs"),
+        ({"headers": [("a", "b")]}, "TypeError: forward: headers are a list that holds something else"),
+        ({"headers": ["ab"]}, "TypeError: forward: headers are a list that holds something else"),
+    ],
+)
+def test_record_is_named_when_a_result_is_given_what_kafka_does_not_hold(
+    given: dict[str, Any], found: str
+) -> None:
+    class Giving(Sending):
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record.key, 1, **given)
+
+    with TopologyTestDriver(topology(Giving), application_id="app") as driver:
+        with pytest.raises(RecordError, match=f"in-0@0 at node 'send'.*{found}"):
+            driver.pipe_input("in", key="k", value=0, timestamp_ms=5)
+        assert driver.read_output("out") == []
 
 
 class Committing(Processor):

@@ -3,12 +3,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import struct
+from datetime import datetime
 from typing import Any
 
 import msgspec
+import pydantic
 import pytest
 
-from airflow_kstreams.streams import serdes
+from airflow_kstreams.streams import TopologyError, serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serdes import gives_back
 
@@ -20,6 +22,19 @@ class Flight(msgspec.Struct):
 
 class Airport(msgspec.Struct):
     code: str
+
+
+class Model(pydantic.BaseModel):
+    code: str
+
+
+class Plain:
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+
+class Own(dict[str, str]):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -158,3 +173,47 @@ def test_serde_is_named_when_java_s_is_asked_for(java: str, ours: str) -> None:
     with pytest.raises(AttributeError, match=rf"has no attribute '{java}': write serdes\.{ours}\(\)"):
         getattr(serdes, java)
     assert not hasattr(serdes, "Nonsense")
+
+
+@pytest.mark.parametrize("call", [serdes.json, serdes.msgpack])
+@pytest.mark.parametrize(
+    ("given", "found", "fix"),
+    [
+        (Model, "is given Model, and msgspec reads no Model", "write serdes.of(Model)"),
+        (list[Model], "and msgspec reads no Model", "write serdes.of(Model)"),
+        (Plain, "and msgspec reads no Plain", "make Plain a msgspec.Struct or a dataclass"),
+        (Airport("JFK"), "is given an instance of Airport, expected a type", "(Airport)"),
+        (Model(code="JFK"), "is given an instance of Model, expected a type", "(Model)"),
+        ("Airport", "is given 'Airport', and cannot read one", "pass a type that msgspec knows"),
+    ],
+)
+def test_type_is_refused_at_its_line_when_msgspec_reads_none(
+    call: Any, given: Any, found: str, fix: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"{call.__name__} at .*test_serdes\.py:\d+ .*{found}") as no:
+        call(given)
+    assert fix in no.value.fix
+
+
+@pytest.mark.parametrize("given", [object, dict, Own, Any, list[Airport], Airport | None, datetime])
+def test_type_is_taken_when_something_is_read_or_written_as_one(given: Any) -> None:
+    serdes.json(given)
+    serdes.msgpack(given)
+
+
+@pytest.mark.parametrize(
+    ("functions", "found"),
+    [
+        ({"serialize": 3}, "is given int as serialize, expected a function"),
+        ({"deserialize": "text"}, "is given str as deserialize, expected a function"),
+        ({"serialize": lambda topic, value: b""}, r"as serialize, and calls it with \(value\)"),
+        ({"deserialize": lambda: ""}, r"as deserialize, and calls it with \(data\)"),
+        ({"for_topic": lambda topic: serdes.string()}, r"as for_topic, and calls it with \(topic, side\)"),
+        ({"partition_bytes": b"a"}, "is given bytes as partition_bytes, expected a function"),
+    ],
+)
+def test_serde_is_refused_at_its_line_when_its_functions_cannot_be_called(
+    functions: dict[str, Any], found: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"Serde 'own' at .*test_serdes\.py:\d+ .*{found}"):
+        Serde(**{"id": "own", "serialize": str.encode, "deserialize": bytes.decode, **functions})

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from airflow_kstreams.streams import Windowed, serdes
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.streams import TopologyError, Windowed, serdes
 
 
 def test_time_windowed_key_is_key_and_start_when_written() -> None:
@@ -17,3 +21,9 @@ def test_session_windowed_key_is_key_end_and_start_when_written() -> None:
     assert serde.serialize(Windowed(7, 1, 258)) == data
     assert serde.deserialize(data) == Windowed(7, 1, 258)
     assert serde.id == "session_windowed(int32)"
+
+
+@pytest.mark.parametrize("size_ms", ["3", -3, 1.5, None, True])
+def test_size_is_refused_at_its_line_when_no_window_has_it(size_ms: Any) -> None:
+    with pytest.raises(TopologyError, match=r"time_windowed at .*test_windowed\.py:\d+ is given size_ms="):
+        serdes.time_windowed(serdes.string(), size_ms)

@@ -74,6 +74,18 @@ REFUSED: list[tuple[str, Mistake, str]] = [
     ("unknown parent", lambda b: b.add_processor("p", Silent, "inn"), r"unknown parent 'inn'"),
     ("no parent", lambda b: b.add_sink("out", "b"), r"'out' .* has no parent"),
     ("parent twice", lambda b: b.add_sink("out", "b", "in", "in"), r"names a parent twice"),
+    ("list of parents", lambda b: b.add_sink("out", "b", ["in"]), r"'out' at .* has list as parent"),  # type: ignore[arg-type]
+    (
+        "text for stores",
+        lambda b: b.add_processor("p", Silent, "in", stores="abc"),  # type: ignore[arg-type]
+        r"processor 'p' at .* has stores='abc', expected a list of names",
+    ),
+    (
+        "specs for stores",
+        lambda b: b.add_processor("p", Silent, "in", stores=[STORE]),  # type: ignore[list-item]
+        r"processor 'p' at .* expected a list of names",
+    ),
+    ("name for a spec", lambda b: b.add_state_store("s"), r"is given 's', expected a StoreSpec"),  # type: ignore[arg-type]
     ("sink as parent", lambda b: b.add_sink("o", "b", "in").add_sink("o2", "c", "o"), r"has the sink 'o'"),
     ("no topic", lambda b: b.add_source("in2"), r"'in2' .* names no topic"),
     ("topic twice in a source", lambda b: b.add_source("in2", "x", "x"), r"names a topic twice"),

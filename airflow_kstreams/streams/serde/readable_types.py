@@ -1,0 +1,80 @@
+"""Which types the serdes of msgspec read: what it does not read is refused where the serde is made.
+
+msgspec takes any class for a type, and refuses each value of one that it does not know when it reads it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.serde.type_names import type_name
+
+#: What JSON and MessagePack hold by themselves.
+_PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
+
+
+def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """Return the function that reads a type.
+
+    :param call: for messages: ``serdes.json``.
+    :param decoder: makes msgspec's decoder of a type.
+    :raises TopologyError: msgspec does not read the type.
+    """
+    if _is_instance(annotation):
+        name = type(annotation).__name__
+        raise TopologyError(
+            f"{call} at {call_site()} is given an instance of {name}, expected a type",
+            fix=f"pass the class: {call}({name})",
+        )
+    shown = type_name(annotation) if inspect.isclass(annotation) else repr(annotation)
+    try:
+        decode: Callable[[bytes], Any] = decoder(annotation).decode
+    except (TypeError, NameError) as error:
+        raise TopologyError(
+            f"{call} at {call_site()} is given {shown}, and cannot read one: {error}",
+            fix="pass a type that msgspec knows, defined at the top of its module",
+        ) from error
+    unknown = _unknown(annotation)
+    if unknown is not None:
+        name = unknown.__name__
+        other = f"make {name} a msgspec.Struct or a dataclass, or leave the type out and read dicts"
+        raise TopologyError(
+            f"{call} at {call_site()} is given {shown}, and msgspec reads no {name}",
+            fix=f"write serdes.of({name})" if is_model(unknown) else other,
+        )
+    return decode
+
+
+def is_model(given: Any) -> bool:
+    """Say whether an object is a pydantic model, or an instance of one.
+
+    Not asked by isinstance: whoever has no pydantic has no such class.
+    """
+    return callable(getattr(given, "model_validate_json", None))
+
+
+def _is_instance(given: Any) -> bool:
+    fields = isinstance(given, msgspec.Struct) or dataclasses.is_dataclass(given) or is_model(given)
+    return fields and not inspect.isclass(given)
+
+
+def _unknown(annotation: Any) -> type | None:
+    """Return the first class of an annotation that msgspec does not know: no value can be read as one."""
+    if get_origin(annotation) is not None:
+        return next(filter(None, map(_unknown, get_args(annotation))), None)
+    if not inspect.isclass(annotation):
+        return None
+    if not isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
+        return None
+    with suppress(TypeError):  # a protocol that does not say what belongs to it
+        if any(issubclass(plain, annotation) or issubclass(annotation, plain) for plain in _PLAIN):
+            return None  # such values are read, or at least written
+    return annotation
