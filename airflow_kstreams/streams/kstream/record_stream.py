@@ -10,6 +10,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.branches import Branches
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -518,7 +519,7 @@ class RecordStream(ProcessingStream[K, V]):
         named = () if name is None else tuple(f"{name}-{branch}" for branch in names)
         operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
         branches = self._branches("split", operator, name, rest=default is not None)
-        return dict(zip(names, branches, strict=True))
+        return Branches(zip(names, branches, strict=True))
 
     def send_to(
         self,
