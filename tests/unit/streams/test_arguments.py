@@ -330,6 +330,42 @@ def test_function_is_taken_when_it_can_be_called_or_python_cannot_tell(mapper: A
     builder().stream("in").map_values(mapper)
 
 
+@pytest.mark.parametrize(
+    ("build", "instead"),
+    [
+        (lambda stream: stream.filter(lambda c, k, v: True), "; or pass with_context=True for the record's"),
+        (lambda stream: stream.peek(lambda c, k, v: None), "; or pass with_context=True for the record's"),
+        (lambda stream: stream.map_values(lambda k, v: v), "; or pass with_context=True for the record's"),
+        (
+            lambda stream: stream.map_values(lambda k, v: v),
+            "; for the key, map(lambda key, value: ...), or p",
+        ),
+        (lambda stream: stream.flat_map_values(lambda k, v: [v]), "for the key, flat_map(lambda key, value"),
+        (lambda stream: stream.to_table().map_values(lambda k, v: v), "; or for the key, transform_values("),
+        (lambda stream: stream.join(stream.to_table(), lambda k, v, o: v), "; or for the key, map(function)"),
+    ],
+)
+def test_what_takes_one_argument_more_is_told_what_gives_it(build: Any, instead: str) -> None:
+    with pytest.raises(TopologyError, match="and calls it with") as no:
+        build(builder().stream("in"))
+    assert instead in no.value.fix
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.filter(lambda v: True),
+        lambda stream: stream.filter(lambda a, b, c, d: True),
+        lambda stream: stream.to_table().filter(lambda c, k, v: True),
+        lambda stream: stream.filter(lambda k, v: True, with_context=True),
+    ],
+)
+def test_what_takes_other_arguments_is_told_nothing_more(build: Any) -> None:
+    with pytest.raises(TopologyError, match="and calls it with") as no:
+        build(builder().stream("in"))
+    assert no.value.fix.endswith(": ...")
+
+
 def test_call_is_taken_when_it_declares_what_it_is_offered() -> None:
     async def called(value: str, *, context: Any, resource: Any = None) -> str:
         return value
