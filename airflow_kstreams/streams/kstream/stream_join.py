@@ -146,6 +146,7 @@ def _key_serde(left: KnownStream, right: KnownStream, given: Serde | None, call:
         raise TopologyError(
             f"{call} at {call_site()} is to join by keys of {wanted[0]!r} and of {other!r}: equal keys lie "
             "in different partitions",
-            fix="repartition one stream: select_key(lambda k, v: k) before the join",
+            fix="repartition one stream: select_key(selector) before the join, with a selector that gives "
+            f"keys of {wanted[0]!r}, or of {other!r} for the other stream",
         )
     return wanted[0] if wanted else left.graph.serde("key", None, left.serdes, call)

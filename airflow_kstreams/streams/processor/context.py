@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
@@ -180,7 +181,8 @@ class ProcessorContext(Generic[KR, VR]):
         except KeyError:
             raise TopologyError(
                 f"{self._handing.where} has no access to the store {name!r}",
-                fix=f"name the store where the processor is added: process(definition, {name!r})",
+                fix=f"name the store where the processor is added: process(definition, {name!r}); "
+                f"{NO_GLOBAL_TABLE}",
             ) from None
 
     def commit(self) -> None:

@@ -185,6 +185,9 @@ class ErrorHandling:
         elif isinstance(node, SinkNode):
             what = f"cannot encode the result for topic {node.topic!r} of"
             fix = "mend the sink's serdes or its input"
+            if encoded is not None and node.name == f"{node.topic}-sink":  # as add_repartition calls its own
+                fix = f"pass {encoded[0].side}_serde= to what repartitions there (group_by, repartition, "
+                fix += "to_table, ...), or mend its input"
             if encoded is None and node.partitioner is not None:
                 what = f"cannot place the result for topic {node.topic!r} of"
                 fix = "mend the sink's partitioner or its input"

@@ -501,9 +501,12 @@ def test_repartition_topic_is_named_when_a_new_key_does_not_fit_its_serde() -> N
 
     with (
         driver_of(shape, {}) as driver,
-        pytest.raises(RecordError, match="the key for topic 'app-by-value-repartition', of type int, does"),
+        pytest.raises(
+            RecordError, match="the key for topic 'app-by-value-repartition', of type int, does"
+        ) as caught,
     ):
         driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert caught.value.fix.startswith("pass key_serde= to what repartitions there (group_by, repartition, ")
 
 
 @pytest.mark.parametrize("settings", [SKIP, DEAD])
