@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.hidden_values import UnfitResultError
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
 from airflow_kstreams.streams.records.record_context import RecordContext
 from airflow_kstreams.streams.type_variables import K, V
@@ -62,8 +63,8 @@ def checked_time(given: Any) -> int:
             f"set_timestamp: the function returned {type(given).__name__}, expected int: epoch milliseconds"
         )
     if not 0 <= given <= _LATEST_MS:
-        raise ValueError(
-            f"set_timestamp: the function returned {given} ms, expected epoch milliseconds from 0 to "
-            f"{_LATEST_MS}"
+        raise UnfitResultError(
+            f"set_timestamp: the function returned a number {'below 0' if given < 0 else 'beyond 64 bits'}, "
+            f"expected epoch milliseconds from 0 to {_LATEST_MS}"
         )
     return given

@@ -342,6 +342,53 @@ def test_words_of_the_program_and_of_python_stay_in_errors_below_a_cached_table(
     assert said in caught.value.cause
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda self, value: self.context, "'Holding' object has no attribute 'context'"),
+        (lambda self, value: self.store["a"], "'InMemoryKeyValueStore' object is not subscriptable"),
+        (lambda self, value: value < 3, "'<' not supported between instances of 'str' and 'int'"),
+        (lambda self, value: {}[value], "KeyError: '***'"),
+        (lambda self, value: [][value], "list indices must be integers or slices, not str"),
+    ],
+)
+@pytest.mark.parametrize("value", ["canary", "<", "NotThere"])
+def test_classes_of_the_program_and_pythons_operators_stay_in_errors(act: Any, said: str, value: str) -> None:
+    class Holding(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.store = context.state_store("seen")
+
+        def process(self, record: ProcessorRecord) -> None:
+            act(self, record.value)
+
+    seen = StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.json())
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").process(Holding, seen)
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError) as caught,
+    ):
+        driver.pipe_input("in", key="a", value=value, timestamp_ms=0)
+    assert said in caught.value.cause
+    assert "canary" not in str(caught.value)
+    assert "NotThere" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [(-987_654, "below 0"), (-5, "below 0"), (2**70, "beyond 64 bits")]
+)
+def test_limit_is_named_and_the_number_is_not_when_a_function_dates_a_record(given: int, found: str) -> None:
+    def shape(stream: KStream) -> None:
+        stream.set_timestamp(lambda key, value: value).send_to("out")
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="a", value=given, timestamp_ms=0)
+    assert f"returned a number {found}, expected epoch milliseconds from 0 to {2**63 - 1}" in str(
+        caught.value
+    )
+    assert str(given) not in str(caught.value)
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
