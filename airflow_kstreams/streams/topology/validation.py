@@ -202,8 +202,9 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
         difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
     if first.timestamps != second.timestamps:
         difference += ", with different timestamp extractors"
+    other = "another" if first.name == second.name else repr(second.name)
     return TopologyError(
-        f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
+        f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {other} "
         f"({second.site}){difference}",
         fix="read it once, with one pair of serdes, and use that source or stream twice",
     )
