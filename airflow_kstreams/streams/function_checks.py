@@ -11,10 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: What functions are called with, by the argument that takes them; of some methods, by method and argument.
 _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
@@ -147,6 +149,29 @@ def _takes(signature: inspect.Signature, arguments: Sequence[str]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def options_by_name(*, fix: str) -> Callable[[F], F]:
+    """Decorate a method so that a call that lacks an argument, or has one too many as those of Java's methods
+    of the name have, is refused with the line of the user.
+
+    :param fix: how the method is called.
+    """
+
+    def decorate(method: F) -> F:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def checked(*given: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*given, **options)
+            except TypeError as error:
+                raise TopologyError(f"{method.__name__} at {call_site()}: {error}", fix=fix) from None
+            return method(*given, **options)
+
+        return cast("F", checked)
+
+    return decorate
 
 
 def check_called_functions(call: str, *, threads: bool, **given: object) -> None:

@@ -13,6 +13,12 @@ from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
 from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 
+#: For a function in the place of a topic.
+_TOPICS_BY_RECORD = (
+    "write split(small=predicate), and send_to(topic) of each branch; or in a processor "
+    "context.send(topic, key, value)"
+)
+
 
 class Partner(Protocol):
     """A stream or table that another one may be brought together with."""
@@ -32,7 +38,7 @@ def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False)
     if not isinstance(topic, str):
         raise TopologyError(
             f"{call} at {call_site()} is given {type(topic).__name__}, expected a topic's name",
-            fix=fix or f"pass a name, {call}('a')",
+            fix=_TOPICS_BY_RECORD if callable(topic) else fix or f"pass a name, {call}('a')",
         )
     if legal and not is_legal_topic(topic):
         raise TopologyError(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.function_checks import check_functions, options_by_name
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.arguments import check_topic
 from airflow_kstreams.streams.kstream.branches import Branches
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
@@ -469,6 +470,10 @@ class RecordStream(ProcessingStream[K, V]):
         name: str | None = None,
         **predicates: ContextPredicate[K, V],
     ) -> dict[str, Self]: ...
+    @options_by_name(
+        fix="give each branch its name, split(small=predicate, default='other'); branch(predicate, ...) "
+        "takes predicates without names"
+    )
     def split(
         self,
         /,
@@ -538,8 +543,9 @@ class RecordStream(ProcessingStream[K, V]):
             from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
             arguments alone.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
-        :raises TopologyError: a serde is missing, or the partitioner is no function. ``build`` refuses a
-            partitioner where the topology groups, joins or keeps a table of what it reads from the topic.
+        :raises TopologyError: it is no topic's name, a serde is missing, or the partitioner is no function.
+            ``build`` refuses a partitioner where the topology groups, joins or keeps a table of what it reads
+            from the topic.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lengths = builder.stream("words").map_values(len)
@@ -549,6 +555,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     driver.read_output("lengths")
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
+        check_topic(topic, "send_to")
         keys, values = cast("Serde | None", key_serde), cast("Serde | None", value_serde)
         self._known.sent_to(topic, keys, values, f"send_to({topic!r})", partitioner=partitioner, name=name)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.function_checks import is_async, options_by_name
 from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
@@ -125,6 +125,7 @@ class ProcessorContext(Generic[KR, VR]):
         target = self._handing.topic(topic, key_serde, value_serde)
         self._handing.hand(Handed(target, key, value, None, None))
 
+    @options_by_name(fix="write schedule(interval_ms, clock='stream_time' or 'wall_clock', callback=...)")
     def schedule(
         self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
     ) -> Punctuation:

@@ -286,6 +286,73 @@ def test_topic_is_named_when_it_is_no_text(call: str, given: Any) -> None:
     assert call in no.value.fix
 
 
+@pytest.mark.parametrize("call", ["send_to", "through"])
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (
+            lambda key, value, context: "out",
+            "write split(small=predicate), and send_to(topic) of each branch",
+        ),
+        (3, "pass a name, "),
+    ],
+)
+def test_topic_is_asked_for_by_name_when_a_stream_is_sent_to_something_else(
+    call: str, given: Any, fix: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"{call} at .*test_arguments\.py:\d+ is given") as no:
+        getattr(builder().stream("in"), call)(given)
+    assert no.value.fix.startswith(fix)
+
+
+def _table(builder: KStreamBuilder) -> Any:
+    return builder.table("table")
+
+
+WINDOWED_BY = SlidingWindow(size_ms=3)
+
+
+@pytest.mark.parametrize(
+    ("build", "said", "fix"),
+    [
+        (lambda made: made.stream("in").repartition(), "missing a required argument: 'partitions'", "(8)"),
+        (
+            lambda made: made.stream("in").join(made.global_table("all"), str, str, str),
+            "join at .*too many positional arguments",
+            "join(global_table, joiner, key=selector)",
+        ),
+        (
+            lambda made: made.stream("in").with_window(WINDOWED_BY).left_join(_table(made), str, str),
+            "left_join at .*too many positional arguments",
+            "join(table, joiner)",
+        ),
+        (
+            lambda made: _table(made).join(_table(made), lambda value: value, lambda one, other: one),
+            "join at .*too many positional arguments",
+            "join(table, joiner, foreign_key=selector)",
+        ),
+        (
+            lambda made: made.stream("in").split(lambda key, value: True),
+            "split at .*too many positional arguments",
+            "split(small=predicate, default='other')",
+        ),
+        (
+            lambda made: made.stream("in").repartition(8, numberOfPartitions=8),
+            "got an unexpected keyword argument 'numberOfPartitions'",
+            "options by name",
+        ),
+    ],
+)
+def test_call_is_refused_with_its_line_when_its_arguments_are_those_of_java(
+    build: Any, said: str, fix: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"at {__file__}:\d+: .*|{said}") as no:
+        build(builder())
+    assert re.search(said, no.value.cause)
+    assert f"{__file__}:" in no.value.cause
+    assert fix in no.value.fix
+
+
 @pytest.mark.parametrize("given", ["a b", "", "..", "x" * 250])
 def test_topic_of_a_global_table_is_refused_when_kafka_does_not_allow_its_name(given: str) -> None:
     with pytest.raises(

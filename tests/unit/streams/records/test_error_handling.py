@@ -19,7 +19,7 @@ from airflow_kstreams.streams import (
     serdes,
     timestamps,
 )
-from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError
+from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError, TopologyError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 
@@ -372,6 +372,34 @@ def test_classes_of_the_program_and_pythons_operators_stay_in_errors(act: Any, s
     assert said in caught.value.cause
     assert "canary" not in str(caught.value)
     assert "NotThere" not in str(caught.value)
+
+
+def test_what_to_write_is_told_when_a_processor_forwards_as_in_java() -> None:
+    class Passing(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context: Any = context
+
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record)
+
+    with (
+        driver_of(lambda stream: stream.process(Passing).send_to("out"), {}) as driver,
+        pytest.raises(RecordError, match="missing 1 required positional argument: 'value'") as caught,
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=0)
+    assert caught.value.fix.startswith("write forward(record.key, record.value), with what")
+
+
+def test_what_to_write_is_told_when_a_processor_schedules_as_in_java() -> None:
+    class Ticking(Processor):
+        def init(self, context: Any) -> None:
+            context.schedule(10, "wall_clock", print)
+
+        def process(self, record: ProcessorRecord) -> None: ...
+
+    with pytest.raises(TopologyError, match=r"schedule at .*: too many positional arguments") as caught:
+        driver_of(lambda stream: stream.process(Ticking).send_to("out"), {})
+    assert caught.value.fix.startswith("write schedule(interval_ms, clock='stream_time' or 'wall_clock', c")
 
 
 @pytest.mark.parametrize(
