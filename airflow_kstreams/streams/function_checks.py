@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: What functions are called with, by the argument that takes them; of some methods, by method and argument.
@@ -149,6 +150,22 @@ def _takes(signature: inspect.Signature, arguments: Sequence[str]) -> bool:
     except TypeError:
         return False
     return True
+
+
+def shown_as(name: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a class that is a part of another one: what Python says of a call of its methods names the one
+    that users know.
+
+    :param name: of that class.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        for method in vars(kind).values():
+            if inspect.isfunction(method):
+                method.__qualname__ = f"{name}.{method.__name__}"
+        return kind
+
+    return decorate
 
 
 def options_by_name(*, fix: str) -> Callable[[F], F]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.function_checks import shown_as
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
 from airflow_kstreams.streams.kstream.known import KnownStream
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.kstream import KStream
 
 
+@shown_as("KStream")
 class ProcessingStream(ChangingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that runs processors.
 

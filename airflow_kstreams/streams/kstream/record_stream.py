@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions, options_by_name
+from airflow_kstreams.streams.function_checks import check_functions, options_by_name, shown_as
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_topic
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 
 @answers_java_names
+@shown_as("KStream")
 class RecordStream(ProcessingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 

@@ -31,6 +31,7 @@ from airflow_kstreams.streams import (
     serdes,
     timestamps,
 )
+from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.testing import TopologyTestDriver
 
 WINDOWS = (
@@ -351,6 +352,21 @@ def test_call_is_refused_with_its_line_when_its_arguments_are_those_of_java(
     assert re.search(said, no.value.cause)
     assert f"{__file__}:" in no.value.cause
     assert fix in no.value.fix
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda made: made.stream("in").filter(str, "name"), "KStream.filter"),
+        (lambda made: made.stream("in").process_values(), "KStream.process_values"),
+        (lambda made: made.stream("in").set_headers(), "KStream.set_headers"),
+        (lambda made: made.stream("in").map_values_async(), "KStream.map_values_async"),
+        (lambda made: KeyedAccess.get(made), "KeyValueStore.get"),  # type: ignore[call-arg]
+    ],
+)
+def test_error_of_python_names_the_class_that_users_know(call: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{re.escape(name)}\(\) "):
+        call(builder())
 
 
 @pytest.mark.parametrize("given", ["a b", "", "..", "x" * 250])
