@@ -10,7 +10,6 @@ from airflow_kstreams.streams.graph.inlining import Encoding
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import ProcessorServices
-from airflow_kstreams.streams.hidden_values import UnfitResultError
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -106,4 +105,4 @@ def check_timestamp(timestamp_ms: int | None) -> None:
     :raises ValueError: it is negative.
     """
     if timestamp_ms is not None and timestamp_ms < 0:
-        raise UnfitResultError("forward is given a timestamp_ms below 0, expected 0 or more")
+        raise ValueError(f"forward is given timestamp_ms={timestamp_ms}, expected 0 or more")
