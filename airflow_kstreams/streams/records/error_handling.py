@@ -209,7 +209,7 @@ class ErrorHandling:
             what, fix = "processing failed for", "mend the function at that node"
             if encoded is not None:
                 fix = "give send() the serdes of what it is given"
-            elif isinstance(error, TypeError) and _JAVAS_FORWARD in str(error):
+            elif isinstance(error, TypeError) and _JAVAS_FORWARD in text_of(error):
                 fix = "write forward(record.key, record.value), with what is to be forwarded"
         site = self._site_of(name)
         place = failing_place(error)
