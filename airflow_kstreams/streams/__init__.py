@@ -212,7 +212,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         ours = import_module(f"{__name__}.java_classes").java_class(name)
         if ours:
-            raise ImportError(f"Kafka Streams' {name} is not here: write {ours}", name=__name__)
+            told = import_module(f"{__name__}.java_names").told
+            raise ImportError(f"Kafka Streams' {name} is not here: {told(ours)}", name=__name__)
         if name in _OF_TESTING:
             raise ImportError(
                 f"{name} is not here: write from airflow_kstreams.testing import {name}", name=__name__

@@ -11,10 +11,13 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from types import CoroutineType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 #: What functions are called with, by the argument that takes them; of some methods, by method and argument.
 _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
@@ -44,6 +47,20 @@ _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
 
 #: What takes results one by one, and so a generator function, too.
 _TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
+_KEY_OF_STREAM = "for the key, {}(lambda key, value: ...), or process_values(definition), which keeps the key"
+_KEY_OF_JOIN = (
+    "for the key, map(function) behind a stream's join, transform_values(definition) behind a table's"
+)
+#: What to do with a function that takes the key, too, as some of Kafka Streams do: by method, argument, and
+#: whether it is a method without with_context.
+_TAKING_MORE: dict[tuple[str, str, bool], str] = {
+    ("map_values", "mapper", False): _KEY_OF_STREAM.format("map"),
+    ("flat_map_values", "mapper", False): _KEY_OF_STREAM.format("flat_map"),
+    ("map_values", "mapper", True): "for the key, transform_values(definition)",
+    ("join", "joiner", True): _KEY_OF_JOIN,
+    ("left_join", "joiner", True): _KEY_OF_JOIN,
+    ("outer_join", "joiner", True): _KEY_OF_JOIN,
+}
 
 #: Keyword parameters that the function of an asynchronous node may declare to be given them.
 _OFFERED = ("context", "resource")
@@ -53,7 +70,7 @@ def check_functions(
     call: str,
     *,
     fix: str = "pass a function, e.g. a lambda",
-    with_context: bool = False,
+    with_context: bool | None = None,
     called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
@@ -61,7 +78,7 @@ def check_functions(
 
     :param call: what was called, for the message: ``filter``.
     :param fix: what to do about an object that is no function.
-    :param with_context: whether the first argument is the record's context.
+    :param with_context: whether the first argument is the record's context; None where that is no option.
     :param called_with: names for what the functions are called with, unless it is what their argument always
         stands for.
     :param given: argument -> what the user gave.
@@ -84,7 +101,11 @@ def check_functions(
         names = called_with
         if names is None:
             names = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
-        refuse_other_arguments(call, argument, function, ("context", *names) if with_context else names)
+        instead = _TAKING_MORE.get((call, argument, with_context is None), "")
+        if with_context is False:
+            instead = f"pass with_context=True for the record's context{f'; {instead}' if instead else ''}"
+        with_what = ("context", *names) if with_context else names
+        refuse_other_arguments(call, argument, function, with_what, instead=instead)
 
 
 def _refuse_generator(call: str, argument: str, function: Callable[..., object]) -> None:
@@ -97,12 +118,18 @@ def _refuse_generator(call: str, argument: str, function: Callable[..., object])
 
 
 def refuse_other_arguments(
-    call: str, argument: str, function: Callable[..., object], called_with: Sequence[str]
+    call: str,
+    argument: str,
+    function: Callable[..., object],
+    called_with: Sequence[str],
+    *,
+    instead: str = "",
 ) -> None:
     """Refuse a function that does not take what it is called with.
 
     :param argument: what the function is called in the method.
     :param called_with: names for what it is given.
+    :param instead: what else to do if the function takes one argument more ahead of these.
     :raises TopologyError: it takes other arguments; one without a signature passes.
     """
     try:
@@ -121,10 +148,58 @@ def refuse_other_arguments(
         takes = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
         with_what = f"({', '.join(called_with)})" if called_with else "no argument"
         example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
+        hint = f"; or {instead}" if instead and _takes(signature, ("more", *called_with)) else ""
         raise TopologyError(
             f"{call} at {call_site()} is given {takes} as {argument}, and calls it with {with_what}",
-            fix=f"write a function that takes that, e.g. {example}",
+            fix=f"write a function that takes that, e.g. {example}{hint}",
         ) from None
+
+
+def _takes(signature: inspect.Signature, arguments: Sequence[str]) -> bool:
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def shown_as(name: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a class that is a part of another one: what Python says of a call of its methods names the one
+    that users know.
+
+    :param name: of that class.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        for method in vars(kind).values():
+            if inspect.isfunction(method):
+                method.__qualname__ = f"{name}.{method.__name__}"
+        return kind
+
+    return decorate
+
+
+def options_by_name(*, fix: str) -> Callable[[F], F]:
+    """Decorate a method so that a call that lacks an argument, or has one too many as those of Java's methods
+    of the name have, is refused with the line of the user.
+
+    :param fix: how the method is called.
+    """
+
+    def decorate(method: F) -> F:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def checked(*given: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*given, **options)
+            except TypeError as error:
+                raise TopologyError(f"{method.__name__} at {call_site()}: {error}", fix=fix) from None
+            return method(*given, **options)
+
+        return cast("F", checked)
+
+    return decorate
 
 
 def check_called_functions(call: str, *, threads: bool, **given: object) -> None:

@@ -12,6 +12,8 @@ _REPEATED = re.compile(
 )
 #: How Python says which arguments a call lacks.
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: .*")
+#: How Python says which of its operators two objects do not have.
+_OPERATOR = re.compile(r"'[^\w\s'\"]{1,3}' not supported between instances of ")
 #: What Python's own errors quote and no record decides: names of its types, of what serdes do, of encodings.
 _PYTHONS_OWN = "\n".join(
     [
@@ -19,6 +21,12 @@ _PYTHONS_OWN = "\n".join(
         *("NoneType", "function", "module", "encode", "decode", "utf-8", "ascii", "latin-1"),
     ]
 )
+
+
+class UnfitResultError(ValueError):
+    """A function of the user's gave a number that cannot be: it may be data, and is not repeated."""
+
+    own_words = True  # nothing of them is to be hidden
 
 
 def without_values(text: str, *, own: str) -> str:
@@ -35,6 +43,9 @@ def without_values(text: str, *, own: str) -> str:
     known = f"{own}\n{_PYTHONS_OWN}"
     if missing is not None:  # names of parameters
         known += f"\n{missing[0]}"
+    operator = _OPERATOR.search(text)
+    if operator is not None:
+        known += f"\n{operator[0]}"
 
     def shown(match: re.Match[str]) -> str:
         quoted = match["quoted"] is not None

@@ -8,13 +8,15 @@ to the jar, and an import of such a class is answered by it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from airflow_kstreams.streams.java_names import java_method
+from airflow_kstreams.streams.java_names import java_method, told
 from airflow_kstreams.streams.java_neighbours import NEIGHBOURS, STORE
+
+T = TypeVar("T")
 
 #: For methods of a class of which none is named.
 ALL = "*"
@@ -77,8 +79,7 @@ CLASSES: Mapping[str, JavaClass] = {
     "Topology": _same(
         "TopologyBuilder",
         "addGlobalStore addProcessor addReadOnlyStateStore addSink addSource addStateStore "
-        "connectProcessorAndStateStores",
-        describe="build().describe(); Topology is what build() returns",
+        "connectProcessorAndStateStores describe",
     ),
     "KStream": _same(
         "KStream",
@@ -384,3 +385,40 @@ def ours_for(java: str, method: str) -> str:
         return ""
     kind = getattr(import_module("airflow_kstreams.streams"), found.kind)
     return method if hasattr(kind, method) else java_method(kind, method)
+
+
+class _Lacking:
+    """Stands for a method of Kafka Streams that a class here lacks; asking for it says what to write.
+
+    :param ours: what stands for it.
+    """
+
+    def __init__(self, name: str, ours: str) -> None:
+        self._name = name
+        self._ours = ours
+
+    def __get__(self, asked: object, kind: type[Any]) -> NoReturn:
+        raise AttributeError(
+            f"{kind.__name__!r} has no attribute {self._name!r}: {told(self._ours)}",
+            name=self._name,
+            obj=kind if asked is None else asked,
+        )
+
+
+def answers_methods_of(*javas: str, **others: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a class so that methods of classes of Kafka Streams are answered where they are asked of its
+    objects or of itself. The attributes stay lacking: ``hasattr`` says so. To ask for one that is there takes
+    no longer than before, unlike behind ``answers_java_names``.
+
+    :param javas: classes of the table; what the first of them answers holds.
+    :param others: method -> what to write, for those that are in no table.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        answers = {name: ours for java in reversed(javas) for name, ours in CLASSES[java].methods.items()}
+        for name, ours in {**answers, **others}.items():
+            if name != ALL and not hasattr(kind, name):
+                setattr(kind, name, _Lacking(name, ours))
+        return kind
+
+    return decorate

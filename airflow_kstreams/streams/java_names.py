@@ -7,6 +7,7 @@ ConfigError of a name or value that is none of ours.
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -14,9 +15,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+#: What an answer begins with where it is an attribute of the object that was asked.
+_BEGINNING = re.compile(r"([a-z_]+)(?:\(|\Z)")
+#: An answer that is no code to write, but something to pass.
+_PARAMETERS = re.compile(r"(?:parameters|keywords) of |[a-z_]+=")
+_NOTHING = "nothing: "
 
 #: Methods that are not called the same in small letters with underscores -> what to write. Those that stand
-#: for one method here are followed by "(".
+#: for one method here are followed by "(". An answer is given where the object has what it begins with.
 METHODS: Mapping[str, str] = {
     "to": "send_to(topic)",
     "print": "peek(print)",
@@ -28,14 +34,18 @@ METHODS: Mapping[str, str] = {
     "flat_transform_values": "process_values(definition)",
     "windowed_by": "stream.group_by_key().windowed_by(window)",
     "emit_strategy": "count(), reduce() or aggregate(), and suppress() on the table, which emits on close",
-    "add_global_store": "builder.global_table(topic)",
+    "describe": "build().describe()",
+    "add_global_store": "builder.global_table(topic), which streams join; processors see no global table: "
+    "join the stream ahead of them",
     "persistent_versioned_key_value_store": "VersionedStoreSpec(history_ms=...)",
     "versioned_key_value_store_builder": "VersionedStoreSpec(history_ms=...)",
-    "add_read_only_state_store": "table(topic)",
-    "connect_processor_and_state_stores": "process(definition, 'store', ...), or add_processor(stores=...)",
+    "add_read_only_state_store": "builder.table(topic)",
+    "connect_processor_and_state_stores": "add_processor(stores=...), or a stream's "
+    "process(definition, 'store', ...)",
     "get_state_store": "state_store(name)",
     "current_stream_time_ms": "stream_time_ms",
     "current_system_time_ms": "wall_clock_ms",
+    "timestamp": "timestamp_ms",
     "record_metadata": "topic, partition and offset",
     "approximate_num_entries": "approximate_count()",
     "put_all": "put(key, value) for each",
@@ -52,6 +62,94 @@ METHODS: Mapping[str, str] = {
     "backward_fetch_all": "reversed(list(store.all()))",
     "backward_all": "reversed(list(store.all()))",
     "backward_find_sessions": "reversed(list(store.range(key, from_ms, to_ms)))",
+}
+
+_FOLDED = "count(), reduce() or aggregate() first, whose table has it"
+_COGROUPED = "aggregate(initializer), with what the functions of cogroup(aggregator) make of each record"
+_WINDOWED_TABLE = (
+    "group_by_key().windowed_by(window).count(), reduce() or aggregate() first, whose table has it"
+)
+_OF_ITS_DEFINITION = "process(lambda: Mine(...)): a definition may give the processor what it needs"
+_PIPED = "pipe_input(topic, key=..., value=..., timestamp_ms=...)"
+
+#: Answers that hold for one class here and those that inherit from it, by its name.
+METHODS_OF: Mapping[str, Mapping[str, str]] = {
+    "KStream": {
+        "to_stream": f"{_NOTHING}it is a stream",
+        "count": "group_by_key().count()",
+        "reduce": "group_by_key().reduce(reducer)",
+        "aggregate": "group_by_key().aggregate(initializer, aggregator)",
+        "cogroup": "group_by_key().cogroup(aggregator)",
+        "suppress": _WINDOWED_TABLE,
+    },
+    "KTable": {
+        "queryable_store_name": "spec.name",
+        "to": "to_stream().send_to(topic)",
+        "send_to": "to_stream().send_to(topic)",
+        "through": "to_stream().through(topic)",
+        "print": "to_stream().peek(print)",
+        "peek": "to_stream().peek(action)",
+        "foreach": "to_stream().foreach(action)",
+        "select_key": "to_stream().select_key(selector)",
+        "map": "map_values(mapper), or to_stream().map(mapper)",
+        "flat_map": "to_stream().flat_map(mapper)",
+        "flat_map_values": "to_stream().flat_map_values(mapper)",
+        "merge": "to_stream().merge(stream)",
+        "branch": "to_stream().branch(predicate)",
+        "split": "to_stream().split(small=predicate)",
+        "repartition": "to_stream().repartition(partitions)",
+        "process": "to_stream().process(definition)",
+        "process_values": "transform_values(definition), or to_stream().process_values(definition)",
+        "transform": "to_stream().process(definition)",
+        "to_table": f"{_NOTHING}it is a table",
+        "group_by_key": "group_by(selector), or to_stream().group_by_key()",
+        "windowed_by": "to_stream().group_by_key().windowed_by(window)",
+        "cogroup": "to_stream().group_by_key().cogroup(aggregator)",
+        "count": "group_by(selector).count()",
+        "reduce": "group_by(selector).reduce(adder, subtractor)",
+        "aggregate": "group_by(selector).aggregate(initializer, adder, subtractor)",
+    },
+    "GlobalKTable": {"queryable_store_name": "topic"},
+    "KGroupedStream": {"to_stream": _FOLDED, "suppress": _WINDOWED_TABLE.removeprefix("group_by_key().")},
+    "WindowedKGroupedStream": {"to_stream": _FOLDED, "suppress": _FOLDED},
+    "KGroupedTable": {"to_stream": _FOLDED},
+    "CogroupedKStream": {"count": _COGROUPED, "reduce": _COGROUPED},
+    "WindowedCogroupedKStream": {"count": _COGROUPED, "reduce": _COGROUPED},
+    "ProcessorContext": {
+        "application_id": _OF_ITS_DEFINITION,
+        "app_configs": _OF_ITS_DEFINITION,
+        "app_configs_with_prefix": _OF_ITS_DEFINITION,
+        "state_dir": "state_store(name): what a processor keeps belongs into a store",
+        "metrics": f"{_NOTHING}a run counts its records by itself, at every node",
+    },
+    # What it refuses by its own name.
+    "AsyncProcessorContext": {
+        "get_state_store": "state_store(name)",
+        "current_stream_time_ms": "stream_time_ms",
+        "application_id": _OF_ITS_DEFINITION,
+        "app_configs": _OF_ITS_DEFINITION,
+    },
+    "TopologyTestDriver": {
+        "create_input_topic": _PIPED,
+        "create_output_topic": "read_output(topic)",
+        "read_record": "read_output(topic)",
+        "advance_wall_clock_time": "advance_wall_clock(by_ms)",
+        "metrics": "counts",
+        **dict.fromkeys(
+            [
+                "state_store",
+                "get_state_store",
+                "get_all_state_stores",
+                "get_key_value_store",
+                "get_timestamped_key_value_store",
+                "get_versioned_key_value_store",
+                "get_window_store",
+                "get_timestamped_window_store",
+                "get_session_store",
+            ],
+            "store(name)",
+        ),
+    },
 }
 
 _CLIENT = "it is a Kafka client's setting: put it into the Kafka connection, or the file of --client-config"
@@ -123,10 +221,6 @@ VALUES_OF_STREAMS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-#: What ``queryableStoreName`` is called where an object has the attribute.
-_STORE_NAMES = {"spec": "spec.name", "topic": "topic"}
-
-
 def answers_java_names(kind: type[T]) -> type[T]:
     """Decorate a class so that a method's name in Kafka Streams is answered by what stands for it here.
 
@@ -136,7 +230,7 @@ def answers_java_names(kind: type[T]) -> type[T]:
     def answer(self: T, name: str) -> Any:
         message = f"{type(self).__name__!r} object has no attribute {name!r}"
         ours = java_method(type(self), name)
-        raise AttributeError(f"{message}: write {ours}" if ours else message, name=name, obj=self)
+        raise AttributeError(f"{message}: {told(ours)}" if ours else message, name=name, obj=self)
 
     kind.__getattr__ = answer  # type: ignore[attr-defined]
     return kind
@@ -147,12 +241,30 @@ def java_method(kind: type[Any], name: str) -> str:
 
     >>> class Stream:
     ...     def map_values(self): ...
+    ...     def send_to(self, topic): ...
     >>> java_method(Stream, "mapValues"), java_method(Stream, "to"), java_method(Stream, "nonsense")
     ('map_values', 'send_to(topic)', '')
     """
     ours = _CAPITAL.sub("_", name).lower()
     if name.startswith("_"):
         return ""
-    if ours == "queryable_store_name":
-        return next((answer for held, answer in _STORE_NAMES.items() if hasattr(kind, held)), "")
-    return ours if ours != name and hasattr(kind, ours) else METHODS.get(ours, "")
+    if ours != name and hasattr(kind, ours):
+        return ours
+    for base in kind.__mro__:
+        if ours in METHODS_OF.get(base.__name__, ()):
+            return METHODS_OF[base.__name__][ours]
+    answer = METHODS.get(ours, "")
+    beginning = _BEGINNING.match(answer)
+    known = beginning is None or hasattr(kind, beginning[1]) or hasattr(builtins, beginning[1])
+    return answer if known else ""
+
+
+def told(ours: str) -> str:
+    """Return an answer as what a message says: to write or pass it, or why there is nothing to write.
+
+    >>> told("peek(print)"), told("parameters of send_to(topic)"), told("nothing: it is a stream")
+    ('write peek(print)', 'pass parameters of send_to(topic)', 'it is a stream')
+    """
+    if ours.startswith(_NOTHING):
+        return ours.removeprefix(_NOTHING)
+    return f"{'pass' if _PARAMETERS.match(ours) else 'write'} {ours}"

@@ -25,7 +25,8 @@ NEIGHBOURS: Mapping[str, str] = {
     "Serdes": "serdes: serdes.string(), serdes.int64(), serdes.of(type)",
     "Serializer": _BYTES,
     "Deserializer": _BYTES,
-    "TopicNameExtractor": "split(small=predicate), each branch with a send_to(topic) of its own",
+    "TopicNameExtractor": "split(small=predicate), each branch with a send_to(topic) of its own; or a "
+    "processor's context.send(topic, key, value)",
     "StreamPartitioner": "send_to(topic, partitioner=function)",
     "AutoOffsetReset": "the setting first.run.offsets, earliest or latest",
     # Time.

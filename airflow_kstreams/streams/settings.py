@@ -441,6 +441,14 @@ def _first_counts(text: str) -> dict[str, int]:
     return counts
 
 
+def _first_sentence(setting: Setting) -> str:
+    return setting.doc.partition(". ")[0].rstrip(".")
+
+
+def _such_a_number(setting: Setting) -> str:
+    return f"give such a number ({_first_sentence(setting)})"
+
+
 def _number(name: str, value: object, setting: Setting) -> int | float:
     whole = setting.kind is int
     try:
@@ -448,16 +456,16 @@ def _number(name: str, value: object, setting: Setting) -> int | float:
     except ValueError:
         kind = "whole" if whole else "decimal"
         raise ConfigError(
-            f"setting {name!r} must be a {kind} number, got {value!r}", fix=setting.doc
+            f"setting {name!r} must be a {kind} number, got {value!r}", fix=_such_a_number(setting)
         ) from None
     if setting.maximum is not None and not setting.minimum <= number <= setting.maximum:
         raise ConfigError(
             f"setting {name!r} must be from {setting.minimum} to {setting.maximum}, got {number}",
-            fix=setting.doc,
+            fix=_such_a_number(setting),
         )
     if number < setting.minimum:
         raise ConfigError(
-            f"setting {name!r} must be {setting.minimum} or more, got {number}", fix=setting.doc
+            f"setting {name!r} must be {setting.minimum} or more, got {number}", fix=_such_a_number(setting)
         )
     return number
 
@@ -476,6 +484,10 @@ def _checked(name: str, value: object) -> Any:
     if isinstance(setting.kind, tuple) and value not in setting.kind:
         allowed = ", ".join(kind or "'' (unset)" for kind in setting.kind)
         ours = VALUES_OF_STREAMS.get(name, {}).get(str(value))
-        fix = f"write {ours}, which is what Kafka Streams calls {value}" if ours else setting.doc
+        fix = f"choose one of {allowed} ({_first_sentence(setting)})"
+        if ours:
+            fix = f"write {ours}, which is what Kafka Streams calls {value}"
+        elif callable(value):
+            fix = f"give one of {allowed} as text: a class or function of your own is no value of a setting"
         raise ConfigError(f"setting {name!r} must be one of {allowed}, got {value!r}", fix=fix)
     return value

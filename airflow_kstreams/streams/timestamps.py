@@ -111,11 +111,11 @@ def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampEx
         )
     names = path.split(".")
 
-    def function(record: ConsumedRecord) -> int | None:
+    def function(record: ConsumedRecord) -> Any:  # what is no whole number is named by its type
         found = record.value
         for name in names:
             found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
-        return found if type(found) is int else None
+        return found
 
     return TimestampExtractor(id=f"value_field({path})", invalid=_policy(invalid), function=function)
 

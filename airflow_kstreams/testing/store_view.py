@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.java_names import answers_java_names
 
 T = TypeVar("T")
 
 
+@answers_java_names
 class StoreView:
     """Reads the store of one task; only the topology writes it.
 

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
+from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.record_counts import RecordCounts
@@ -37,6 +38,7 @@ from airflow_kstreams.testing.tasks_in_memory import TasksInMemory
 from airflow_kstreams.testing.topic_counts import hint, topic_counts
 
 
+@answers_java_names
 class TopologyTestDriver:
     """Tests a topology without broker and Spark; a context manager that closes itself.
 

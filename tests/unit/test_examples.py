@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import runpy
 from pathlib import Path
 
 import pytest
 
+from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.airflow import airflow_environment
-from tests.support.topology.examples import docstring_tests, markdown_tests, report
+from tests.support.topology.examples import code_blocks, docstring_tests, markdown_tests, report
 
 # Before the first module of the Airflow side is imported.
 airflow_environment.prepare()
@@ -45,6 +47,20 @@ def test_examples_run_as_they_stand_when_they_stand_in_a_page(name: str) -> None
     failures = "\n".join(filter(None, map(report, tests)))
     if failures:
         pytest.fail(failures, pytrace=False)
+
+
+def test_first_block_runs_when_it_stands_in_the_page_of_types(tmp_path: Path) -> None:
+    block = next(code_blocks((_ROOT / "docs" / "types.md").read_text(encoding="utf-8")))
+    (tmp_path / "orders.py").write_text(block.code, encoding="utf-8")
+    names = runpy.run_path(str(tmp_path / "orders.py"))
+    names["totals"].to_stream().send_to("totals")
+
+    with TopologyTestDriver(names["builder"].build(), application_id="types") as driver:
+        for cents in (250, 50):
+            driver.pipe_input("orders", key="1", value=names["Order"]("ann", cents), timestamp_ms=0)
+        totals = [(record.key, record.value) for record in driver.read_output("totals")]
+
+    assert totals == [("1", 250), ("1", 300)]
 
 
 def test_report_names_line_and_both_results_when_an_example_fails(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: b
                 "topic",
                 fix=nearest(name, sorted(TOPIC_SETTINGS)),
             )
-        allowed, reason = _OWNED.get(name, (value, ""))
+        allowed, reason = _OWNED.get(name, (str(value), ""))
         if str(value) != allowed:
             raise TopologyError(
                 f"{where}: store {store!r} sets {name}={value} for its changelog, which must be {allowed}: "

@@ -12,6 +12,9 @@ from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.serde.base import Serde
 
+#: For errors of processors, which ask for stores.
+NO_GLOBAL_TABLE = "a global table is no store: join the stream with it ahead of the processor"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalTableDef:

@@ -23,6 +23,11 @@ _NO_STORES = {
     "KTable": "pass the name of the table's store: {call}(definition, table.store)",
     "GlobalKTable": "join with the global table above; its entries are in no store of a task",
 }
+#: For a function in the place of a topic.
+_TOPICS_BY_RECORD = (
+    "write split(small=predicate), and send_to(topic) of each branch; or in a processor "
+    "context.send(topic, key, value)"
+)
 
 
 class Partner(Protocol):
@@ -43,7 +48,7 @@ def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False)
     if not isinstance(topic, str):
         raise TopologyError(
             f"{call} at {call_site()} is given {type(topic).__name__}, expected a topic's name",
-            fix=fix or f"pass a name, {call}('a')",
+            fix=_TOPICS_BY_RECORD if callable(topic) else fix or f"pass a name, {call}('a')",
         )
     if legal and not is_legal_topic(topic):
         raise TopologyError(

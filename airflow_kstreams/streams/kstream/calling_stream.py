@@ -11,6 +11,7 @@ from airflow_kstreams.streams.function_checks import (
     check_called_functions,
     refuse_other_arguments,
     refuse_unfilled,
+    shown_as,
 )
 from airflow_kstreams.streams.graph.calls import (
     CallArguments,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.kstream import KStream
 
 
+@shown_as("KStream")
 class CallingStream(Generic[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that waits for answers.
 

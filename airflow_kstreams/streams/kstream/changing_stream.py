@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, Self, overload
 
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.function_checks import check_functions, shown_as
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
 from airflow_kstreams.streams.kstream.operators.set_headers import (
     ContextHeadersFunction,
@@ -20,6 +20,7 @@ from airflow_kstreams.streams.kstream.operators.set_timestamp import (
 from airflow_kstreams.streams.type_variables import K, V
 
 
+@shown_as("KStream")
 class ChangingStream(CallingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that changes headers and timestamps.
 

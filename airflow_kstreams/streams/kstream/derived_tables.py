@@ -219,5 +219,6 @@ def _check_same_keys(stream: KnownStream, keys: Serde) -> None:
         raise TopologyError(
             f"to_table at {call_site()} is to keep keys of {keys!r}, but reads keys of "
             f"{stream.serdes.key!r}: equal keys would lie in other partitions than their entries",
-            fix="leave out key_serde=, or repartition the stream: select_key(lambda k, v: k) before to_table",
+            fix="leave out key_serde=, or repartition the stream: select_key(selector) before to_table, with "
+            f"a selector that gives keys of {keys!r}",
         )

@@ -13,13 +13,14 @@ from typing import Any, Generic, Never, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.function_checks import check_functions, options_by_name
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
     check_partitions,
     check_partner,
+    check_topic,
     no_store_error,
     no_window_error,
 )
@@ -102,6 +103,13 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
+#: How methods are called.
+_STREAM_JOINS = (
+    "write join(table, joiner), join(global_table, joiner, key=selector), or of streams with windows "
+    "join(stream, joiner); options by name"
+)
+_TABLE_JOINS = "write join(table, joiner), or join(table, joiner, foreign_key=selector); options by name"
+
 
 class KStream(RecordStream[K, V]):
     """A stream of (key, value); every method adds to the topology and leaves this stream as it is.
@@ -155,6 +163,7 @@ class KStream(RecordStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @options_by_name(fix=_STREAM_JOINS)
     def join(
         self,
         other: KTable | GlobalKTable,
@@ -213,6 +222,7 @@ class KStream(RecordStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @options_by_name(fix=_STREAM_JOINS)
     def left_join(
         self,
         other: KTable | GlobalKTable,
@@ -232,9 +242,9 @@ class KStream(RecordStream[K, V]):
         :param window: for how long its elements are kept for those of another stream.
         :param storage: where they are kept: ``memory``, or ``rocksdb`` for more than memory holds (needs the
             extra ``rocksdb``).
-        :raises TopologyError: it is no ``SlidingWindow``; when it is joined: there is no such storage.
+        :raises TopologyError: it is no ``SlidingWindow``, or there is no such storage.
         """
-        check_join_window(window)
+        check_join_window(window, storage)
         return WindowedKStream(WindowedStream(stream=self._known, window=window, storage=storage))
 
     def join_prior(self, other: Never, joiner: Never) -> KStream:
@@ -282,6 +292,7 @@ class KStream(RecordStream[K, V]):
         ...     dict(driver.store("counts").all()), len(driver.read_output("by-letter"))
         ({'a': 2, 'b': 1}, 3)
         """
+        check_topic(topic, "through")
         known = self._known
         key, value = known.sent_to(
             topic, key_serde, value_serde, f"through({topic!r})", partitioner=partitioner, name=name
@@ -289,6 +300,10 @@ class KStream(RecordStream[K, V]):
         node = known.graph.source((topic,), key, value)
         return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
 
+    @options_by_name(
+        fix="give the number of partitions, repartition(8), and options by name; groups and joins "
+        "repartition by themselves"
+    )
     def repartition(
         self,
         partitions: int,
@@ -490,6 +505,7 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @options_by_name(fix=_STREAM_JOINS)
     def join(
         self,
         other: KTable | GlobalKTable | WindowedKStream,
@@ -547,6 +563,7 @@ class WindowedKStream(KeepsWindow[K, V], KStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @options_by_name(fix=_STREAM_JOINS)
     def left_join(
         self,
         other: KTable | GlobalKTable | WindowedKStream,
@@ -1297,6 +1314,7 @@ class KTable(Generic[K, V]):
         value_serde: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KTable[K, VR]: ...
+    @options_by_name(fix=_TABLE_JOINS)
     def join(
         self,
         other: KTable,
@@ -1382,6 +1400,7 @@ class KTable(Generic[K, V]):
         value_serde: Serde[VR] | None = None,
         name: str | None = None,
     ) -> KTable[K, VR]: ...
+    @options_by_name(fix=_TABLE_JOINS)
     def left_join(
         self,
         other: KTable,

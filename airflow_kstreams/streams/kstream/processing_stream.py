@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.streams.call_site import call_site
+from airflow_kstreams.streams.function_checks import shown_as
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.kstream.kstream import KStream
 
 
+@shown_as("KStream")
 class ProcessingStream(ChangingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that runs processors.
 

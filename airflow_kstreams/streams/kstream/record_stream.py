@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.function_checks import check_functions, options_by_name, shown_as
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.arguments import check_topic
+from airflow_kstreams.streams.kstream.branches import Branches
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 
 @answers_java_names
+@shown_as("KStream")
 class RecordStream(ProcessingStream[K, V]):
     """The part of :class:`~airflow_kstreams.streams.KStream` that meets no other stream, group or table.
 
@@ -468,6 +471,10 @@ class RecordStream(ProcessingStream[K, V]):
         name: str | None = None,
         **predicates: ContextPredicate[K, V],
     ) -> dict[str, Self]: ...
+    @options_by_name(
+        fix="give each branch its name, split(small=predicate, default='other'); branch(predicate, ...) "
+        "takes predicates without names"
+    )
     def split(
         self,
         /,
@@ -518,7 +525,7 @@ class RecordStream(ProcessingStream[K, V]):
         named = () if name is None else tuple(f"{name}-{branch}" for branch in names)
         operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
         branches = self._branches("split", operator, name, rest=default is not None)
-        return dict(zip(names, branches, strict=True))
+        return Branches(zip(names, branches, strict=True))
 
     def send_to(
         self,
@@ -537,8 +544,9 @@ class RecordStream(ProcessingStream[K, V]):
             from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
             arguments alone.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
-        :raises TopologyError: a serde is missing, or the partitioner is no function. ``build`` refuses a
-            partitioner where the topology groups, joins or keeps a table of what it reads from the topic.
+        :raises TopologyError: it is no topic's name, a serde is missing, or the partitioner is no function.
+            ``build`` refuses a partitioner where the topology groups, joins or keeps a table of what it reads
+            from the topic.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lengths = builder.stream("words").map_values(len)
@@ -548,6 +556,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     driver.read_output("lengths")
         [OutputRecord(key='a', value=3, timestamp_ms=5, headers=[], partition=0)]
         """
+        check_topic(topic, "send_to")
         keys, values = cast("Serde | None", key_serde), cast("Serde | None", value_serde)
         self._known.sent_to(topic, keys, values, f"send_to({topic!r})", partitioner=partitioner, name=name)
 

@@ -8,12 +8,12 @@ through a repartition topic first, written in that serde.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.function_checks import check_functions
-from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
@@ -39,8 +39,8 @@ class JoinOptions(NamedTuple):
     name: str | None
 
 
-def check_join_window(window: object) -> None:
-    """Refuse what is no window to join by.
+def check_join_window(window: object, storage: object) -> None:
+    """Refuse what is no window to join by, or no place to keep elements in.
 
     :raises TopologyError: with the user's line.
     """
@@ -48,6 +48,11 @@ def check_join_window(window: object) -> None:
         raise TopologyError(
             f"with_window at {call_site()} is given a {type(window).__name__}, expected a SlidingWindow",
             fix="joins take SlidingWindow(size_ms=...); other windows are for grouped streams",
+        )
+    if storage not in get_args(Storage):
+        raise TopologyError(
+            f"with_window at {call_site()} has storage={storage!r}",
+            fix=f"choose one of: {', '.join(get_args(Storage))}",
         )
 
 
@@ -146,6 +151,7 @@ def _key_serde(left: KnownStream, right: KnownStream, given: Serde | None, call:
         raise TopologyError(
             f"{call} at {call_site()} is to join by keys of {wanted[0]!r} and of {other!r}: equal keys lie "
             "in different partitions",
-            fix="repartition one stream: select_key(lambda k, v: k) before the join",
+            fix="repartition one stream: select_key(selector) before the join, with a selector that gives "
+            f"keys of {wanted[0]!r}, or of {other!r} for the other stream",
         )
     return wanted[0] if wanted else left.graph.serde("key", None, left.serdes, call)

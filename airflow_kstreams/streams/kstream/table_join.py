@@ -68,5 +68,6 @@ def _other_keys(key_serde: Serde | None, table: KnownTable, call: str) -> Topolo
         f"{call} at {call_site()} joins a stream with keys of {key_serde!r} and the table "
         f"{table.kept_in[0].name!r} with keys of {table.serdes.key!r}: equal keys lie in different "
         "partitions",
-        fix="repartition the stream: select_key(lambda k, v: k) before the join",
+        fix="repartition the stream: select_key(selector) before the join, with a selector that gives keys "
+        f"of {table.serdes.key!r}",
     )

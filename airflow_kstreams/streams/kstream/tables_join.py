@@ -85,5 +85,6 @@ def _check_keys(left: KnownTable, right: KnownTable, call: str) -> None:
         raise TopologyError(
             f"{call} at {call_site()} joins tables with keys of {left.serdes.key!r} and of "
             f"{right.serdes.key!r}: equal keys lie in different partitions",
-            fix="repartition one of them: to_stream().select_key(lambda k, v: k).to_table()",
+            fix="repartition one of them: to_stream().select_key(selector).to_table(key_serde=...), with a "
+            "selector that gives keys of the other's serde",
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
-from airflow_kstreams.streams.java_names import java_method
+from airflow_kstreams.streams.java_names import java_method, told
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
 from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
@@ -173,7 +173,7 @@ class AsyncProcessorContext(Generic[KR, VR]):
             if asked in REFUSED:
                 raise refused_beside_others(self._handing.where, asked)
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(f"{message}: write {ours}" if ours else message, name=name, obj=self)
+            raise AttributeError(f"{message}: {told(ours)}" if ours else message, name=name, obj=self)
 
     @property
     def _facts(self) -> CallFacts:

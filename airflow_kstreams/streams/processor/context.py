@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import gives_one_by_one, is_async, refuse_other_arguments
+from airflow_kstreams.streams.function_checks import (
+    gives_one_by_one,
+    is_async,
+    options_by_name,
+    refuse_other_arguments,
+)
+from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
 from airflow_kstreams.streams.java_names import answers_java_names
@@ -125,6 +131,7 @@ class ProcessorContext(Generic[KR, VR]):
         target = self._handing.topic(topic, key_serde, value_serde)
         self._handing.hand(Handed(target, key, value, None, None))
 
+    @options_by_name(fix="write schedule(interval_ms, clock='stream_time' or 'wall_clock', callback=...)")
     def schedule(
         self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
     ) -> Punctuation:
@@ -188,7 +195,8 @@ class ProcessorContext(Generic[KR, VR]):
         except KeyError:
             raise TopologyError(
                 f"{self._handing.where} has no access to the store {name!r}",
-                fix=f"name the store where the processor is added: process(definition, {name!r})",
+                fix=f"name the store where the processor is added: process(definition, {name!r}); "
+                f"{NO_GLOBAL_TABLE}",
             ) from None
 
     def commit(self) -> None:

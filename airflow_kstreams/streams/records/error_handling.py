@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.graph.inlining import Encoding
 from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
 from airflow_kstreams.streams.hidden_values import without_values
 from airflow_kstreams.streams.record_counts import Counters
@@ -34,7 +35,27 @@ from airflow_kstreams.streams.records.user_traceback import failing_place, progr
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 
+#: What Python says of forward(record), as it is called in Java.
+_JAVAS_FORWARD = "ProcessorContext.forward() missing 1 required positional argument: 'value'"
+
 log = logging.getLogger(__name__)
+
+
+def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> tuple[str, str]:
+    """Return what a sink could not do, and what to do about it.
+
+    :param encoded: what it was encoding, if it was.
+    """
+    if encoded is None and node.partitioner is not None:
+        return (
+            f"cannot place the result for topic {node.topic!r} of",
+            "mend the sink's partitioner or its input",
+        )
+    fix = "mend the sink's serdes or its input"
+    if encoded is not None and node.name == f"{node.topic}-sink":  # as add_repartition calls its own
+        fix = f"pass {encoded[0].side}_serde= to what repartitions there (group_by, repartition, to_table, "
+        fix += "...), or mend its input"
+    return f"cannot encode the result for topic {node.topic!r} of", fix
 
 
 class ErrorHandling:
@@ -183,15 +204,13 @@ class ErrorHandling:
             what, fix = "cannot decode", "mend the source's serdes or the producer of the topic"
             unfit = self._undecoded(name)
         elif isinstance(node, SinkNode):
-            what = f"cannot encode the result for topic {node.topic!r} of"
-            fix = "mend the sink's serdes or its input"
-            if encoded is None and node.partitioner is not None:
-                what = f"cannot place the result for topic {node.topic!r} of"
-                fix = "mend the sink's partitioner or its input"
+            what, fix = _unwritten(node, encoded)
         else:
             what, fix = "processing failed for", "mend the function at that node"
             if encoded is not None:
                 fix = "give send() the serdes of what it is given"
+            elif isinstance(error, TypeError) and _JAVAS_FORWARD in text_of(error):
+                fix = "write forward(record.key, record.value), with what is to be forwarded"
         site = self._site_of(name)
         place = failing_place(error)
         text = text_of(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_kstreams.streams.java_classes import answers_methods_of
 from airflow_kstreams.streams.ports import Headers, Record
 
 
@@ -46,6 +47,11 @@ class TaskRecordContext:
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"
 
 
+@answers_methods_of(
+    timestamp="timestamp_ms",
+    recordMetadata="topic, partition and offset",
+    record_metadata="topic, partition and offset",
+)
 class RecordContext:
     """What a function that was given ``with_context=True`` is told of its record, as its first argument.
 

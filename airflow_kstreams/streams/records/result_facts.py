@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_kstreams.streams.hidden_values import UnfitResultError
 from airflow_kstreams.streams.ports import Headers
 
 #: Timestamps are signed 64-bit numbers.
@@ -23,7 +24,8 @@ def checked_time(given: Any, said: str) -> int:
     if type(given) is not int:
         raise TypeError(f"{said.format(type(given).__name__)}, expected int: epoch milliseconds")
     if not 0 <= given <= _LATEST_MS:
-        raise ValueError(f"{said.format(f'{given} ms')}, expected epoch milliseconds from 0 to {_LATEST_MS}")
+        found = said.format(f"a number {'below 0' if given < 0 else 'beyond 64 bits'}")
+        raise UnfitResultError(f"{found}, expected epoch milliseconds from 0 to {_LATEST_MS}")
     return given
 
 

@@ -270,7 +270,11 @@ def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> 
         return InvalidTimestampError(
             f"no valid timestamp ({given}), and none before it in its partition to take instead"
         )
+    goes_on = "the same extractor with invalid='skip' or 'partition_time' goes on"
+    if extractor is None:
+        goes_on = (
+            "timestamps=timestamps.record_time(invalid='skip' or 'partition_time') at its source goes on"
+        )
     return InvalidTimestampError(
-        f"no valid timestamp ({given}, expected epoch milliseconds from 0 on); an extractor with "
-        "invalid='skip' or 'partition_time' goes on: stream(..., timestamps=timestamps.record_time(...))"
+        f"no valid timestamp ({given}, expected epoch milliseconds from 0 on); {goes_on}"
     )

@@ -88,7 +88,8 @@ def _node_line(node: str, site: str) -> str:
 
 def program_text(error: BaseException) -> str:
     """Return what the program itself says: the constants and names of the functions on an error's traceback,
-    and the names in the modules of those that are the user's.
+    and of those that are the user's the names in their modules, of the class of their object, and of the
+    classes of what that holds.
     """
     said: dict[str, None] = {}
     for frame, _ in _frames(error):
@@ -96,7 +97,18 @@ def program_text(error: BaseException) -> str:
         said.update(dict.fromkeys([*_constants(code), *code.co_names, *code.co_varnames]))
         if not _is_ours(code):
             said.update(dict.fromkeys(frame.f_globals))
+            said.update(dict.fromkeys(_kinds(frame)))
     return "\n".join(said)
+
+
+def _kinds(frame: FrameType) -> Iterator[str]:
+    owner = frame.f_locals.get("self")
+    yield type(owner).__name__
+    try:
+        held = [*vars(owner).values()]
+    except Exception:  # it has slots alone, or what a user wrote to look attributes up
+        return
+    yield from (type(each).__name__ for each in held)
 
 
 def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import Encoding, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode
+from airflow_kstreams.streams.hidden_values import UnfitResultError
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
 from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
@@ -66,8 +67,9 @@ def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callabl
         if partition is None:
             return otherwise
         if type(partition) is not int or not 0 <= partition < count:
-            raise ValueError(
-                f"the partitioner of {topic} returned {partition!r}, expected one of its {count} partitions, "
+            found = "another number" if type(partition) is int else type(partition).__name__
+            raise UnfitResultError(
+                f"the partitioner of {topic} returned {found}, expected one of its {count} partitions, "
                 f"0 to {count - 1}, or None"
             )
         return partition

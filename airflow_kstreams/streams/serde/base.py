@@ -79,7 +79,8 @@ class Serde(Generic[T]):
         return self.written_as or self.id
 
     def __repr__(self) -> str:
-        return f"serdes.{self.id}"
+        # What makes a pydantic model's is of(): its id is another one, see typed.py.
+        return f"serdes.{self.id.replace('model(', 'of(', 1) if self.id.startswith('model(') else self.id}"
 
     def bound(self, topic: str, side: Side) -> Serde[T]:
         """Return the serde to use for the keys or values of a topic.

@@ -35,14 +35,47 @@ __all__ = [
     "time_windowed",
 ]
 
-#: Methods of Java's ``Serdes`` that have another name here.
+_OWN = "a Serde(id=..., serialize=..., deserialize=...) of your own"
+_WHOLE = "serdes.int64(), or serdes.int32()"
+_TEXT_OF_UUID = "serdes.string(), with str(value) and uuid.UUID(text): Java's UUIDs are written as text"
+_NONE = "serdes.bytes(): None is written as no bytes by every serde"
+_LIST = f"serdes.json(list[int]), or {_OWN} for the bytes of Java's lists"
+_FLOAT = f"serdes.double(), or {_OWN} for Java's 4 bytes"
+_SHORT = f"serdes.int32(), or {_OWN} for Java's 2 bytes"
+_BOOLEAN = f"serdes.json(bool), or {_OWN} for Java's 1 byte"
+
+#: Methods of Java's ``Serdes``, and what one may guess, that have another name here.
 _JAVAS = {
-    "String": "string()",
-    "Integer": "int32()",
-    "Long": "int64()",
-    "Double": "double()",
-    "ByteArray": "bytes()",
-    "Bytes": "bytes()",
+    "String": "serdes.string()",
+    "str": "serdes.string()",
+    "text": "serdes.string()",
+    "Integer": "serdes.int32()",
+    "Long": "serdes.int64()",
+    "long": "serdes.int64()",
+    "int": _WHOLE,
+    "integer": _WHOLE,
+    "Double": "serdes.double()",
+    "float64": "serdes.double()",
+    "Float": _FLOAT,
+    "float": _FLOAT,
+    "float32": _FLOAT,
+    "Short": _SHORT,
+    "short": _SHORT,
+    "int16": _SHORT,
+    "Boolean": _BOOLEAN,
+    "boolean": _BOOLEAN,
+    "bool": _BOOLEAN,
+    "UUID": _TEXT_OF_UUID,
+    "uuid": _TEXT_OF_UUID,
+    "Void": _NONE,
+    "void": _NONE,
+    "ListSerde": _LIST,
+    "list": _LIST,
+    "ByteArray": "serdes.bytes()",
+    "Bytes": "serdes.bytes()",
+    "ByteBuffer": "serdes.bytes()",
+    "bytearray": "serdes.bytes()",
+    "serdeFrom": _OWN,
 }
 
 if not TYPE_CHECKING:  # type checkers object to names that are not there
@@ -54,7 +87,7 @@ if not TYPE_CHECKING:  # type checkers object to names that are not there
         """
         ours = _JAVAS.get(name)
         message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(f"{message}: write serdes.{ours}" if ours else message, name=name)
+        raise AttributeError(f"{message}: write {ours}" if ours else message, name=name)
 
 
 _DOUBLE = struct.Struct(">d")

@@ -9,7 +9,7 @@ from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef, global_tables_of
+from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE, GlobalTableDef, global_tables_of
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
@@ -72,7 +72,8 @@ def _check_stores(topology: Topology, sites: Mapping[str, CallSite]) -> None:
             if store not in known:
                 raise TopologyError(
                     f"processor {node.name!r} ({node.site}) uses the store {store!r}, which no call added",
-                    fix=f"add it with add_state_store; stores of this topology: {', '.join(known) or 'none'}",
+                    fix=f"add it with add_state_store; stores of this topology: {', '.join(known) or 'none'}"
+                    f"; {NO_GLOBAL_TABLE}",
                 )
             used.add(store)
             _check_stateless(node, store, kinds[store])
@@ -203,8 +204,9 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
         difference += f", of the topics {', '.join(first.topics)} and of {', '.join(second.topics)}"
     if not same_timestamps(first.timestamps, second.timestamps):
         difference += ", with different timestamp extractors"
+    other = "another" if first.name == second.name else repr(second.name)
     return TopologyError(
-        f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {second.name!r} "
+        f"topic {topic!r} is read by two sources, {first.name!r} ({first.site}) and {other} "
         f"({second.site}){difference}",
         fix="read it once, with one pair of serdes and one timestamp extractor, and use that source or "
         "stream twice",

@@ -8,11 +8,13 @@ for anything.
 from __future__ import annotations
 
 import doctest
+import inspect
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from markdown_it import MarkdownIt
 
@@ -38,6 +40,13 @@ class CodeBlock:
         return self.code.startswith(">>>")
 
 
+class _Finder(doctest.DocTestFinder):
+    """Finds the examples of decorated functions, too, whose globals are the decorator's."""
+
+    def _from_module(self, module: Any, object: Any) -> Any:  # noqa: A002  (as in doctest)
+        return super()._from_module(module, inspect.unwrap(object))  # type: ignore[misc]
+
+
 def report(test: doctest.DocTest) -> str:
     """Run a test and return what failed as doctest words it, empty if nothing did."""
     output = io.StringIO()
@@ -49,7 +58,7 @@ def report(test: doctest.DocTest) -> str:
 def docstring_tests(module: ModuleType) -> list[doctest.DocTest]:
     """Return the tests in the docstrings of a module, one per docstring that has examples."""
     exported = {name: getattr(package, name) for package in (streams, testing) for name in package.__all__}
-    finder = doctest.DocTestFinder(exclude_empty=True)
+    finder = _Finder(exclude_empty=True)
     found = finder.find(module, globs=exported | vars(module))
     return [test for test in found if test.examples]
 

@@ -32,6 +32,7 @@ from airflow_kstreams.streams import (
     serdes,
     timestamps,
 )
+from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.testing import TopologyTestDriver
 
 WINDOWS = (
@@ -287,6 +288,88 @@ def test_topic_is_named_when_it_is_no_text(call: str, given: Any) -> None:
     assert call in no.value.fix
 
 
+@pytest.mark.parametrize("call", ["send_to", "through"])
+@pytest.mark.parametrize(
+    ("given", "fix"),
+    [
+        (
+            lambda key, value, context: "out",
+            "write split(small=predicate), and send_to(topic) of each branch",
+        ),
+        (3, "pass a name, "),
+    ],
+)
+def test_topic_is_asked_for_by_name_when_a_stream_is_sent_to_something_else(
+    call: str, given: Any, fix: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"{call} at .*test_arguments\.py:\d+ is given") as no:
+        getattr(builder().stream("in"), call)(given)
+    assert no.value.fix.startswith(fix)
+
+
+def _table(builder: KStreamBuilder) -> Any:
+    return builder.table("table")
+
+
+WINDOWED_BY = SlidingWindow(size_ms=3)
+
+
+@pytest.mark.parametrize(
+    ("build", "said", "fix"),
+    [
+        (lambda made: made.stream("in").repartition(), "missing a required argument: 'partitions'", "(8)"),
+        (
+            lambda made: made.stream("in").join(made.global_table("all"), str, str, str),
+            "join at .*too many positional arguments",
+            "join(global_table, joiner, key=selector)",
+        ),
+        (
+            lambda made: made.stream("in").with_window(WINDOWED_BY).left_join(_table(made), str, str),
+            "left_join at .*too many positional arguments",
+            "join(table, joiner)",
+        ),
+        (
+            lambda made: _table(made).join(_table(made), lambda value: value, lambda one, other: one),
+            "join at .*too many positional arguments",
+            "join(table, joiner, foreign_key=selector)",
+        ),
+        (
+            lambda made: made.stream("in").split(lambda key, value: True),
+            "split at .*too many positional arguments",
+            "split(small=predicate, default='other')",
+        ),
+        (
+            lambda made: made.stream("in").repartition(8, numberOfPartitions=8),
+            "got an unexpected keyword argument 'numberOfPartitions'",
+            "options by name",
+        ),
+    ],
+)
+def test_call_is_refused_with_its_line_when_its_arguments_are_those_of_java(
+    build: Any, said: str, fix: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"at {__file__}:\d+: .*|{said}") as no:
+        build(builder())
+    assert re.search(said, no.value.cause)
+    assert f"{__file__}:" in no.value.cause
+    assert fix in no.value.fix
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda made: made.stream("in").filter(str, "name"), "KStream.filter"),
+        (lambda made: made.stream("in").process_values(), "KStream.process_values"),
+        (lambda made: made.stream("in").set_headers(), "KStream.set_headers"),
+        (lambda made: made.stream("in").map_values_async(), "KStream.map_values_async"),
+        (lambda made: KeyedAccess.get(made), "KeyValueStore.get"),  # type: ignore[call-arg]
+    ],
+)
+def test_error_of_python_names_the_class_that_users_know(call: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{re.escape(name)}\(\) "):
+        call(builder())
+
+
 @pytest.mark.parametrize("given", ["a b", "", "..", "x" * 250])
 def test_topic_of_a_global_table_is_refused_when_kafka_does_not_allow_its_name(given: str) -> None:
     with pytest.raises(
@@ -357,6 +440,42 @@ def test_argument_is_named_when_it_takes_other_arguments(owner: str, name: str, 
 @pytest.mark.parametrize("mapper", [str, max, print, functools.partial(pow, 2), lambda *given: given])
 def test_function_is_taken_when_it_can_be_called_or_python_cannot_tell(mapper: Any) -> None:
     builder().stream("in").map_values(mapper)
+
+
+@pytest.mark.parametrize(
+    ("build", "instead"),
+    [
+        (lambda stream: stream.filter(lambda c, k, v: True), "; or pass with_context=True for the record's"),
+        (lambda stream: stream.peek(lambda c, k, v: None), "; or pass with_context=True for the record's"),
+        (lambda stream: stream.map_values(lambda k, v: v), "; or pass with_context=True for the record's"),
+        (
+            lambda stream: stream.map_values(lambda k, v: v),
+            "; for the key, map(lambda key, value: ...), or p",
+        ),
+        (lambda stream: stream.flat_map_values(lambda k, v: [v]), "for the key, flat_map(lambda key, value"),
+        (lambda stream: stream.to_table().map_values(lambda k, v: v), "; or for the key, transform_values("),
+        (lambda stream: stream.join(stream.to_table(), lambda k, v, o: v), "; or for the key, map(function)"),
+    ],
+)
+def test_what_takes_one_argument_more_is_told_what_gives_it(build: Any, instead: str) -> None:
+    with pytest.raises(TopologyError, match="and calls it with") as no:
+        build(builder().stream("in"))
+    assert instead in no.value.fix
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.filter(lambda v: True),
+        lambda stream: stream.filter(lambda a, b, c, d: True),
+        lambda stream: stream.to_table().filter(lambda c, k, v: True),
+        lambda stream: stream.filter(lambda k, v: True, with_context=True),
+    ],
+)
+def test_what_takes_other_arguments_is_told_nothing_more(build: Any) -> None:
+    with pytest.raises(TopologyError, match="and calls it with") as no:
+        build(builder().stream("in"))
+    assert no.value.fix.endswith(": ...")
 
 
 def test_call_is_taken_when_it_declares_what_it_is_offered() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    AsyncProcessorContext,
     CogroupedKStream,
     ConfigError,
     GlobalKTable,
@@ -20,6 +21,7 @@ from airflow_kstreams.streams import (
     ProcessorContext,
     SessionStore,
     TopologyBuilder,
+    TumblingWindow,
     WindowedCogroupedKStream,
     WindowedKGroupedStream,
     WindowStore,
@@ -27,36 +29,48 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.java_names import (
     METHODS,
+    METHODS_OF,
     SETTINGS_OF_STREAMS,
     VALUES_OF_STREAMS,
     java_method,
+    told,
 )
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
-from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.testing import StoreView, TopologyTestDriver
 
 #: The public methods of Kafka Streams 4.3.0, and some that it had before, by the class that stands for it.
 JAVA: dict[Any, str] = {
     KStreamBuilder: "addGlobalStore addStateStore build globalTable stream table",
     TopologyBuilder: "addGlobalStore addProcessor addReadOnlyStateStore addSink addSource addStateStore "
-    "connectProcessorAndStateStores",
+    "connectProcessorAndStateStores describe",
     KStream: "filter filterNot flatMap flatMapValues foreach groupBy groupByKey join leftJoin map mapValues "
     "merge outerJoin peek print process processValues repartition selectKey split to toTable branch "
-    "defaultBranch noDefaultBranch through transform transformValues",
+    "defaultBranch noDefaultBranch through transform transformValues toStream suppress count "
+    "reduce aggregate",
     KTable: "filter filterNot groupBy join leftJoin mapValues outerJoin queryableStoreName suppress toStream "
-    "transformValues",
-    KGroupedTable: "aggregate count reduce",
-    KGroupedStream: "aggregate cogroup count reduce windowedBy",
-    CogroupedKStream: "aggregate cogroup windowedBy",
-    WindowedCogroupedKStream: "aggregate",
-    WindowedKGroupedStream: "aggregate count emitStrategy reduce",
-    ProcessorContext: "forward commit currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata "
-    "schedule taskId offset partition topic",
-    KeyedAccess: "delete put putAll putIfAbsent all get prefixScan range reverseAll reverseRange "
+    "transformValues to print send_to foreach peek select_key groupByKey map toTable through flatMap process",
+    KGroupedTable: "aggregate count reduce toStream",
+    KGroupedStream: "aggregate cogroup count reduce windowedBy toStream suppress",
+    CogroupedKStream: "aggregate cogroup windowedBy count reduce",
+    WindowedCogroupedKStream: "aggregate count reduce",
+    WindowedKGroupedStream: "aggregate count emitStrategy reduce toStream suppress",
+    TopologyTestDriver: "createInputTopic createOutputTopic getKeyValueStore getWindowStore getSessionStore "
+    "getVersionedKeyValueStore getAllStateStores getStateStore get_state_store advanceWallClockTime close",
+    StoreView: "get all range approximateNumEntries fetch",
+    AsyncProcessorContext: "forward currentSystemTimeMs taskId offset partition topic timestamp",
+    ProcessorContext: "applicationId metrics stateDir appConfigs timestamp forward commit "
+    "currentStreamTimeMs currentSystemTimeMs getStateStore recordMetadata schedule taskId offset partition "
+    "topic",
+    InMemoryKeyValueStore: "delete put putAll putIfAbsent all get prefixScan range reverseAll reverseRange "
     "approximateNumEntries",
     WindowStore: "backwardAll backwardFetch backwardFetchAll fetch fetchAll put all",
     SessionStore: "backwardFetch backwardFindSessions fetch fetchSession findSessions put remove",
 }
 WANTED = [(kind, name) for kind, names in JAVA.items() for name in names.split()]
+
+
+WINDOW = TumblingWindow(size_ms=10)
 
 
 def builder() -> KStreamBuilder:
@@ -68,7 +82,10 @@ def test_method_of_kafka_streams_is_there_or_answered(kind: Any, name: str) -> N
     assert hasattr(kind, name) or java_method(kind, name)
 
 
-@pytest.mark.parametrize("answer", sorted({*METHODS.values()}))
+ANSWERS = {*METHODS.values(), *(answer for answers in METHODS_OF.values() for answer in answers.values())}
+
+
+@pytest.mark.parametrize("answer", sorted(ANSWERS))
 def test_answer_names_what_there_is(answer: str) -> None:
     named = re.findall(r"(?<![\w.])(?:store\.|builder\.)?([a-z_]+)\(", answer)
     known = {*dir(__builtins__), *(name for kind in JAVA for name in dir(kind)), "reversed", "list"}
@@ -84,6 +101,12 @@ def test_answer_names_what_there_is(answer: str) -> None:
         (lambda: builder().stream("in"), "windowedBy", "stream.group_by_key().windowed_by(window)"),
         (lambda: builder().stream("in").group_by_key(), "windowedBy", "windowed_by"),
         (lambda: builder().table("in"), "toStream", "to_stream"),
+        (lambda: builder().table("in"), "to", "to_stream().send_to(topic)"),
+        (lambda: builder().table("in"), "send_to", "to_stream().send_to(topic)"),
+        (lambda: builder().table("in"), "print", "to_stream().peek(print)"),
+        (lambda: builder().stream("in").group_by_key().windowed_by(WINDOW).count(), "to", "to_stream().send"),
+        (lambda: builder().stream("in"), "count", "group_by_key().count()"),
+        (lambda: builder(), "addGlobalStore", "builder.global_table(topic), which streams join"),
         (lambda: TopologyBuilder(), "addSource", "add_source"),
     ],
 )
@@ -99,6 +122,30 @@ def test_name_of_a_store_is_answered_only_where_the_object_has_what_the_answer_n
     kinds = (KTable, GlobalKTable, KStream, KGroupedStream)
     answers = {kind.__name__: java_method(kind, "queryableStoreName") for kind in kinds}
     assert answers == {"KTable": "spec.name", "GlobalKTable": "topic", "KStream": "", "KGroupedStream": ""}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(KGroupedStream, "to"), (KGroupedTable, "print"), (KTable, "send")]
+)
+def test_answer_is_given_only_where_the_object_has_what_it_begins_with(kind: Any, name: str) -> None:
+    assert java_method(kind, name) == ""
+
+
+@pytest.mark.parametrize("name", sorted(METHODS_OF))
+def test_answer_of_a_class_begins_with_what_that_has(name: str) -> None:
+    kind = next(kind for kind in JAVA if kind.__name__ == name) if name != "GlobalKTable" else GlobalKTable
+    for answer in METHODS_OF[name].values():
+        beginning = re.match(r"([a-z_]+)(?:\(|\Z)", answer)
+        refused = name == "AsyncProcessorContext" and answer in ("state_store(name)", "stream_time_ms")
+        assert beginning is None or refused or beginning[1] == "process" or hasattr(kind, beginning[1]), (
+            answer
+        )
+
+
+def test_message_says_why_when_there_is_nothing_to_write() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'toStream': it is a stream\Z"):
+        builder().stream("in").toStream()  # type: ignore[attr-defined]
+    assert told("name=") == "pass name="
 
 
 def test_other_names_stay_lacking() -> None:

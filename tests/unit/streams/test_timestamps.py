@@ -95,7 +95,7 @@ def test_run_fails_when_there_is_no_partition_time_to_take() -> None:
 
 def test_run_fails_when_a_record_carries_no_time_at_all() -> None:
     driver = driver_of(None)
-    with pytest.raises(RecordError, match=r"no valid timestamp .it carries -1"):
+    with pytest.raises(RecordError, match=r"no valid timestamp .it carries -1(.|\n)*record_time\(invalid="):
         driver.pipe_input("in", key="k", value=1, timestamp_ms=-1)
 
 
@@ -151,6 +151,16 @@ def test_policies_are_named_and_what_was_found_is_not_when_a_timestamp_is_invali
     assert "value_field(ms) gave a number below 0" in caught.value.cause
     assert "invalid='skip' or 'partition_time'" in caught.value.cause
     assert "987" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("found", "kind"), [("soon", "str"), (5.5, "float"), (True, "bool"), (None, "None")])
+def test_type_is_named_when_a_field_is_no_whole_number(found: object, kind: str) -> None:
+    driver = driver_of(timestamps.value_field("ms"))
+    with pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="k", value={"ms": found}, timestamp_ms=7)
+    assert f"value_field(ms) gave {kind}, expected epoch milliseconds" in caught.value.cause
+    assert "the same extractor with invalid='skip' or 'partition_time' goes on" in caught.value.cause
+    assert "soon" not in str(caught.value)
 
 
 def test_mistake_is_refused_with_its_line_when_an_extractor_cannot_be() -> None:

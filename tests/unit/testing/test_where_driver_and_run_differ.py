@@ -266,6 +266,21 @@ def test_driver_is_of_no_use_when_a_record_fails_where_a_run_is_retried() -> Non
         driver.pipe_input("in", key="k", value=1, timestamp_ms=1)
 
 
+def test_results_too_large_are_taken_when_the_driver_writes_them() -> None:
+    made = builder()
+    made.stream("in").map_values(lambda length: "x" * length).send_to("out")
+    settings = {"production.exception.handler": "skip"}
+    runs = Runs(made.build(), {"in": 1, "out": 1}, settings)
+    rows = [("k", 3_000_000, 1), ("k", 1, 2)]
+    runs.pipe("in", *rows)
+    runs.app.run("run-1")
+    assert runs.read("out") == ["x"], "the large one is left out"
+    driver = TopologyTestDriver(made.build(), application_id="app", settings=settings)
+    with driver.run():
+        driver.pipe_records("in", rows)
+    assert [len(value) for value in values(driver)] == [3_000_000, 1]
+
+
 def test_latest_time_counts_from_the_machines_clock_when_the_drivers_is_behind() -> None:
     made = builder()
     counted: list[int] = []

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from airflow_kstreams.streams.function_checks import shown_as
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.java_names import answers_java_names
@@ -15,6 +16,7 @@ Entry = tuple[Any, int]
 
 
 @answers_java_names
+@shown_as("KeyValueStore")
 class KeyedAccess(ABC):
     """The part of :class:`KeyValueStore` that is the same wherever the entries live.
 

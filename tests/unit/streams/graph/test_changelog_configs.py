@@ -78,6 +78,13 @@ def test_settings_reach_the_plan_when_they_are_allowed() -> None:
     }
 
 
+def test_number_reaches_the_plan_as_text_when_a_setting_is_given_as_one() -> None:
+    store = spec(delete_retention_ms=5, retention_ms=-1)  # type: ignore[arg-type]
+    assert plan_of(store).subtopologies[0].changelog_configs == {
+        "app-totals-changelog": {"delete.retention.ms": "5", "retention.ms": "-1"}
+    }
+
+
 def test_hash_stays_when_the_store_moves_to_disk() -> None:
     moved = dataclasses.replace(spec(), storage="rocksdb")
     assert plan_of(moved).topology_hash == plan_of(spec()).topology_hash, "the changelog is the same"

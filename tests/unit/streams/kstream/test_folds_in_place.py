@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,8 +34,12 @@ def _aggregated(key: str, new: dict[str, int], total: dict[str, int] | None) -> 
     return new if total is None else _reduced(total, new)
 
 
-def _nothing() -> None:
+def _nothing() -> Any:
     return None
+
+
+def _named(store: str, key: str, value: object) -> str:
+    return store
 
 
 FOLDS: dict[str, Fold] = {
@@ -92,7 +97,7 @@ def test_two_folds_of_one_stream_and_a_table_of_it_do_not_see_each_other(name: s
     stream = builder.stream("in")
     for store in ("x", "y"):
         table = FOLDS[name](stream.group_by_key(), store)
-        table.to_stream().map(lambda key, value, store=store: (store, value)).send_to("out")
+        table.to_stream().select_key(partial(_named, store)).send_to("out")
     newest = stream.filter(lambda key, value: value["n"] == 1).to_table(store="first")
     newest.join(FOLDS[name](stream.group_by_key(), "z"), lambda one, total: [one, total]).to_stream().send_to(
         "out"

@@ -60,6 +60,7 @@ def test_topic_is_refused_when_streamed_with_other_topics_too(again: tuple[str, 
         builder.stream(*again)
     assert caught.value.cause.count(f"{__file__}:") == 2
     assert caught.value.cause.endswith(f"and of {', '.join(again)}")
+    assert ") and another (" in caught.value.cause
 
 
 def test_topics_are_refused_when_streamed_with_other_serdes() -> None:

@@ -179,8 +179,9 @@ def test_join_is_refused_when_key_serdes_differ() -> None:
     table = builder.table("t", key_serde=serdes.int32(), store="t")
     with pytest.raises(
         TopologyError, match=r"keys of serdes\.string and the table 't' with keys of serdes\.int32"
-    ):
+    ) as no:
         builder.stream("s").join(table, _pair)
+    assert no.value.fix.endswith("before the join, with a selector that gives keys of serdes.int32")
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_join_is_refused_when_the_tables_do_not_fit() -> None:
     with pytest.raises(TopologyError, match=r"joins tables with keys of serdes.string and of") as caught:
         left.join(builder.table("r", key_serde=serdes.int64()), _pair)
     assert f"join at {__file__}:" in caught.value.cause
+    assert caught.value.fix.endswith("with a selector that gives keys of the other's serde")
     with pytest.raises(TopologyError, match="expected a KTable of the same builder"):
         left.outer_join(_builder().table("r"), _pair)
     with pytest.raises(TopologyError, match="expected a KTable"):

@@ -358,6 +358,7 @@ def test_join_is_refused_when_key_serdes_differ() -> None:
     with pytest.raises(TopologyError, match=r"keys of serdes\.string.* and of serdes\.int32") as caught:
         left.join(right, _pair)
     assert f"{__file__}:" in caught.value.cause
+    assert "keys of serdes.string, or of serdes.int32 for the other stream" in caught.value.fix
     with pytest.raises(TopologyError, match=r"keys of serdes\.int32.* and of serdes\.string"):
         left.join(right.select_key(lambda k, v: k), _pair, key_serde=serdes.int32())
 

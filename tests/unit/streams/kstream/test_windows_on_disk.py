@@ -141,5 +141,5 @@ def test_next_run_goes_on_with_the_files_and_replays_nothing(name: str, tmp_path
 
 
 def test_storage_of_a_join_is_refused_when_there_is_no_such_one() -> None:
-    with pytest.raises(TopologyError, match=r"storage='disk'(.|\n)*choose one of: memory, rocksdb"):
+    with pytest.raises(TopologyError, match=r"with_window at .*storage='disk'(.|\n)*one of: memory, rocksdb"):
         _outer_join("disk")  # type: ignore[arg-type]

@@ -422,7 +422,7 @@ def test_a_processor_that_declares_threads_is_refused_the_same_whatever_their_nu
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ({"timestamp_ms": -1}, "timestamp_ms is -1 ms, expected epoch milliseconds from 0 to"),
+        ({"timestamp_ms": -1}, "timestamp_ms is a number below 0, expected epoch milliseconds from 0 to"),
         ({"timestamp_ms": 4.5}, "timestamp_ms is float, expected int"),
         ({"headers": {"a": b"b"}}, "headers are dict, expected a list of pairs"),
         ({"headers": [("a", "b")]}, "headers are a list that holds something else than pairs"),

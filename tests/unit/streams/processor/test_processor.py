@@ -155,8 +155,18 @@ def test_store_is_refused_when_not_connected() -> None:
         context.state_store("others")
 
     bound = _bind(act)
-    with pytest.raises(TopologyError, match="'p' has no access to the store 'others'"):
+    with pytest.raises(TopologyError, match="'p' has no access to the store 'others'") as no:
         bound.pipe("in", "a", 1)
+    assert "a global table is no store: join the stream with it ahead of the processor" in no.value.fix
+
+
+def test_global_table_is_told_to_be_no_store_when_a_processor_names_it() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.global_table("airports")
+    builder.stream("in").process(Recording, "airports").send_to("out")
+    with pytest.raises(TopologyError, match="uses the store 'airports', which no call added") as no:
+        builder.build()
+    assert no.value.fix.endswith("join the stream with it ahead of the processor")
 
 
 def test_commit_is_requested_when_the_processor_asks() -> None:

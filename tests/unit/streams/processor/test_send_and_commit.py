@@ -114,7 +114,7 @@ def test_record_is_named_when_a_result_is_given_a_negative_time() -> None:
     with TopologyTestDriver(topology(Dating), application_id="app") as driver:
         driver.pipe_input("in", key="k", value=0, timestamp_ms=5)
         assert [r.timestamp_ms for r in driver.read_output("out")] == [0]
-        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms is -1 ms"):
+        with pytest.raises(RecordError, match=r"in-0@1 at node 'send'.*timestamp_ms is a number below 0"):
             driver.pipe_input("in", key="k", value=-1, timestamp_ms=5)
 
 
@@ -123,7 +123,7 @@ def test_record_is_named_when_a_result_is_given_a_negative_time() -> None:
     [
         ({"timestamp_ms": 4.5}, "TypeError: forward: timestamp_ms is float, expected int"),
         ({"timestamp_ms": "5"}, "TypeError: forward: timestamp_ms is str, expected int"),
-        ({"timestamp_ms": 2**63}, "ValueError: forward: timestamp_ms is .* ms, expected epoch"),
+        ({"timestamp_ms": 2**63}, "forward: timestamp_ms is a number beyond 64 bits, expected epoch"),
         ({"headers": {"a": b"b"}}, "TypeError: forward: headers are dict, expected a list of pairs"),
         ({"headers": [("a", "b")]}, "TypeError: forward: headers are a list that holds something else"),
         ({"headers": ["ab"]}, "TypeError: forward: headers are a list that holds something else"),

@@ -19,7 +19,7 @@ from airflow_kstreams.streams import (
     serdes,
     timestamps,
 )
-from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError
+from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStoreError, TopologyError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 
@@ -342,6 +342,81 @@ def test_words_of_the_program_and_of_python_stay_in_errors_below_a_cached_table(
     assert said in caught.value.cause
 
 
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda self, value: self.context, "'Holding' object has no attribute 'context'"),
+        (lambda self, value: self.store["a"], "'InMemoryKeyValueStore' object is not subscriptable"),
+        (lambda self, value: value < 3, "'<' not supported between instances of 'str' and 'int'"),
+        (lambda self, value: {}[value], "KeyError: '***'"),
+        (lambda self, value: [][value], "list indices must be integers or slices, not str"),
+    ],
+)
+@pytest.mark.parametrize("value", ["canary", "<", "NotThere"])
+def test_classes_of_the_program_and_pythons_operators_stay_in_errors(act: Any, said: str, value: str) -> None:
+    class Holding(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.store = context.state_store("seen")
+
+        def process(self, record: ProcessorRecord) -> None:
+            act(self, record.value)
+
+    seen = StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.json())
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").process(Holding, seen)
+    with (
+        TopologyTestDriver(builder.build(), application_id="app") as driver,
+        pytest.raises(RecordError) as caught,
+    ):
+        driver.pipe_input("in", key="a", value=value, timestamp_ms=0)
+    assert said in caught.value.cause
+    assert "canary" not in str(caught.value)
+    assert "NotThere" not in str(caught.value)
+
+
+def test_what_to_write_is_told_when_a_processor_forwards_as_in_java() -> None:
+    class Passing(Processor):
+        def init(self, context: ProcessorContext) -> None:
+            self.context: Any = context
+
+        def process(self, record: ProcessorRecord) -> None:
+            self.context.forward(record)
+
+    with (
+        driver_of(lambda stream: stream.process(Passing).send_to("out"), {}) as driver,
+        pytest.raises(RecordError, match="missing 1 required positional argument: 'value'") as caught,
+    ):
+        driver.pipe_input("in", key="a", value=1, timestamp_ms=0)
+    assert caught.value.fix.startswith("write forward(record.key, record.value), with what")
+
+
+def test_what_to_write_is_told_when_a_processor_schedules_as_in_java() -> None:
+    class Ticking(Processor):
+        def init(self, context: Any) -> None:
+            context.schedule(10, "wall_clock", print)
+
+        def process(self, record: ProcessorRecord) -> None: ...
+
+    with pytest.raises(TopologyError, match=r"schedule at .*: too many positional arguments") as caught:
+        driver_of(lambda stream: stream.process(Ticking).send_to("out"), {})
+    assert caught.value.fix.startswith("write schedule(interval_ms, clock='stream_time' or 'wall_clock', c")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [(-987_654, "below 0"), (-5, "below 0"), (2**70, "beyond 64 bits")]
+)
+def test_limit_is_named_and_the_number_is_not_when_a_function_dates_a_record(given: int, found: str) -> None:
+    def shape(stream: KStream) -> None:
+        stream.set_timestamp(lambda key, value: value).send_to("out")
+
+    with driver_of(shape, {}) as driver, pytest.raises(RecordError) as caught:
+        driver.pipe_input("in", key="a", value=given, timestamp_ms=0)
+    assert f"returned a number {found}, expected epoch milliseconds from 0 to {2**63 - 1}" in str(
+        caught.value
+    )
+    assert str(given) not in str(caught.value)
+
+
 class Mute(Exception):
     def __str__(self) -> str:
         raise ValueError("no text")
@@ -501,9 +576,12 @@ def test_repartition_topic_is_named_when_a_new_key_does_not_fit_its_serde() -> N
 
     with (
         driver_of(shape, {}) as driver,
-        pytest.raises(RecordError, match="the key for topic 'app-by-value-repartition', of type int, does"),
+        pytest.raises(
+            RecordError, match="the key for topic 'app-by-value-repartition', of type int, does"
+        ) as caught,
     ):
         driver.pipe_input("in", key="a", value=1, timestamp_ms=5)
+    assert caught.value.fix.startswith("pass key_serde= to what repartitions there (group_by, repartition, ")
 
 
 @pytest.mark.parametrize("settings", [SKIP, DEAD])

@@ -146,3 +146,8 @@ def _unfit(key_serde: Serde[Any], *, repartitioned: bool) -> str:
 def test_entries_follow_their_keys_when_this_engine_wrote_them(repartitioned: bool) -> None:
     assert (_unfit(serdes.of(Place), repartitioned=repartitioned) == "") is repartitioned
     assert "may write a key" in _unfit(serdes.of(OrderModel), repartitioned=repartitioned)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_serde_is_shown_as_it_is_made(order: Any) -> None:
+    assert repr(serdes.of(order)) == f"serdes.of({order.__name__})"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import struct
 from datetime import datetime
 from typing import Any
@@ -217,3 +218,23 @@ def test_serde_is_refused_at_its_line_when_its_functions_cannot_be_called(
 ) -> None:
     with pytest.raises(TopologyError, match=rf"Serde 'own' at .*test_serdes\.py:\d+ .*{found}"):
         Serde(**{"id": "own", "serialize": str.encode, "deserialize": bytes.decode, **functions})
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("long", "serdes.int64()"),
+        ("int", "serdes.int64(), or serdes.int32()"),
+        ("float64", "serdes.double()"),
+        ("Float", "serdes.double(), or a Serde(id=..., "),
+        ("Short", "serdes.int32(), or a Serde(id=..., "),
+        ("Boolean", "serdes.json(bool), or a Serde(id=..., "),
+        ("UUID", "serdes.string(), with str(value)"),
+        ("uuid", "serdes.string(), with str(value)"),
+        ("Void", "serdes.bytes(): None is written"),
+        ("ListSerde", "serdes.json(list[int]), or"),
+    ],
+)
+def test_what_stands_for_a_serde_is_told_when_there_is_none_of_the_name(name: str, ours: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r}: write {ours}")):
+        getattr(serdes, name)
