@@ -221,7 +221,7 @@ def test_record_is_named_and_the_slice_kept_when_it_cannot_be_decoded(
         "def topology():",
     ).replace(
         "value_serde=serdes.json())\n        .map",
-        "value_serde=Serde(id='json', serialize=None, deserialize=decode))\n        .map",
+        "value_serde=Serde(id='json', serialize=serdes.json().serialize, deserialize=decode))\n        .map",
     )
     words.file.write_text(
         "from airflow_kstreams.streams.serde.base import Serde\n" + lenient, encoding="utf-8"
