@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -54,6 +55,16 @@ class Deployment:
         day = records(Stretch(first_day=self.days, end_day=self.days + 1))
         publish(self.bootstrap, day, on_progress=lambda _: None)
         self.days += 1
+
+    def await_no_scheduled_run(self) -> None:
+        """Wait while a scheduled run of the hourly DAG is near: it would take what is for a story's own runs."""
+        # Seconds: the scheduler has made the hour's run a moment after it, and a story takes less than before it.
+        hour, after, before = 3600, 10, 100
+
+        def quiet() -> bool:
+            return after < time.time() % hour < hour - before and not self.airflow.unfinished_runs(HOURLY)
+
+        self.airflow.wait(quiet, "no scheduled run is near")
 
     def trigger(self, run_id: str) -> str:
         """Start a dag run of the hourly DAG with a logical date in the past, and return its id."""

@@ -30,6 +30,11 @@ def deployment(tmp_path_factory: pytest.TempPathFactory, airflow_database: Path)
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _between_scheduled_runs(deployment: Deployment) -> None:
+    deployment.await_no_scheduled_run()
+
+
 def test_results_add_up_and_each_run_is_told_once_when_past_increments_run(
     deployment: Deployment,
 ) -> None:
