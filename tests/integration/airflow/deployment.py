@@ -57,8 +57,8 @@ class Deployment:
         self.days += 1
 
     def await_no_scheduled_run(self) -> None:
-        """Wait while a scheduled run of the hourly DAG is near: it would take what is for a story's own runs."""
-        # Seconds: the scheduler has made the hour's run a moment after it, and a story takes less than before it.
+        """Wait while a scheduled run of the hourly DAG is near: it would take what a story's runs are for."""
+        # Seconds: in which the scheduler has made the hour's run, and in which a story has ended.
         hour, after, before = 3600, 10, 100
 
         def quiet() -> bool:
