@@ -49,7 +49,7 @@ _DEFAULTS: Mapping[str, str] = {
     "check.crcs": "true",
 }
 #: The client warns of one that is not longer by a second than ``fetch.wait.max.ms``.
-_LEAST_SOCKET_TIMEOUT_MS = 1_010
+_LEAST_SOCKET_TIMEOUT_MS = int(_DEFAULTS["fetch.wait.max.ms"]) + 1_000
 _SERVED_AT_ONCE = 1
 #: The client's default; it refuses one below ``session.timeout.ms``. Neither means anything without a group.
 _MAX_POLL_INTERVAL_MS = 300_000

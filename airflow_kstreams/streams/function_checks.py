@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CoroutineType
 from typing import Any, TypeVar, cast
 
@@ -137,27 +137,29 @@ def refuse_other_arguments(
     except (TypeError, ValueError):  # written in C, without a signature
         return
     offered = dict.fromkeys(offered_to(function, len(called_with))) if "async" in call else {}
-    try:
-        signature.bind(*called_with, **offered)
-    except TypeError:
-        # Without types and defaults, of which the text may be long.
-        bare = [
-            each.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
-            for each in signature.parameters.values()
-        ]
-        takes = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
-        with_what = f"({', '.join(called_with)})" if called_with else "no argument"
-        example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
-        hint = f"; or {instead}" if instead and _takes(signature, ("more", *called_with)) else ""
-        raise TopologyError(
-            f"{call} at {call_site()} is given {takes} as {argument}, and calls it with {with_what}",
-            fix=f"write a function that takes that, e.g. {example}{hint}",
-        ) from None
+    if takes(signature, called_with, offered):
+        return
+    # Without types and defaults, of which the text may be long.
+    bare = [
+        each.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
+        for each in signature.parameters.values()
+    ]
+    written = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
+    with_what = f"({', '.join(called_with)})" if called_with else "no argument"
+    example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
+    hint = f"; or {instead}" if instead and takes(signature, ("more", *called_with)) else ""
+    raise TopologyError(
+        f"{call} at {call_site()} is given {written} as {argument}, and calls it with {with_what}",
+        fix=f"write a function that takes that, e.g. {example}{hint}",
+    )
 
 
-def _takes(signature: inspect.Signature, arguments: Sequence[str]) -> bool:
+def takes(
+    signature: inspect.Signature, arguments: Sequence[object], options: Mapping[str, object] | None = None
+) -> bool:
+    """Say whether what has the signature can be called with arguments, and options by their names."""
     try:
-        signature.bind(*arguments)
+        signature.bind(*arguments, **(options or {}))
     except TypeError:
         return False
     return True

@@ -7,8 +7,6 @@ once in some twenty sessions. confluentinc/librdkafka#4605 is of the same kind.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from dev.proxy.kafka_proxy import KafkaProxy, Rule
 from dev.proxy.kafka_request import Api
+from tests.support.command_line import process
 from tests.support.kafka.in_process import Application
 
 
@@ -50,19 +49,14 @@ SILENCES = {
 }
 
 
-def _look(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "airflow_kstreams.cli", "status", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
 @pytest.mark.parametrize("silence", SILENCES.values(), ids=SILENCES.keys())
 def test_status_ends_with_the_broker_named_when_it_falls_silent_in_the_middle(
     application: Application, proxy: KafkaProxy, silence: Rule
 ) -> None:
     arguments = ("--application-id", application.application_id, "--bootstrap-server", proxy.bootstrap)
-    assert "first" in _look(*arguments).stdout
+    assert "first" in process("status", *arguments).stdout
     held = proxy.add(silence)
-    result = _look(*arguments, "--timeout", "2")
+    result = process("status", *arguments, "--timeout", "2")
     assert proxy.hits(held)
     assert (result.returncode, result.stdout) == (1, ""), result.stderr
     # The client's warnings of requests that it gives up come before.

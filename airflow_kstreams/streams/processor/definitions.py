@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import gives_asynchronously, gives_one_by_one, is_async
+from airflow_kstreams.streams.function_checks import gives_asynchronously, gives_one_by_one, is_async, takes
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
@@ -197,15 +197,12 @@ def _check_methods(kind: type, base: type, what: str) -> None:
                 + ("; what is to go on is forwarded by the context" if name == "process" else ""),
             )
         signature = inspect.signature(method, follow_wrapped=False)
-        try:
-            signature.bind(kind, *called_with)
-        except TypeError:
-            takes = ", ".join(signature.parameters)
+        if not takes(signature, (kind, *called_with)):
             wanted = ", ".join(("self", *called_with))
             raise TopologyError(
-                f"{what}: {written} takes ({takes}), and is called with ({wanted})",
+                f"{what}: {written} takes ({', '.join(signature.parameters)}), and is called with ({wanted})",
                 fix=f"write def {name}({wanted})",
-            ) from None
+            )
 
 
 def _check_definition(definition: object, base: type, where: str) -> None:

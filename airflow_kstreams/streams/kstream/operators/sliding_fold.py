@@ -285,8 +285,7 @@ class _Arrival:
         windows, entry_id = self._windows, (start_ms, self._key_bytes)
         if windows.tracked:
             # One that is behind the record before and ends with this one is made twice, as in Kafka Streams.
-            there = windows.store.get_entry(entry_id)
-            old = None if there is None else windows.emitter.before(entry_id, there)
+            old = windows.emitter.before(entry_id, windows.store.get_entry(entry_id))
             windows.emitter.change(entry_id, self._windowed(start_ms), old, *entry)
             return
         windows.put_entry(entry_id, entry)

@@ -9,20 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.command_line import process
 from tests.support.fresh_python import ROOT
 
 FLIGHTS = str(ROOT / "spark_apps" / "flight_delays.py")
-
-
-def process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "airflow_kstreams.cli", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def application(folder: Path, body: str) -> str:
