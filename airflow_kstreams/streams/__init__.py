@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.global_table import GlobalKTable
     from airflow_kstreams.streams.kstream.kstream import (
         CogroupedKStream,
         KGroupedStream,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         WindowedKStream,
         WindowedKTable,
     )
+    from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
     from airflow_kstreams.streams.partitioning.linear_hash_partitioner import (
         LinearHashPartitioner,
         ProducerClient,

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.operators.backfill import BackfillOperator
+from airflow_kstreams.operators.backfills.backfill import BackfillOperator
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
 from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
@@ -31,7 +31,7 @@ from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition, finished_runs

@@ -21,15 +21,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger import ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol import metadata
-from airflow_kstreams.batch.protocol.log_read import read_log
-from airflow_kstreams.batch.protocol.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.logs.log_read import read_log
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, metadata
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.application_file import ApplicationLoader
-from airflow_kstreams.operators.backfill import BackfillOperator
+from airflow_kstreams.operators.backfills.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
