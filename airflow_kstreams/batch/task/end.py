@@ -4,8 +4,8 @@ The bounded end is that of a batch: every partition has a stop offset, and the l
 other one may, but of a task whose stream time advances behind them in several transactions
 (:mod:`airflow_kstreams.batch.protocol.slice.advance`), and of a task with retry topics, which stays at its
 stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
-the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless end
-is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
+the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
+end is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
 """
 
 from __future__ import annotations
