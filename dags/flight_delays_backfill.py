@@ -14,7 +14,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow_kstreams.operators.backfills.backfill_dag import backfill_dag
+from airflow_kstreams.operators.backfill_dag import backfill_dag
 
 dag = backfill_dag(
     "flight_delays_backfill",

@@ -41,7 +41,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
-        state, see :func:`~airflow_kstreams.operators.backfills.backfill_dag.backfill_dag`.
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... but no ``outlets``: nothing is
         complete yet.
     :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.

@@ -35,7 +35,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
-        state, see :func:`~airflow_kstreams.operators.backfills.backfill_dag.backfill_dag`.
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
         their calls. With False it fails then, though the run is finished and stays so, and says how many are
         parked where and when they are due; its retry looks whether later runs have processed them.

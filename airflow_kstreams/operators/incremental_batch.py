@@ -58,7 +58,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     :param backfill_outputs: the topic that a backfill of the DAG writes in place of each one that the
         topology writes, e.g. ``{"large-orders": "large-orders-backfilled"}``; without it ``airflow backfill
         create`` is refused by the first task. A topology that keeps state needs a DAG of its own, see
-        :func:`~airflow_kstreams.operators.backfills.backfill_dag.backfill_dag`.
+        :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
     :param allow_parked: as for :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator`.
     :return: the task group.

@@ -75,7 +75,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
-        state, see :func:`~airflow_kstreams.operators.backfills.backfill_dag.backfill_dag`.
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
         given. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.

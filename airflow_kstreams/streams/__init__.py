@@ -146,7 +146,7 @@ _HOMES = {
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
-    "GlobalKTable": "kstream.global_table",
+    "GlobalKTable": "kstream.tables.global_table",
     "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
@@ -210,9 +210,9 @@ def __getattr__(name: str) -> Any:
         statement would hide what an AttributeError says.
     """
     if name not in _HOMES:
-        ours = import_module(f"{__name__}.java_classes").java_class(name)
+        ours = import_module(f"{__name__}.hints.java_classes").java_class(name)
         if ours:
-            told = import_module(f"{__name__}.java_names").told
+            told = import_module(f"{__name__}.hints.java_names").told
             raise ImportError(f"Kafka Streams' {name} is not here: {told(ours)}", name=__name__)
         if name in _OF_TESTING:
             raise ImportError(

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_PACKAGE = f"{Path(__file__).resolve().parents[1]}/"
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.operators.backfills.backfill import BackfillOperator
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
 from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator

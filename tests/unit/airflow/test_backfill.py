@@ -19,9 +19,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.application_file import ApplicationLoader
+from airflow_kstreams.operators.backfill import BackfillOperator
+from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
-from airflow_kstreams.operators.backfills.backfill import BackfillOperator
-from airflow_kstreams.operators.backfills.backfill_dag import backfill_dag
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
 from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator

@@ -29,7 +29,7 @@ from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.application_file import ApplicationLoader
-from airflow_kstreams.operators.backfills.backfill import BackfillOperator
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator

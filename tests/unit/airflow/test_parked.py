@@ -17,7 +17,7 @@ from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_fro
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import backfill_settings
 from airflow_kstreams.operators.application_file import ApplicationLoader
-from airflow_kstreams.operators.backfills.backfill import BackfillOperator
+from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Asset, CronDataIntervalTimetable
 
-from airflow_kstreams.operators.backfills.backfill_dag import backfill_dag
+from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 
 #: Where the test says what to run; parsed elsewhere, the DAGs are merely well-formed.

@@ -16,7 +16,6 @@ from airflow_kstreams.streams import (
     Topology,
     TopologyBuilder,
     TopologyError,
-    names,
     serdes,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
