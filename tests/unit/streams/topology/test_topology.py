@@ -18,6 +18,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.naming import names
 from airflow_kstreams.streams.plan import TopologyPlan
 from tests.support.topology import drawn_topologies as drawn
 
