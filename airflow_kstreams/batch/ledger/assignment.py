@@ -16,7 +16,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param groups: by group id; empty when equal ids are together.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
-    :param store_serdes: by which serdes they are written; empty in entries of earlier versions.
+    :param store_serdes: by which serdes they are written.
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
         -> the offset that must be committed of it first.

@@ -16,12 +16,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         To others, whose clocks may differ, only this 0 means anything.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
-    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
-        earlier versions: not known.
-    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice, and in leases
-        of earlier versions.
-    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known,
-        and in leases of earlier versions.
+    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``.
+    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice.
+    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known.
     """
 
     owner_run_id: str
@@ -29,13 +26,13 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     generation: int
     expires_ms: int
+    lease_ms: int
     continuous: bool = False
     stopping: bool = False
-    lease_ms: int = 0
     slice_run_id: str = ""
     checkpoint: tuple[int, int] | None = None
 
     @property
     def works_on(self) -> str:
-        """The run that the owner works on; where the lease does not say, as earlier ones, the owner's own."""
+        """The run that the owner works on: that of the slice, or its own continuous one."""
         return self.slice_run_id or self.owner_run_id

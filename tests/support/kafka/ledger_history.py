@@ -103,7 +103,7 @@ class LedgerHistory:
     def renew(self, times: int = 1, run_id: str = "driver") -> Lease:
         """Take a lease, and renew it."""
         self.claimed()
-        lease = Lease(owner_run_id=run_id, order=(0, 1), owner="x", generation=1, expires_ms=9)
+        lease = Lease(owner_run_id=run_id, order=(0, 1), owner="x", generation=1, expires_ms=9, lease_ms=9)
         for _ in range(times):
             self.session.write((), lease=lease)
         return lease

@@ -7,7 +7,6 @@ the marker.
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.ledger.totals import totals
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -28,10 +27,10 @@ def judge_late(
         return ()
     if counts is None:
         return (
-            f"how many records run {run_id} dropped as late is unknown (an earlier version processed a part "
-            "of it): max.late.share is not checked",
+            f"how many records run {run_id} dropped as late is unknown (the counts of a task had no room "
+            "beside its offsets): max.late.share is not checked",
         )
-    late, read = counts.by("late"), totals(plan.subtopologies, counts).records_in or 0
+    late, read = counts.by("late"), counts.consumed(plan.subtopologies)
     if late <= settings.max_late_share * read:
         return ()
     share = f"{late / read:.2%}" if read else "more than all"

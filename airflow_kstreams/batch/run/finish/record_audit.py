@@ -17,11 +17,11 @@ left out" holds only where none does. What must hold, and is checked:
    More is no error: others write there (a user's ``through`` topic, replayed dead letters), and so do
    at-least-once attempts that died before they committed.
 
-A number that is not known, because an earlier version counted a part or because there was no room for it in
-an offset's metadata, is not checked. What does not add up is a warning of the run that says so, and an error
-in the log: the records are where they are, only the numbers about them are wrong, so the run is finished. But
-what an intermediate topic has lost before its stop was frozen shows nowhere but in the fourth, which says so;
-it is no error either, for a user's topic may be compacted.
+A number that is not known, because there was no room for it in an offset's metadata, is not checked. What
+does not add up is a warning of the run that says so, and an error in the log: the records are where they are,
+only the numbers about them are wrong, so the run is finished. But what an intermediate topic has lost before
+its stop was frozen shows nowhere but in the fourth, which says so; it is no error either, for a user's topic
+may be compacted.
 """
 
 from __future__ import annotations
