@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType
 from typing import NamedTuple
 
-from airflow_kstreams.streams.call_site import PACKAGE_FOLDER
+from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
 from airflow_kstreams.streams.records.failing_node import node_of
 
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
