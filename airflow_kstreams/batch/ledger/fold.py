@@ -14,8 +14,8 @@ from airflow_kstreams.batch.ledger.records import (
     CHECKPOINT_KEY,
     LEASE_KEY,
     RESERVED,
-    Checkpoint,
     LeaseSeen,
+    LedgerCheckpoint,
     Span,
     decode,
     decode_lease,
@@ -36,7 +36,7 @@ class TornCheckpointError(KafkaClientError):
 class FoldedLedger(NamedTuple):
     """What a checkpoint and the records after it say."""
 
-    checkpoint: Checkpoint
+    checkpoint: LedgerCheckpoint
     span: Span | None
     lease: LeaseSeen | None
 
@@ -53,7 +53,7 @@ def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
     return lease.checkpoint if all(key_of(record) == LEASE_KEY for record in after) else None
 
 
-def last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None:
+def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] | None:
     """Return the last checkpoint among records, and where it is; None if there is none.
 
     :raises TornCheckpointError: it is not whole.
@@ -82,7 +82,7 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None
             code="TORN_LEDGER",
             retriable_code=True,
         )
-    found = decode(content, Checkpoint, last.topic(), last.offset())
+    found = decode(content, LedgerCheckpoint, last.topic(), last.offset())
     return found, (last.offset() - pieces_of(headers_of(last)), last.offset() + 1)
 
 
@@ -94,7 +94,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
 
     :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
     """
-    checkpoint, span = last_checkpoint(records) or (Checkpoint(past=PastRuns(), at=-1), None)
+    checkpoint, span = last_checkpoint(records) or (LedgerCheckpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
     details: dict[str, int] = {}

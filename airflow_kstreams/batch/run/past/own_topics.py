@@ -19,8 +19,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.ledger.own_topics import OwnTopic, OwnTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
@@ -168,7 +168,7 @@ def refuse_foreign(
     """
     app = plan.application_id
     ids = {topic: found[topic].topic_id for topic in _internal(plan) if topic in found}
-    unknown = {topic: id_ for topic, id_ in ids.items() if known.get(topic) != id_}
+    unknown = {topic: id_ for topic, id_ in ids.items() if known.ids.get(topic) != id_}
     if not unknown:
         return
     owners = neighbours.owners(app, unknown)

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, Checkpoint
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
@@ -174,7 +174,7 @@ def test_run_is_refused_when_nothing_says_how_far_a_partition_was_read(
     kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
     kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     kafka.create_topic(ProtocolTopics(APP).ledger, cleanup_policy="compact")
-    left = Checkpoint(past=PastRuns(), at=0, assignment=assignment)
+    left = LedgerCheckpoint(past=PastRuns(), at=0, assignment=assignment)
     kafka.append(ProtocolTopics(APP).ledger, msgspec.json.encode(left), CHECKPOINT_KEY.encode())
     error = refused(app, "run-2")
     assert "in-0: its committed offset is gone" in error.cause
