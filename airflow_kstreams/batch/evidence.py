@@ -64,7 +64,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.data_loss import (
+from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     drop_slice,
@@ -72,12 +72,12 @@ from airflow_kstreams.batch.protocol.data_loss import (
     rolled_back,
     taken_back,
 )
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
-from airflow_kstreams.batch.protocol.stops import slice_starts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.slice.stops import slice_starts
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
 def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:

@@ -75,7 +75,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _name in COMMANDS:
-    _command = getattr(import_module(f"airflow_kstreams.cli.{_name}"), _name)
+    _command = getattr(import_module(f"airflow_kstreams.cli.commands.{_name}"), _name)
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name.replace("_", "-"))
     else:

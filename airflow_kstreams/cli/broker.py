@@ -20,7 +20,7 @@ def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object]
 
     :raises ConfigError: the file cannot be read or understood.
     """
-    from airflow_kstreams.kafka.config_file import read_client_config
+    from airflow_kstreams.kafka.configuration.config_file import read_client_config
     from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
 
     named = os.environ.get(CLIENT_CONFIG_FILE)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
 from airflow_kstreams.streams.changes import Change
+from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
@@ -37,7 +38,6 @@ from airflow_kstreams.streams.graph.services import (
     StreamTimer,
 )
 from airflow_kstreams.streams.graph.table_changes import OldValues
-from airflow_kstreams.streams.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
 

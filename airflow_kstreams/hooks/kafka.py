@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_kstreams.kafka.cluster import KafkaCluster
-    from airflow_kstreams.kafka.code_settings import AllowedSettings
+    from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 
 __all__ = ["DEFAULT_KAFKA_CONN_ID", "KafkaHook"]
 
@@ -82,7 +82,7 @@ def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, 
     :param settings: as :func:`settings_in` returns them.
     :raises ConfigError: a setting is missing, unknown, owned by the engine, malformed, or runs code.
     """
-    from airflow_kstreams.kafka.settings import ENGINE_OWNED, check_client_settings
+    from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
 
     try:
         return check_client_settings(settings, allowed=allowed_settings())
@@ -100,14 +100,14 @@ def allowed_settings() -> AllowedSettings:
     """
     from airflow.sdk.configuration import conf
 
-    from airflow_kstreams.kafka.code_settings import AllowedSettings
+    from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 
     return AllowedSettings.parse(conf.get("kstreams", "allowed_client_settings", fallback="") or "")
 
 
 def secrets_of(config: Mapping[str, Any]) -> list[str]:
     """Return the secret values among client settings, for masking."""
-    from airflow_kstreams.kafka.secrets import is_secret
+    from airflow_kstreams.kafka.configuration.secrets import is_secret
 
     return [str(value) for name, value in config.items() if value and is_secret(name)]
 
@@ -126,7 +126,7 @@ def settings_in(connection: Connection) -> dict[str, Any]:
 
     :raises ConfigError: the extra is not a JSON object.
     """
-    from airflow_kstreams.kafka.secrets import sealed
+    from airflow_kstreams.kafka.configuration.secrets import sealed
 
     settings = _parsed(connection.extra)
     if settings is None:

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
 )
-from airflow_kstreams.streams.permissions import Permission
+from airflow_kstreams.streams.naming.permissions import Permission
 
 P = ParamSpec("P")
 R = TypeVar("R")

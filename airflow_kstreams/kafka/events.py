@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError, Message
 
-from airflow_kstreams.kafka.secrets import without_secrets
+from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.streams.decoders import json_decoder
 
 _LOG = logging.getLogger("airflow_kstreams.kafka.client")

@@ -16,7 +16,7 @@ from confluent_kafka import Message as ClientMessage
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kstreams.kafka.bounded_call import BoundedCaller
-from airflow_kstreams.kafka.code_settings import with_callback
+from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
 from airflow_kstreams.kafka.errors import (
     Access,
@@ -30,8 +30,8 @@ from airflow_kstreams.kafka.errors import (
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.offset_portions import partition_portions, portions
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more

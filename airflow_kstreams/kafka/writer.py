@@ -23,7 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 from confluent_kafka import KafkaError, Producer
 
 from airflow_kstreams.kafka.bounded_call import BoundedCaller
-from airflow_kstreams.kafka.code_settings import with_callback
+from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
 from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.kafka.errors import (

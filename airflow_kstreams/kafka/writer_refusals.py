@@ -18,7 +18,12 @@ from airflow_kstreams.kafka.delivery import DeliveryFailures
 from airflow_kstreams.kafka.errors import FORBIDDEN, Access, attempt
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
+from airflow_kstreams.streams.naming.permissions import (
+    Operation,
+    Permission,
+    Resource,
+    transactional_permission,
+)
 
 #: How long a refused topic's name is waited for, and in what steps.
 _NAMED_WITHIN_SECONDS = 5.0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
-    from airflow_kstreams.batch.protocol.slice import Slice
+    from airflow_kstreams.batch.protocol.slice.slice import Slice
     from airflow_kstreams.streams.ports import ClusterPort
 
 #: Names of the facets that only this package has.

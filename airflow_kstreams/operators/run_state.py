@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -20,8 +20,8 @@ from airflow_kstreams.streams.errors import (
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.ledger.ledger import Ledger
-    from airflow_kstreams.batch.protocol.metadata import Folded
-    from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+    from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+    from airflow_kstreams.batch.protocol.slice.metadata import Folded
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.ports import Isolation
 
@@ -60,8 +60,8 @@ class Standing:
         :raises KafkaClientError: the broker does not answer, or the wait was in vain.
         """
         from airflow_kstreams.batch.ledger.ledger import read_ledger
-        from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS
-        from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+        from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+        from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
 
         wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
         with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
@@ -84,7 +84,7 @@ class Standing:
         :return: tasks as ``<subtopology>_<group>``; none without a slice, or of an empty one.
         :raises UpstreamNotDoneError: a subtopology that was not asked for is not done.
         """
-        from airflow_kstreams.batch.protocol.stops import unfinished_groups
+        from airflow_kstreams.batch.protocol.slice.stops import unfinished_groups
 
         slice_ = self.slice
         if slice_ is None or slice_.plan.empty:
@@ -184,7 +184,7 @@ def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
 
 def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
     """Describe a slice with what the tasks of some subtopologies have committed so far."""
-    from airflow_kstreams.batch.run.record_audit import counts_of
+    from airflow_kstreams.batch.run.finish.record_audit import counts_of
 
     tasks = _tasks(cluster, slice_, subtopologies)
     topology = slice_.plan.topology
@@ -199,8 +199,8 @@ def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[in
 def _tasks(
     cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]
 ) -> Mapping[str, OffsetMetadata]:
-    from airflow_kstreams.batch.protocol.stops import partitions_of
-    from airflow_kstreams.batch.run.finish import task_metadata
+    from airflow_kstreams.batch.protocol.slice.stops import partitions_of
+    from airflow_kstreams.batch.run.finish.finish import task_metadata
 
     if slice_.plan.empty:
         return {}

@@ -222,7 +222,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
         """Submit the application file with what its driver is to know."""
         from airflow_kstreams.hooks.spark import refuse_undefined_connection
-        from airflow_kstreams.kafka.code_settings import ALLOWED_VARIABLE
+        from airflow_kstreams.kafka.configuration.code_settings import ALLOWED_VARIABLE
 
         self._conn_id = self.spark_conn_id
         refuse_undefined_connection(self._conn_id)
@@ -258,7 +258,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
             cannot do.
         """
-        from airflow_kstreams.batch.run.intervals import check_interval
+        from airflow_kstreams.batch.run.begin.intervals import check_interval
 
         identity = work.identity
         check_interval(work.settings, identity.run_id, identity.interval_ms)
@@ -310,7 +310,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         :raises RecordsParkedError: what it left parked is not processed, and must be.
         :raises TopologyError: it ran by another topology, and the settings forbid that.
         """
-        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
+        from airflow_kstreams.batch.run.past.finished_before import check_finished, nothing_processed
 
         identity = work.identity
         check_finished(

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.global_table import GlobalKTable
     from airflow_kstreams.streams.kstream.kstream import (
         CogroupedKStream,
         KGroupedStream,
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
         WindowedKStream,
         WindowedKTable,
     )
+    from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
     from airflow_kstreams.streams.partitioning.linear_hash_partitioner import (
         LinearHashPartitioner,
         ProducerClient,
@@ -146,7 +146,7 @@ _HOMES = {
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.kstream",
-    "GlobalKTable": "kstream.global_table",
+    "GlobalKTable": "kstream.tables.global_table",
     "KGroupedTable": "kstream.kstream",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
@@ -210,9 +210,9 @@ def __getattr__(name: str) -> Any:
         statement would hide what an AttributeError says.
     """
     if name not in _HOMES:
-        ours = import_module(f"{__name__}.java_classes").java_class(name)
+        ours = import_module(f"{__name__}.hints.java_classes").java_class(name)
         if ours:
-            told = import_module(f"{__name__}.java_names").told
+            told = import_module(f"{__name__}.hints.java_names").told
             raise ImportError(f"Kafka Streams' {name} is not here: {told(ours)}", name=__name__)
         if name in _OF_TESTING:
             raise ImportError(

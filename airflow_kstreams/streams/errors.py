@@ -38,7 +38,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
-from airflow_kstreams.streams import permissions
+from airflow_kstreams.streams.naming import permissions
 
 #: Starts a line that carries an error, as :meth:`KStreamsError.to_dict` in JSON, from one process to another.
 ERROR_MARKER = "KSTREAMS-ERROR "

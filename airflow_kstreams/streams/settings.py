@@ -1,7 +1,7 @@
 """Application settings: Kafka Streams' dotted names, each with unit, default and the reason for that default.
 
-Client settings (librdkafka's names) are checked by ``airflow_kstreams.kafka.settings``; a name that is
-neither is refused with the nearest known one.
+Client settings (librdkafka's names) are checked by ``airflow_kstreams.kafka.configuration.settings``; a name
+that is neither is refused with the nearest known one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.java_names import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.hints.java_names import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 
 T = TypeVar("T")
 

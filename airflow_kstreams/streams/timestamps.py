@@ -25,9 +25,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]

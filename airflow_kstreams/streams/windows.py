@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 from airflow_kstreams.streams.type_variables import K
 
 #: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.

@@ -22,13 +22,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station, as_error, end_if_forked
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.turnstile import Turnstile
-from airflow_kstreams.streams.function_checks import answered
+from airflow_kstreams.streams.figures.call_figures import ThreadState
+from airflow_kstreams.streams.hints.function_checks import answered
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

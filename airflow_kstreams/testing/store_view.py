@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 
 T = TypeVar("T")
 

@@ -22,11 +22,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import system_clock_ms
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings

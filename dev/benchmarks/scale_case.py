@@ -18,18 +18,18 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare
+from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition, TopicSpec
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.testing import InMemoryKafka
 from dev.benchmarks.scale import BROKER, Case, Cost

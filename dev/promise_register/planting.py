@@ -39,11 +39,11 @@ def module_of(fault: Fault, package: Path = _PACKAGE) -> Path:
     module, _, name = fault.where.rpartition(":")
     tail = module.split(".") if module else []
     found = [
-        path for path in _defined(package).get(name, ()) if not tail or _dotted(path)[-len(tail) :] == tail
+        path for path in _defined(package).get(name, ()) if _dotted(path)[-len(tail) :] == tail or not tail
     ]
     if len(found) != 1:
-        listed = ", ".join(".".join(_dotted(path)) for path in found) or "none"
-        raise ValueError(f"one module should define {fault.where}, found {len(found)}: {listed}")
+        named = ", ".join(path.relative_to(package).as_posix() for path in found) or "none"
+        raise ValueError(f"one module should define {fault.where}, found {len(found)}: {named}")
     return found[0]
 
 
@@ -51,17 +51,15 @@ def planted(fault: Fault, source: str) -> str:
     """Return the text of a module with a fault in it.
 
     :param source: the text of the module that :func:`module_of` gives.
-    :raises ValueError: the place does not hold the code exactly once.
+    :raises ValueError: the fault does not say what is changed, or its place does not hold that once.
     :raises SyntaxError: the code of the fault is no Python.
     """
+    if bool(fault.code) != bool(fault.becomes) or bool(fault.code) == bool(fault.without):
+        raise ValueError("either code and becomes, or without, says what is changed")
     tree = ast.parse(source)
     name = fault.where.rpartition(":")[2]
     places = [node for defined, node in _definitions(tree) if defined == name]
-    if fault.without:
-        wanted, new = _member(fault.without), []
-    else:
-        old, new = _pair(fault.code, fault.becomes)
-        wanted = [old]
+    wanted, new = (_member(fault.without), ()) if fault.without else _pair(fault.code, fault.becomes)
     found = [
         spot
         for place in places
@@ -116,14 +114,11 @@ class _Tidy(ast.NodeTransformer):
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Fill a body that has become empty."""
         super().generic_visit(node)
-        if (
-            isinstance(getattr(node, "body", None), list)
-            and not node.body
-            and not isinstance(node, ast.Module)
-        ):
-            node.body = [ast.Pass()]
+        body = getattr(node, "body", None)
+        if body == [] and not isinstance(node, ast.Module):
+            body.append(ast.Pass())
         if isinstance(node, ast.Try) and not node.handlers and not node.finalbody:
-            node.finalbody = [ast.Pass()]
+            node.finalbody.append(ast.Pass())
         return node
 
 
@@ -163,11 +158,11 @@ def _is_ellipsis(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
 
 
-def _pair(code: str, becomes: str) -> tuple[ast.AST, Sequence[ast.AST]]:
+def _pair(code: str, becomes: str) -> tuple[Sequence[ast.AST], Sequence[ast.AST]]:
     try:
-        return ast.parse(code, mode="eval").body, [ast.parse(becomes, mode="eval").body]
+        return [ast.parse(code, mode="eval").body], [ast.parse(becomes, mode="eval").body]
     except SyntaxError:
-        return _statement(code), ast.parse(becomes).body
+        return [_statement(code)], ast.parse(becomes).body
 
 
 def _statement(code: str) -> ast.AST:
@@ -221,9 +216,4 @@ def _definitions(
 
 
 def _dotted(path: Path) -> list[str]:
-    parts = (
-        path.relative_to(ROOT).with_suffix("").parts
-        if path.is_relative_to(ROOT)
-        else path.with_suffix("").parts
-    )
-    return [part for part in parts if part != "__init__"]
+    return [part for part in path.with_suffix("").parts if part != "__init__"]

@@ -46,8 +46,10 @@ def proofs(folder: Path = _TESTS) -> Mapping[str, Sequence[Proof]]:
     return found
 
 
-def stray_marks(folder: Path = _TESTS) -> Iterator[str]:
+@cache
+def stray_marks(folder: Path = _TESTS) -> Sequence[str]:
     """Return where a mark proves nothing: it stands on no test, or names its promises by no text."""
+    found = []
     for name, tree in _marked_files(folder):
         proving = {
             id(mark.func)
@@ -55,9 +57,11 @@ def stray_marks(folder: Path = _TESTS) -> Iterator[str]:
             for mark in _marks_on(node)
             if proof.tests and len(_ids(mark)) == len(mark.args) > 0
         }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and ast.unparse(node) == _MARK and id(node) not in proving:
-                yield f"{name}:{node.lineno}"
+        for each in ast.walk(tree):
+            # The attribute first: writing out each node would take seconds.
+            if isinstance(each, ast.Attribute) and each.attr == "promise" and ast.unparse(each) == _MARK:
+                found += [f"{name}:{each.lineno}"] if id(each) not in proving else []
+    return found
 
 
 def dying(fault: Fault, folder: Path = _TESTS) -> str:
@@ -77,11 +81,14 @@ def dying(fault: Fault, folder: Path = _TESTS) -> str:
     return f"{found.pop()}{bracket}{case}"
 
 
-def _marked_files(folder: Path) -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(folder.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "mark.promise" in text:
-            yield path.relative_to(folder).as_posix(), ast.parse(text)
+@cache
+def _marked_files(folder: Path) -> Sequence[tuple[str, ast.Module]]:
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
+    return [
+        (path.relative_to(folder).as_posix(), ast.parse(text))
+        for path, text in texts.items()
+        if "mark.promise" in text
+    ]
 
 
 def _markable(node: ast.Module | ast.ClassDef | _Function, name: str) -> Iterator[tuple[ast.AST, Proof]]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import DataLossError, TaskFencedError
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.streams.errors import KStreamsError
 from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
 from dev.proxy.kafka_request import FENCED, Api, end_txn_error

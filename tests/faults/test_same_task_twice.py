@@ -11,8 +11,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
 from airflow_kstreams.spark.executor.reports import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.topology.application_file import ApplicationFile

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka, ManualClock

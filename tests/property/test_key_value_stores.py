@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
-from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.support.topology.records import FakeRecord
 

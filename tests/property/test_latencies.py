@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams.latencies import MOST_BUCKETS, Latencies, LatencyRecorder
+from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies, LatencyRecorder
 
 Sample = tuple[float, int]
 

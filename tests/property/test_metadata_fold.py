@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     MetadataRecord,
     completed_record,
     done_record,
     finished_record,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.metadata_log import (
     APP,

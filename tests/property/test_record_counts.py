@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
-from airflow_kstreams.streams.record_counts import Counters, LeftOut, RecordCounts
+from airflow_kstreams.streams.figures.record_counts import Counters, LeftOut, RecordCounts
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.crash import Crash

@@ -10,7 +10,7 @@ from unittest import mock
 from airflow_kstreams.streams.calls.call import CallContext
 from airflow_kstreams.streams.calls.turnstile import Turnstile
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from airflow_kstreams.streams.runtime.lanes import Lanes
+from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
 from tests.simulation.protection import Protection, SwitchedOff
 from tests.simulation.world_caller import ATTEMPT
 

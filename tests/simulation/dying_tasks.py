@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.testing import InMemoryKafka
 from tests.simulation.crash_points import Calls, Died

@@ -8,14 +8,14 @@ from typing import Any
 from unittest import mock
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.lease import CoordinatorLease
-from airflow_kstreams.batch.run.lease_observation import LeaseObservation
+from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
-from airflow_kstreams.streams.runtime.parking import Parking
-from airflow_kstreams.streams.runtime.repeated_call import Repeating
-from airflow_kstreams.streams.runtime.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from tests.simulation.sometimes import sometimes

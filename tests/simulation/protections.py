@@ -15,13 +15,13 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol import log_bounds as logs
-from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.batch.protocol.stops import frozen_at, slice_starts, to_freeze
+from airflow_kstreams.batch.protocol.logs import log_bounds as logs
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.stops import frozen_at, slice_starts, to_freeze
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
-from airflow_kstreams.batch.run.lease_observation import LeaseObservation
-from airflow_kstreams.batch.run.prior_runs import PriorRuns
+from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
+from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
@@ -31,7 +31,7 @@ from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.batch.task.work import TaskAssignment
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyReader, FaultyWriter
 from airflow_kstreams.testing.in_memory_kafka.writer import (
@@ -184,9 +184,9 @@ def _suspects_go_on() -> SwitchedOff:
 def _finish_anywhere() -> SwitchedOff:
     """Finish does not compare committed offsets with stops, nor ask for notifications."""
     return _both(
-        mock.patch("airflow_kstreams.batch.run.finish._refuse_unfinished", lambda *_: None),
+        mock.patch("airflow_kstreams.batch.run.finish.finish._refuse_unfinished", lambda *_: None),
         mock.patch(
-            "airflow_kstreams.batch.run.finish.all_stops",
+            "airflow_kstreams.batch.run.finish.finish.all_stops",
             lambda folded, slice_: {part.topic_partition: part.stop_offset for part in slice_.inputs},
         ),
     )
@@ -258,7 +258,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
         return {tp: logs.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
-    return mock.patch("airflow_kstreams.batch.run.groundwork.log_bounds", log_bounds)
+    return mock.patch("airflow_kstreams.batch.run.begin.groundwork.log_bounds", log_bounds)
 
 
 def _intervals_do_not_cut() -> SwitchedOff:
@@ -267,7 +267,7 @@ def _intervals_do_not_cut() -> SwitchedOff:
     def uncut(admin: Any, reader: Any, inputs: Any, interval: Any, *, clock: Any, ahead_ms: int) -> Any:
         return tuple(inputs), ()
 
-    return mock.patch("airflow_kstreams.batch.run.freeze.cut_by_time", uncut)
+    return mock.patch("airflow_kstreams.batch.run.begin.freeze.cut_by_time", uncut)
 
 
 def _cut_where_the_broker_points() -> SwitchedOff:
@@ -281,7 +281,7 @@ def _cut_where_the_broker_points() -> SwitchedOff:
         ]
         return tuple(structs.replace(part, stop_offset=at) for part, at in zip(inputs, cuts, strict=True)), ()
 
-    return mock.patch("airflow_kstreams.batch.run.freeze.cut_by_time", cut)
+    return mock.patch("airflow_kstreams.batch.run.begin.freeze.cut_by_time", cut)
 
 
 def _others_are_dropped() -> SwitchedOff:
@@ -301,8 +301,8 @@ def _others_are_dropped() -> SwitchedOff:
 
     return _both(
         mock.patch.object(Coordinator, "_begin_claimed", begin),
-        mock.patch("airflow_kstreams.batch.run.freeze.find_contradictions", lambda *_: []),
-        mock.patch("airflow_kstreams.batch.run.offsets.find_rolled_back", lambda *_: []),
+        mock.patch("airflow_kstreams.batch.run.begin.freeze.find_contradictions", lambda *_: []),
+        mock.patch("airflow_kstreams.batch.run.begin.offsets.find_rolled_back", lambda *_: []),
     )
 
 
@@ -387,7 +387,9 @@ def _offsets_before_outputs() -> SwitchedOff:
 
 def _starts_at_the_beginning() -> SwitchedOff:
     """A slice starts where the log does, whatever was committed."""
-    return mock.patch("airflow_kstreams.batch.run.offsets.start_of", lambda tp, log_of, *_: log_of.start)
+    return mock.patch(
+        "airflow_kstreams.batch.run.begin.offsets.start_of", lambda tp, log_of, *_: log_of.start
+    )
 
 
 def _one_past_the_stop() -> SwitchedOff:

@@ -12,8 +12,8 @@ from msgspec import structs
 
 from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.streams.records.parked_origin import to_park
-from airflow_kstreams.streams.runtime.parking import Parking
-from airflow_kstreams.streams.runtime.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from tests.simulation.protection import Protection, SwitchedOff
 
@@ -122,7 +122,7 @@ def _keys_of_parked_calls() -> SwitchedOff:
     def parked(context: Any, key: Any, value: Any, *, ordinal: str) -> Any:
         return to_park(context, key, value, ordinal=f"{ordinal}0")
 
-    return mock.patch("airflow_kstreams.streams.runtime.parking.to_park", parked)
+    return mock.patch("airflow_kstreams.streams.runtime.pipeline.parking.to_park", parked)
 
 
 def _clocks_are_believed() -> SwitchedOff:
@@ -162,7 +162,7 @@ def _at_its_stops_is_done() -> SwitchedOff:
 
 def _parked_is_nothing_new() -> SwitchedOff:
     """Begin does not look for what earlier runs left parked."""
-    return mock.patch("airflow_kstreams.batch.run.groundwork.parked_left", lambda *_, **__: {})
+    return mock.patch("airflow_kstreams.batch.run.begin.groundwork.parked_left", lambda *_, **__: {})
 
 
 RETRIES: tuple[Protection, ...] = tuple(

@@ -9,10 +9,10 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.task import global_tables
-from airflow_kstreams.streams.kstream.operators import foreign_key_resolve
 from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.tables import foreign_key_resolve
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
 from tests.simulation.protection import Protection, SwitchedOff
 

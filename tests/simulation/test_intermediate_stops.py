@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.simulation.protections import PROTECTIONS
 from tests.support.kafka.reset_scene import APP, ResetScene

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.scenario import ShiftBy
 from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
 from airflow_kstreams.testing import FaultyCluster

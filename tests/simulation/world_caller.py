@@ -12,8 +12,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.simulation.sometimes import sometimes
 from tests.simulation.world import Process

@@ -33,12 +33,12 @@ CALLS = frozenset({"eval", "exec", "compile", "__import__", "import_module", "re
 TRUSTED = {
     "streams/topology/application_file.py": {"exec", "compile"},  # the user's own file
     "kafka/schema_registry/formats.py": {"import_module"},  # constants
-    "kafka/code_settings.py": {"import_module"},  # what the administrator allows
+    "kafka/configuration/code_settings.py": {"import_module"},  # what the administrator allows
     "streams/codegen/loop_code.py": {"exec", "compile"},  # its own lines; users only give objects to them
     "batch/inspect/doctor/diagnosis.py": {"import_module"},  # constants: the names of its checks
     "cli/app.py": {"import_module"},  # constants: the names of its commands
     "streams/__init__.py": {"import_module"},  # constants: the modules of its own table of names
-    "streams/java_classes.py": {"import_module"},  # constants: the modules of its own table of classes
+    "streams/hints/java_classes.py": {"import_module"},  # constants: the modules of its own table of classes
     "explore/__init__.py": {"import_module"},  # constants: the modules of its own table of names
     "spark/driver/session.py": set(),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import KStreamsError
 

@@ -35,16 +35,14 @@ from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.log_bounds import LogBounds
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import slice_starts
+from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
-from airflow_kstreams.batch.run.advance import refuse_unfit_advance
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
-from airflow_kstreams.batch.run.complete_logs import find_cut_ledger
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.groundwork import (
+from airflow_kstreams.batch.run.begin.advance import refuse_unfit_advance
+from airflow_kstreams.batch.run.begin.groundwork import (
     Groundwork,
     boundaries_ahead,
     find_ahead,
@@ -53,21 +51,27 @@ from airflow_kstreams.batch.run.groundwork import (
     run_plan,
     start_offsets,
 )
+from airflow_kstreams.batch.run.begin.offsets import find_losses, find_unfit, start_of
+from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.growth import placements, waiting
-from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.lease.lease_errors import (
+    Caller,
+    refuse_other_application,
+    refuse_other_topology,
+)
 from airflow_kstreams.batch.run.matched_topics import with_matches
-from airflow_kstreams.batch.run.offsets import find_losses, find_unfit, start_of
-from airflow_kstreams.batch.run.own_topics import next_own_topics, refuse_shared
-from airflow_kstreams.batch.run.prior_runs import unless_void
-from airflow_kstreams.batch.run.rewritten import find_rewritten
+from airflow_kstreams.batch.run.past.complete_logs import find_cut_ledger
+from airflow_kstreams.batch.run.past.own_topics import next_own_topics, refuse_shared
+from airflow_kstreams.batch.run.past.prior_runs import unless_void
+from airflow_kstreams.batch.run.past.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ import msgspec
 
 from airflow_kstreams.batch.continuous.work import ContinuousWork
 from airflow_kstreams.batch.metrics.figures import task_line
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskSetup

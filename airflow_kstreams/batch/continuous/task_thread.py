@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from airflow_kstreams.batch.continuous.lease_watch import Verdict
 from airflow_kstreams.batch.continuous.task import ContinuousTask
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import RunSupersededError
 

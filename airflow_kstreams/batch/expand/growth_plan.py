@@ -14,21 +14,21 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.log_bounds import LogBounds, log_bounds
-from airflow_kstreams.batch.protocol.metadata_records import check_keys
-from airflow_kstreams.batch.run.groundwork import without_ruled_out
+from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
+from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
+from airflow_kstreams.batch.run.begin.offsets import start_of
 from airflow_kstreams.batch.run.growth import with_boundaries
-from airflow_kstreams.batch.run.offsets import start_of
-from airflow_kstreams.batch.run.prior_runs import PriorRuns, recall, unless_void
+from airflow_kstreams.batch.run.past.prior_runs import PriorRuns, recall, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,9 @@ from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.inspect.record_counts import RecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -31,7 +32,6 @@ from airflow_kstreams.streams.ports import (
     TopicDescription,
     TopicPartition,
 )
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ import msgspec
 from airflow_kstreams.batch.inspect.still_parked import still_parked
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.parked import parked_total, retry_topic
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import stops_of, unfinished_groups
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
     RunResult,
@@ -30,7 +30,7 @@ from airflow_kstreams.batch.report.results import (
     result_of_summary,
     stop_offsets_result,
 )
-from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.replay.letters import Letter, LetterLog
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.hidden_values import without_values
+from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -14,16 +14,22 @@ from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata_with_content
-from airflow_kstreams.batch.protocol.metadata_records import H_GENERATION, H_KIND, H_RUN, H_START, KIND_PIECE
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.parked import Parked
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import partitions_of
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.run.finish import task_metadata
-from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
-from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import Parked
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata_with_content
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
+    H_GENERATION,
+    H_KIND,
+    H_RUN,
+    H_START,
+    KIND_PIECE,
+)
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of
+from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
+from airflow_kstreams.batch.run.finish.finish import task_metadata
+from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import AccessDeniedError

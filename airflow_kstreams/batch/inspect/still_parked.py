@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.parked import retry_topic
+from airflow_kstreams.batch.protocol.offsets.parked import retry_topic
 from airflow_kstreams.batch.report.counts import due_text
 
 _NAMED = 5

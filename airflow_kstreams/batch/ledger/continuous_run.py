@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, partition_named
-from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, partition_named
 from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes

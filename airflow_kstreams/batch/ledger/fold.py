@@ -33,7 +33,7 @@ from airflow_kstreams.batch.ledger.records import (
 )
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.pieces import joined, pieces_of
+from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import Record
 

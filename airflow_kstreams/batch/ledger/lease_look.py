@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, decode_lease
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: How many offsets of the ledger's end are looked at first.
 WINDOW = 16

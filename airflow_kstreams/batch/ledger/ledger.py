@@ -55,15 +55,15 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, Span, key_of, lease_seen
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord, ResetStage
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.log_read import (
+from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
     LogFacts,
     read_log,
 )
-from airflow_kstreams.batch.protocol.parked import Parked
+from airflow_kstreams.batch.protocol.offsets.parked import Parked
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 #: How many offsets a reader takes first from the end: what a run of a small application writes.
 _TAIL = 16

@@ -15,11 +15,11 @@ from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 _T = TypeVar("_T")
 

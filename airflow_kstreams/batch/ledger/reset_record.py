@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.slice import partition_named
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.ports import TopicPartition
 
 

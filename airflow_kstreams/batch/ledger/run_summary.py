@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
-from airflow_kstreams.batch.protocol.parked import sum_parked
-from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, FrozenTable, partition_named
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import (
+    BehindCut,
+    FrozenPartition,
+    FrozenTable,
+    partition_named,
+)
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 
 
 class _Subtopology(Protocol):

@@ -28,9 +28,9 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, Checkpoint, LeaseSeen, Span
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.pieces import cut, piece_key
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.slice.pieces import cut, piece_key
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from airflow_kstreams.batch.metrics.units import latency_figures, latency_text, per_second, rate_text
-from airflow_kstreams.batch.protocol.task_metrics import metrics_in_all
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.streams.call_figures import CallFigures, NodeCalls
-from airflow_kstreams.streams.record_counts import OTHER_NODES
+from airflow_kstreams.batch.protocol.offsets.task_metrics import metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.streams.figures.call_figures import CallFigures, NodeCalls
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 
 #: Figures of a node that add up over tasks and runs, or of the threads of a task.
 CALL_TOTALS = frozenset(

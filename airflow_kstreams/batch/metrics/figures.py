@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from airflow_kstreams.batch.metrics.call_figures import CALL_TOTALS, NODE_UNITS, THREAD_UNITS, call_lines
 from airflow_kstreams.batch.metrics.units import latency_figures, latency_text, per_second, rate_text
-from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics, metrics_in_all
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 
 #: Figures that add up over tasks and runs. Every other one is a state or a rate.
 TOTALS = frozenset(

@@ -9,9 +9,9 @@ function that takes long is seen record by record.
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
-from airflow_kstreams.streams.call_figures import CallFigures, added_calls
-from airflow_kstreams.streams.latencies import LatencyRecorder
+from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
+from airflow_kstreams.streams.figures.call_figures import CallFigures, added_calls
+from airflow_kstreams.streams.figures.latencies import LatencyRecorder
 
 #: Long beside a sample's own cost, two thousandths of that; short beside what a person asks about.
 SAMPLE_SECONDS = 0.0005

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.latencies import Latencies
+from airflow_kstreams.streams.figures.latencies import Latencies
 
 _NS, _NS_PER_MS = 1e9, 1e6
 

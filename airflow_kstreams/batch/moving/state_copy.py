@@ -33,10 +33,11 @@ from airflow_kstreams.batch.moving.expansion import (
 )
 from airflow_kstreams.batch.moving.homes import placing_hash
 from airflow_kstreams.batch.protocol.catch_up import catch_up_group, catch_up_id
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import (
@@ -48,7 +49,6 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)

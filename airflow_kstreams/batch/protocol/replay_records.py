@@ -14,13 +14,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.replay_marks import MarkBlock, Marks, block_of, is_mark
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 
 def replay_owner(dead_letter_topic: str) -> str:

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss, replaced, state_lost
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, replaced, state_lost
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topic_settings import PROTOCOL
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, MetadataRecord
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_records import Replay, encode_replay
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.replay.letters import Letter
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TransactionAbortedError
 from airflow_kstreams.streams.ports import (

@@ -37,10 +37,10 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.records import check_run_id
-from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.replay_marks import Marks
 from airflow_kstreams.batch.protocol.replay_records import (
     Replay,
@@ -62,6 +62,7 @@ from airflow_kstreams.streams.errors import (
     RunBusyError,
     TaskFencedError,
 )
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -70,7 +71,6 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, FrozenTable, Slice
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, FrozenTable, Slice
 
 
 class TopicUse(NamedTuple):

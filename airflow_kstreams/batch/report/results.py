@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.totals import ahead_in_all, totals
-from airflow_kstreams.batch.protocol.parked import parked_in_all, parked_total, sum_parked
-from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
+from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, parked_total, sum_parked
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
+from airflow_kstreams.batch.run.past.finished_before import finished_at, short_hash, topology_of
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import RecordCounts
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth_plan import GrowthPlan

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.log_read import (
+from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
     OpenTransactionError,
     read_log,
 )
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold, live_keys
-from airflow_kstreams.batch.protocol.parked import Parked, retry_topic
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
-from airflow_kstreams.batch.protocol.slice import partition_named
-from airflow_kstreams.batch.protocol.stops import partitions_of
+from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
 from airflow_kstreams.batch.reset.topics import (
     InternalTopics,
@@ -31,19 +31,19 @@ from airflow_kstreams.batch.reset.topics import (
     recorded_topics,
     refuse_unknown_topics,
 )
+from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
 from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.parked import parked_left, parking_partitions
-from airflow_kstreams.batch.run.prior_runs import unfinished_run, unless_void
+from airflow_kstreams.batch.run.past.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.reset_command import reset_command
 from airflow_kstreams.streams.ports import (
     CommittedOffset,
     GroupMember,
     TopicDescription,
     TopicPartition,
 )
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.reset_command import reset_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

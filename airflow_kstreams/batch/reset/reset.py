@@ -54,8 +54,8 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.own_topics import OwnTopics
 from airflow_kstreams.batch.ledger.reset_record import ResetRecord, ResetStage
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.metadata_records import tombstone
-from airflow_kstreams.batch.protocol.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.plan import (
     Look,
@@ -66,11 +66,11 @@ from airflow_kstreams.batch.reset.plan import (
     survey,
 )
 from airflow_kstreams.batch.run.fence import fence, last_tasks
-from airflow_kstreams.batch.run.lease_observation import LeaseObservation
+from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.naming.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

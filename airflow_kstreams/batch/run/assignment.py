@@ -31,6 +31,8 @@ import msgspec
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.growth import Bound, grown_groups
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.reset_command import give_up_command, start_over_command
 from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
@@ -40,8 +42,6 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
-from airflow_kstreams.streams.protocol_topics import RETRY_ENDING, ProtocolTopics
-from airflow_kstreams.streams.reset_command import give_up_command, start_over_command
 
 log = logging.getLogger(__name__)
 

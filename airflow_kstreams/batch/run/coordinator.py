@@ -33,35 +33,39 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.data_loss import Loss
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.offsets.parked import parked_text
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
     finished_record,
     plan_pieces,
     slice_records,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.parked import parked_text
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import partitions_of, unfinished_groups
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of, unfinished_groups
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
 from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
-from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.run.assignment import AskGroups
-from airflow_kstreams.batch.run.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
-from airflow_kstreams.batch.run.finished_before import check_finished
+from airflow_kstreams.batch.run.begin.intervals import check_interval
+from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
+from airflow_kstreams.batch.run.finish.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
-from airflow_kstreams.batch.run.intervals import check_interval
-from airflow_kstreams.batch.run.lease import CoordinatorLease
-from airflow_kstreams.batch.run.lease_errors import Caller, refuse_other_application, refuse_other_topology
+from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
+from airflow_kstreams.batch.run.lease.lease_errors import (
+    Caller,
+    refuse_other_application,
+    refuse_other_topology,
+)
 from airflow_kstreams.batch.run.matched_topics import with_matches
-from airflow_kstreams.batch.run.new_slice import NewSlice, build_slice
-from airflow_kstreams.batch.run.own_topics import refuse_shared
-from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.run.past.complete_logs import find_cut_ledger, find_cut_metadata
+from airflow_kstreams.batch.run.past.finished_before import check_finished
+from airflow_kstreams.batch.run.past.own_topics import refuse_shared
+from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses
 from airflow_kstreams.streams.errors import (

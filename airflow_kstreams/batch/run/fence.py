@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.metadata import Folded
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
-from airflow_kstreams.batch.protocol.slice import transactional_ids
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.slice.metadata import Folded
+from airflow_kstreams.batch.protocol.slice.slice import transactional_ids
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 

@@ -21,8 +21,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
-from airflow_kstreams.batch.protocol.slice import partition_named
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.reset_command import start_over_command
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import (
@@ -36,7 +37,6 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
-from airflow_kstreams.streams.reset_command import start_over_command
 
 #: Subtopology id -> its groups as earlier runs left them, with state that is still there.
 Bound = Mapping[int, GroupedPartitions]

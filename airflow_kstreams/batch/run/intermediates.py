@@ -1,4 +1,4 @@
-"""Freezes the stops of intermediate topics; rule and proof: :mod:`airflow_kstreams.batch.protocol.stops`.
+"""Freezes the stops of intermediate topics, as proven in :mod:`airflow_kstreams.batch.protocol.slice.stops`.
 
 Only the owner of the lease writes them, under the coordinator's id. Should another coordinator have claimed
 that id between the look at the topic and the write, the write fails; if the lease is ours still, that one
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState
-from airflow_kstreams.batch.protocol.metadata_records import intermediate_stop_record
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import frozen_at, to_freeze
-from airflow_kstreams.batch.run.lease import CoordinatorLease
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.metadata_records import intermediate_stop_record
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import frozen_at, to_freeze
+from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import (
     KafkaClientError,

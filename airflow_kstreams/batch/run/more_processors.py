@@ -5,11 +5,11 @@ from __future__ import annotations
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.run.growth import with_processors
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.partitioning.processors import Processors, common_processors
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
-from airflow_kstreams.streams.protocol_topics import RETRY_ENDING, ProtocolTopics
 
 
 def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions, count: int) -> Processors:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.streams.plan import TopologyPlan
 

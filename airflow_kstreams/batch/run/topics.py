@@ -35,13 +35,13 @@ from airflow_kstreams.batch.run.assignment import (
     with_changelogs,
 )
 from airflow_kstreams.batch.run.growth import Bound, bound_groups, first_counts
-from airflow_kstreams.batch.run.own_topics import ever_written
+from airflow_kstreams.batch.run.past.own_topics import ever_written
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING
+from airflow_kstreams.streams.naming.reset_command import start_over_command
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
-from airflow_kstreams.streams.protocol_topics import RETRY_ENDING
-from airflow_kstreams.streams.reset_command import start_over_command
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
 

@@ -15,12 +15,12 @@ import msgspec
 from airflow_kstreams.batch.clock import steady_ms
 from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.moving.homes import Homes
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders, written_topics
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
@@ -33,10 +33,10 @@ from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import TaskSetup, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.global_tables import global_tables_of
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, ReaderPort, WriterPort
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from airflow_kstreams.batch.protocol.data_loss import (
+from airflow_kstreams.batch.protocol.logs.data_loss import (
     changelog_deleted,
     changelog_truncated,
     data_loss,
     progress_taken_back,
 )
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import TaskFencedError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask

@@ -6,7 +6,7 @@ exactly_once, one transaction:
 2. Write one changelog record per changed key.
 3. Last commit only: the done notification of a task that writes intermediate topics. It becomes visible with
    everything that this task has written for the slice, and only the last commit commits the stop offsets: so
-   it says all that the readers of those topics wait for (:mod:`airflow_kstreams.batch.protocol.stops`).
+   it says all that the readers of those topics wait for (:mod:`airflow_kstreams.batch.protocol.slice.stops`).
 4. Unless nothing was written to changelogs, flush and read their ends. What lies below is this task's own,
    because a later attempt would fence this commit before it writes: local files are kept under these ends,
    and a later restore compares the changelogs with them.
@@ -27,16 +27,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.metrics.meter import TaskMeter
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION, done_record
-from airflow_kstreams.batch.protocol.offset_metadata import NOTHING_DUE, OffsetMetadata
-from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.partition_leaders import await_leaders
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, done_record
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
-from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 

@@ -2,10 +2,10 @@
 
 The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
 other one may, but of a task whose stream time advances behind them in several transactions
-(:mod:`airflow_kstreams.batch.protocol.advance`), and of a task with retry topics, which stays at its stops,
-or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at the
-stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.parked`). The endless end is in
-:mod:`airflow_kstreams.batch.continuous.endless_end`.
+(:mod:`airflow_kstreams.batch.protocol.slice.advance`), and of a task with retry topics, which stays at its
+stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
+the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
+end is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
-from airflow_kstreams.batch.protocol.advance import Advance
+from airflow_kstreams.batch.protocol.slice.advance import Advance
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_kstreams.batch.protocol.slice import RunPlan
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit, lag
 from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
@@ -184,7 +184,7 @@ class TaskLoop:
     def _advance_time(self) -> None:
         """Bring stream time to the run's moment, in as many transactions as it needs.
 
-        None of these commits says that the task is done (:mod:`airflow_kstreams.batch.protocol.advance`).
+        No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.advance`.
         """
         if self._open_since is None:
             self._open_since = self._clock.monotonic_seconds()

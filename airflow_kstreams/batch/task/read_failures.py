@@ -10,10 +10,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from operator import methodcaller
 
-from airflow_kstreams.batch.protocol.data_loss import data_loss, describe_producers, rewritten_under_way
-from airflow_kstreams.batch.protocol.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.open_transactions import ages
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, describe_producers, rewritten_under_way
+from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
+from airflow_kstreams.batch.protocol.logs.open_transactions import ages
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.task_slice import refuse_slice_loss
 from airflow_kstreams.streams.errors import KafkaClientError, StopOffsetUnreachableError

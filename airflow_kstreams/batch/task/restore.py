@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.restore_progress import RestoreProgress
 from airflow_kstreams.batch.task.task_state import TaskState

@@ -31,8 +31,8 @@ from contextlib import ExitStack
 import tenacity
 
 from airflow_kstreams.batch.metrics.figures import task_line
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
 from airflow_kstreams.batch.task.task_slice import TaskSlice

@@ -6,7 +6,7 @@ done notification if its driver found none. So the next attempt, of Spark or of 
 nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
 advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
 task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.parked`, :mod:`airflow_kstreams.batch.protocol.advance`).
+(:mod:`airflow_kstreams.batch.protocol.offsets.parked`, :mod:`airflow_kstreams.batch.protocol.slice.advance`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
@@ -18,21 +18,21 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.evidence import refuse_foreign_progress
-from airflow_kstreams.batch.protocol.data_loss import (
+from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     cut_off,
     data_loss,
     deleted,
     progress_lost,
 )
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.parked import owes_last_commit
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare, end_epochs, looked_at, spans_of
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, end_epochs, looked_at, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import TaskFencedError
+from airflow_kstreams.streams.naming.reset_command import drop_slice_command
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
-from airflow_kstreams.streams.reset_command import drop_slice_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

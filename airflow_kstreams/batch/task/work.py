@@ -9,8 +9,8 @@ from typing import Protocol
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare, slice_of
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
 from airflow_kstreams.batch.task.global_tables import GlobalTables
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice

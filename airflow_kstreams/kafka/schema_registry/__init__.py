@@ -38,7 +38,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from airflow_kstreams.kafka.registry_settings import url_fault
+from airflow_kstreams.kafka.configuration.registry_settings import url_fault
 from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames
 from airflow_kstreams.kafka.schema_registry.clients import client_of, configure
 from airflow_kstreams.kafka.schema_registry.formats import (
@@ -47,8 +47,8 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     ProtobufFormat,
     SchemaFormat,
 )
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.base import Serde
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.kafka.registry_settings import client_config, registry_settings
-from airflow_kstreams.kafka.secrets import without_secrets
+from airflow_kstreams.kafka.configuration.registry_settings import client_config, registry_settings
+from airflow_kstreams.kafka.configuration.secrets import without_secrets
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:

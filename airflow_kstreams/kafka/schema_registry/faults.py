@@ -7,7 +7,7 @@ registered or not compatible). Whether a retry can help decides between ``Schema
 
 from __future__ import annotations
 
-from airflow_kstreams.kafka.registry_settings import PREFIX
+from airflow_kstreams.kafka.configuration.registry_settings import PREFIX
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
 
 #: HTTP statuses that a retry can cure.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from airflow_kstreams.batch.expand.copying import Ended
 from airflow_kstreams.batch.moving.state_copy import CopyWork
 from airflow_kstreams.batch.protocol.catch_up import catch_up_group
-from airflow_kstreams.kafka.code_settings import AllowedSettings
+from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.executor.copy_host import CopyHost

@@ -21,12 +21,12 @@ from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import Executors, spread

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare, without_partitions
-from airflow_kstreams.kafka.code_settings import AllowedSettings
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
+from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.driver.slots import HOSTS, most_hosts, slots_of
 from airflow_kstreams.spark.executor.task_host import TaskHost

@@ -22,11 +22,11 @@ from airflow_kstreams.batch.metrics.figures import (
     figures,
     slowest_first,
 )
-from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology, subtopology_of
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology, subtopology_of
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError
 from airflow_kstreams.streams.extras import require
-from airflow_kstreams.streams.record_counts import OTHER_NODES, RecordCounts
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader

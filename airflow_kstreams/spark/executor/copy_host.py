@@ -41,7 +41,7 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.expand.copying import copy_source
         from airflow_kstreams.kafka.cluster import KafkaCluster
-        from airflow_kstreams.kafka.code_settings import AllowedSettings
+        from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 
         config = load_client_config(self.client_config_path)
         cluster = KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from airflow_kstreams.kafka.secrets import sealed
+from airflow_kstreams.kafka.configuration.secrets import sealed
 from airflow_kstreams.streams.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
 from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 
 _LOOK_SECONDS = 0.5
 

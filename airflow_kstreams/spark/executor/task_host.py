@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.kafka import schema_registry
-from airflow_kstreams.kafka.code_settings import AllowedSettings
+from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.reports import HostReport, reported
 from airflow_kstreams.streams.calls import abandoned

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import offered_to
 from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.hints.function_checks import offered_to
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_context import RecordContext
 

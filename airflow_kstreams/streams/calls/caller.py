@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 
 
 class Caller(Protocol):

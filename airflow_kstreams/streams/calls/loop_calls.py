@@ -19,7 +19,7 @@ from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, Station, as_error, end_if_forked
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.turnstile import Turnstile
-from airflow_kstreams.streams.function_checks import answered
+from airflow_kstreams.streams.hints.function_checks import answered
 
 #: How long a cancelled call may take to end.
 GRACE_SECONDS = 1.0

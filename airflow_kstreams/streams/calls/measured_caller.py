@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_kstreams.streams.call_figures import (
+from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
+from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.figures.call_figures import (
     MOST_NODES,
     CallFigures,
     NodeCalls,
     ThreadFigures,
     ThreadState,
 )
-from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
-from airflow_kstreams.streams.calls.caller import Caller
-from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder
+from airflow_kstreams.streams.figures.latencies import Latencies, LatencyRecorder
 
 #: Latencies that are kept until they are put into their buckets together.
 _TOGETHER = 500

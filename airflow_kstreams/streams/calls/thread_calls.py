@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import (
     Call,
@@ -24,7 +23,8 @@ from airflow_kstreams.streams.calls.call import (
     end_if_forked,
 )
 from airflow_kstreams.streams.calls.turnstile import Turnstile
-from airflow_kstreams.streams.function_checks import answered
+from airflow_kstreams.streams.figures.call_figures import ThreadState
+from airflow_kstreams.streams.hints.function_checks import answered
 
 
 class ThreadCalls:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
@@ -30,6 +29,7 @@ from airflow_kstreams.streams.calls.resources import Resources, closing, open_re
 from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.records.user_traceback import last_user_line
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 
 #: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
 AggregateCode = Callable[[LoopCode, str, str, str], str]

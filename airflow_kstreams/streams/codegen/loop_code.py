@@ -21,9 +21,9 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.inlining import Changeable, Encoding, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde

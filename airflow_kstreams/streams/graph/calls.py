@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
+from airflow_kstreams.streams.hints.call_site import call_site
 
 #: Which calls of a node may run at the same time, and what is promised of what they give.
 #:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from airflow_kstreams.streams.changelog_names import TOPIC_SETTINGS, is_topic_setting
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.changelog_names import TOPIC_SETTINGS, is_topic_setting
 from airflow_kstreams.streams.settings import nearest
 
 #: Setting -> the only value it may have, and why.

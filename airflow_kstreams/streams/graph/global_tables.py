@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, get_args
 
-from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 
 #: For errors of processors, which ask for stores.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol
 
-from airflow_kstreams.streams.record_counts import Rule
+from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.serde.base import Serde, Side
 
 #: What a node may change of the record context for what lies below it.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.call_site import CallSite
+from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.ports import Headers, Record
-from airflow_kstreams.streams.record_counts import Rule
 
 
 def ignore_updates(key: Any, value: Any) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, get_args
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
-from airflow_kstreams.streams.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.type_variables import K, V

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
-from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 
 _ONE_BY_ONE = "name them one by one: {call}(definition, 'totals', 'counts')"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from airflow_kstreams.streams.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 
 T = TypeVar("T")
 

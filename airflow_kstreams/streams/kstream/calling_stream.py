@@ -5,14 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Generic, Literal, Never, Self, Unpack, cast, overload
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import (
-    check_called_functions,
-    refuse_other_arguments,
-    refuse_unfilled,
-    shown_as,
-)
 from airflow_kstreams.streams.graph.calls import (
     CallArguments,
     CallOptions,
@@ -23,6 +16,13 @@ from airflow_kstreams.streams.graph.calls import (
 from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import (
+    check_called_functions,
+    refuse_other_arguments,
+    refuse_unfilled,
+    shown_as,
+)
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.asynchronous import (
     FILTER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, Self, overload
 
-from airflow_kstreams.streams.function_checks import check_functions, shown_as
+from airflow_kstreams.streams.hints.function_checks import check_functions, shown_as
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
 from airflow_kstreams.streams.kstream.operators.set_headers import (
     ContextHeadersFunction,

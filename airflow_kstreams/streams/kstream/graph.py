@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
-from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes

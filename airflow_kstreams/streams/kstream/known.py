@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
@@ -18,9 +17,10 @@ from airflow_kstreams.streams.graph.store_specs import (
     VersionedStoreSpec,
     WindowStoreSpec,
 )
+from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
-from airflow_kstreams.streams.kstream.operators.table_latest import TableLatest
+from airflow_kstreams.streams.kstream.operators.tables.table_latest import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow

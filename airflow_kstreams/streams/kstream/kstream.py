@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any, Generic, Never, overload
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions, options_by_name
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions, options_by_name
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
     check_partitions,
     check_partner,
@@ -24,19 +24,6 @@ from airflow_kstreams.streams.kstream.arguments import (
     no_store_error,
     no_window_error,
 )
-from airflow_kstreams.streams.kstream.cogrouping import Cogroup
-from airflow_kstreams.streams.kstream.derived_tables import (
-    filtered,
-    table_of,
-    with_values_mapped,
-    with_values_transformed,
-)
-from airflow_kstreams.streams.kstream.foreign_key_join import (
-    JoinByForeignKey,
-    join_by_foreign_key,
-    kept_by_itself,
-)
-from airflow_kstreams.streams.kstream.global_table import GlobalKTable, join_global_table, key_in_vain_error
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.keeps_window import KeepsWindow
@@ -55,25 +42,25 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     Reduce,
     Reducer,
 )
-from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import ForeignKey
-from airflow_kstreams.streams.kstream.operators.global_table_join import GlobalKeySelector
 from airflow_kstreams.streams.kstream.operators.stateless import (
     GroupSelector,
     KeySelector,
     Predicate,
     ValueMapper,
 )
-from airflow_kstreams.streams.kstream.operators.table_join import ValueJoiner
-from airflow_kstreams.streams.kstream.operators.table_select import EntrySelector
-from airflow_kstreams.streams.kstream.operators.tables_join import TablesJoiner, TablesJoinKind
-from airflow_kstreams.streams.kstream.operators.window_fold import (
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKey
+from airflow_kstreams.streams.kstream.operators.tables.global_table_join import GlobalKeySelector
+from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
+from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
+from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
+from airflow_kstreams.streams.kstream.operators.windows.window_fold import (
     Fold,
     Merger,
     aggregating,
     counting,
     reducing,
 )
-from airflow_kstreams.streams.kstream.operators.windowed_join import JoinKind, StreamJoiner
+from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.kstream.record_stream import RecordStream
 from airflow_kstreams.streams.kstream.stream_join import (
     JoinOptions,
@@ -81,14 +68,31 @@ from airflow_kstreams.streams.kstream.stream_join import (
     check_table_options,
     join_streams,
 )
-from airflow_kstreams.streams.kstream.table_grouping import (
+from airflow_kstreams.streams.kstream.tables.derived_tables import (
+    filtered,
+    table_of,
+    with_values_mapped,
+    with_values_transformed,
+)
+from airflow_kstreams.streams.kstream.tables.foreign_key_join import (
+    JoinByForeignKey,
+    join_by_foreign_key,
+    kept_by_itself,
+)
+from airflow_kstreams.streams.kstream.tables.global_table import (
+    GlobalKTable,
+    join_global_table,
+    key_in_vain_error,
+)
+from airflow_kstreams.streams.kstream.tables.table_grouping import (
     TABLE_FUNCTIONS,
     GroupedEntries,
     grouped_entries,
 )
-from airflow_kstreams.streams.kstream.table_join import join_table
-from airflow_kstreams.streams.kstream.tables_join import join_tables
-from airflow_kstreams.streams.kstream.window_tables import (
+from airflow_kstreams.streams.kstream.tables.table_join import join_table
+from airflow_kstreams.streams.kstream.tables.tables_join import join_tables
+from airflow_kstreams.streams.kstream.windows.cogrouping import Cogroup
+from airflow_kstreams.streams.kstream.windows.window_tables import (
     WINDOW_FUNCTIONS,
     FoldWindow,
     aggregating_windows,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.stateless import PassThrough

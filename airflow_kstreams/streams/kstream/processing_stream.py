@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.streams.call_site import call_site
-from airflow_kstreams.streams.function_checks import shown_as
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import shown_as
 from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.changing_stream import ChangingStream
 from airflow_kstreams.streams.kstream.known import KnownStream

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal, Self, cast, overload
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions, options_by_name, shown_as
 from airflow_kstreams.streams.graph.nodes import Partitioner
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions, options_by_name, shown_as
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_topic
 from airflow_kstreams.streams.kstream.branches import Branches
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator

@@ -1,5 +1,5 @@
 """How two streams with windows are joined. What a join does is written in
-:mod:`airflow_kstreams.streams.kstream.operators.windowed_join`.
+:mod:`airflow_kstreams.streams.kstream.operators.windows.windowed_join`.
 
 Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and
 were partitioned by the same bytes: both sides' keys have the same serde, and a side whose key changed goes
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import NamedTuple, get_args
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
-from airflow_kstreams.streams.kstream.operators.window_close import WindowClose
-from airflow_kstreams.streams.kstream.operators.windowed_join import (
+from airflow_kstreams.streams.kstream.operators.windows.window_close import WindowClose
+from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinArrivals,
     JoinKind,
     JoinSide,

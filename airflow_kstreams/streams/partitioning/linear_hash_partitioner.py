@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.function_checks import is_async
+from airflow_kstreams.streams.hints.function_checks import is_async
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION, places_by_memory
 
 _LOG = logging.getLogger(__name__)

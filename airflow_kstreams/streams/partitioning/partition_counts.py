@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.reset_command import start_over_command
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.reset_command import start_over_command
 
 
 def partition_counts(

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.ports import TopicPartition
 
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.ports import TopicPartition
 

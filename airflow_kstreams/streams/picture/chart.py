@@ -17,7 +17,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
 )
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.names import printable
+from airflow_kstreams.streams.naming.names import printable
 from airflow_kstreams.streams.picture.description import TopicName
 
 ShapeKind = Literal["topic", "source", "processor", "sink", "store"]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.function_checks import answered
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.hints.function_checks import answered
 from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor, AsyncProcessorDef
 from airflow_kstreams.streams.processor.definitions import (

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import (
+from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.hints.function_checks import (
     gives_one_by_one,
     is_async,
     options_by_name,
     refuse_other_arguments,
 )
-from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock

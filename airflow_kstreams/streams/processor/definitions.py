@@ -9,9 +9,14 @@ import inspect
 from types import FunctionType
 from typing import Any
 
-from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import gives_asynchronously, gives_one_by_one, is_async, takes
+from airflow_kstreams.streams.hints.call_site import CallSite
+from airflow_kstreams.streams.hints.function_checks import (
+    gives_asynchronously,
+    gives_one_by_one,
+    is_async,
+    takes,
+)
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer

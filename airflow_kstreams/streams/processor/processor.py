@@ -8,7 +8,7 @@ from typing import ClassVar, Generic
 
 import msgspec
 
-from airflow_kstreams.streams.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V

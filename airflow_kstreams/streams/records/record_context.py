@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 from airflow_kstreams.streams.ports import Headers, Record
 
 

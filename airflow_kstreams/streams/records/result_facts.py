@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_kstreams.streams.hidden_values import UnfitResultError
+from airflow_kstreams.streams.hints.hidden_values import UnfitResultError
 from airflow_kstreams.streams.ports import Headers
 
 #: Timestamps are signed 64-bit numbers.

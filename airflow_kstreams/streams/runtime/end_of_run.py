@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.lanes import Lanes
+from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
 
 
 class EndOfRun:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
-from airflow_kstreams.streams.record_counts import OTHER_NODES, RecordCounts
 from airflow_kstreams.streams.topology.topology import Subtopology
 
 

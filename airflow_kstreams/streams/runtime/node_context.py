@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
+from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
@@ -13,7 +14,6 @@ from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer, TableView, WallClock
 from airflow_kstreams.streams.graph.table_changes import TableChanges
-from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock

@@ -17,6 +17,7 @@ from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, Time, fused_loop, mixed_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
+from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import connected_stores, parents
 from airflow_kstreams.streams.graph.nodes import (
@@ -35,7 +36,6 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import Counters
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
@@ -46,16 +46,16 @@ from airflow_kstreams.streams.records.refused_results import RefusedResultError,
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
-from airflow_kstreams.streams.runtime.call_nodes import delivery, plain_calls, refuse_long_calls
-from airflow_kstreams.streams.runtime.crossings import Crossings
-from airflow_kstreams.streams.runtime.in_place import InPlace
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
-from airflow_kstreams.streams.runtime.parking import Parking
-from airflow_kstreams.streams.runtime.repeated_call import Repeating
-from airflow_kstreams.streams.runtime.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.call_nodes import delivery, plain_calls, refuse_long_calls
+from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
+from airflow_kstreams.streams.runtime.pipeline.in_place import InPlace
+from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.pipeline.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.sinks import sink_code
-from airflow_kstreams.streams.runtime.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.runtime.wiring import fan_out, topics_above
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import Encoding, LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode
-from airflow_kstreams.streams.hidden_values import UnfitResultError
+from airflow_kstreams.streams.hints.hidden_values import UnfitResultError
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
 from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces

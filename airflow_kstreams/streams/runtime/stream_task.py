@@ -23,24 +23,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from airflow_kstreams.streams.call_figures import CallFigures
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.figures.call_figures import CallFigures
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.record_counts import RecordCounts
 from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
-from airflow_kstreams.streams.runtime.lanes import Lanes
+from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
+from airflow_kstreams.streams.runtime.pipeline.released_changes import Change
+from airflow_kstreams.streams.runtime.pipeline.room import room_for
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.released_changes import Change
-from airflow_kstreams.streams.runtime.room import room_for
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.runtime.wiring import partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings

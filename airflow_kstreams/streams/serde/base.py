@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 
-from airflow_kstreams.streams.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.type_variables import K, T
 
 if TYPE_CHECKING:

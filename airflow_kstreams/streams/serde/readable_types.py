@@ -13,8 +13,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from airflow_kstreams.streams.call_site import call_site
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.type_names import type_name
 
 #: What JSON and MessagePack hold by themselves.

@@ -7,9 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
-from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.function_checks import check_functions
 from airflow_kstreams.streams.graph.calls import (
     CallOptions,
     CallOrder,
@@ -31,8 +29,11 @@ from airflow_kstreams.streams.graph.store_specs import (
     StoreSpec,
     WindowStoreSpec,
 )
-from airflow_kstreams.streams.java_names import answers_java_names
-from airflow_kstreams.streams.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.hints.call_site import CallSite, call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.java_names import answers_java_names
+from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_grouper import (
     EqualIds,
     PartitionGrouper,
@@ -43,7 +44,6 @@ from airflow_kstreams.streams.processor.calling_operator import CallingProcessor
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.processor.processor import ProcessorDef
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
@@ -25,7 +24,9 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
 )
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.names import is_legal_topic
+from airflow_kstreams.streams.hints.call_site import CallSite
+from airflow_kstreams.streams.naming.names import is_legal_topic
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.picture.chart import Chart, chart
@@ -33,7 +34,6 @@ from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.end_of_run import description_of, stream_time_plans

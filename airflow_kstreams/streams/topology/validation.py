@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import FunctionType
 
-from airflow_kstreams.streams.call_site import CallSite
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
 from airflow_kstreams.streams.graph.calls import options_of
@@ -13,6 +12,7 @@ from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE, Global
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
+from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.timestamps import ASKED, TimestampExtractor

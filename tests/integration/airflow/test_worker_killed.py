@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.report.reading import finished_run
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene

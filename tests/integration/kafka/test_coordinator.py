@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import ports

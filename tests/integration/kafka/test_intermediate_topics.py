@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata_records import done_record
+from airflow_kstreams.batch.protocol.slice.metadata_records import done_record
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning import partition_of_key

@@ -14,11 +14,11 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once

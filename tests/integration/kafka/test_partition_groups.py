@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams import (
     FixedGroups,

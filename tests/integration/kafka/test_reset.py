@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.cli.app import app
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, ports

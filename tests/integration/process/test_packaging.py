@@ -38,7 +38,7 @@ _NEEDS = {
         "import airflow_kstreams.hooks.kafka",
     ],
     "rocksdb": [
-        "from airflow_kstreams.streams.state.stores.rocksdb_files import require_rocksdict; "
+        "from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import require_rocksdict; "
         "require_rocksdict('s')"
     ],
     "schema-registry": [

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from airflow_kstreams.streams.permissions import Permission
+from airflow_kstreams.streams.naming.permissions import Permission
 from dev.servers.secured import SecuredBroker
 from tests.support.kafka.access_control import Acls
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.certificates import Authority

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Permission
+from airflow_kstreams.streams.naming.permissions import Permission
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker
 from tests.support.kafka.in_process import Application

@@ -31,7 +31,7 @@ from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, Topology, partition_of_key, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from tests.conftest import Row
 from tests.support.spark.driver_process import DriverProcess
 from tests.support.spark.gated_scene import Scene, reached

@@ -18,8 +18,8 @@ from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology

@@ -15,10 +15,10 @@ from airflow_kstreams.batch.ledger.records import (
     RESET_KEY,
     TOPICS_KEY,
 )
-from airflow_kstreams.batch.protocol.metadata_records import H_PLAN
-from airflow_kstreams.batch.protocol.slice import RunPlan, transactional_ids
+from airflow_kstreams.batch.protocol.slice.metadata_records import H_PLAN
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, transactional_ids
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 

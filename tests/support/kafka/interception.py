@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import ClusterPort, TopicConfigs
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.crash import Crash

@@ -10,16 +10,16 @@ import msgspec
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import lease_record
-from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.metadata import Folded, read_metadata
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     PARTITION,
     MetadataRecord,
     intermediate_stop_record,
 )
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import frozen_at, partitions_of, to_freeze
-from airflow_kstreams.batch.protocol.task_share import TaskShare, shares_of
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import frozen_at, partitions_of, to_freeze
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 
 #: How long a hidden end of the metadata topic is waited for; a task that died may have left it.

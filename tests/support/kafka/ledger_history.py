@@ -9,11 +9,11 @@ from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.slice import FrozenPartition
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_kstreams.batch.protocol.metadata import fold
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.slice.metadata import fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_GENERATION,
     H_INTERMEDIATE,
     H_INTERMEDIATE_PARTITION,
@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     stop_hash,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.records import FakeRecord

@@ -14,7 +14,7 @@ from typing import Literal
 
 import pytest
 
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, Topology, serdes
 from dev.proxy.kafka_proxy import KafkaProxy
 from tests.conftest import Row

@@ -17,19 +17,19 @@ from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, StoreSpec, Topology
 from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
-from airflow_kstreams.streams.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from airflow_kstreams.batch.protocol.metadata_records import done_record, intermediate_stop_record
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice.metadata_records import done_record, intermediate_stop_record
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
+from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
 from airflow_kstreams.streams.graph.nodes import (
@@ -25,7 +26,6 @@ from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import StreamTimer, TableView
 from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.record_counts import Counters, Rule
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock

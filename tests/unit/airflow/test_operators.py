@@ -21,9 +21,9 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger import ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol import metadata
-from airflow_kstreams.batch.protocol.log_read import read_log
-from airflow_kstreams.batch.protocol.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.logs.log_read import read_log
+from airflow_kstreams.batch.protocol.slice import metadata
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.hooks.kafka import KafkaHook

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.protocol.slice import FrozenPartition, RunPlan, Slice
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.batch.report.results import (
     MAX_RESULT_BYTES,
     new_data_result,
@@ -20,8 +20,8 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
+from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 
 
 def _inputs(topics: int, partitions: int = 2) -> tuple[FrozenPartition, ...]:

@@ -57,7 +57,7 @@ def test_traceback_stays_when_the_error_is_a_defect(monkeypatch: pytest.MonkeyPa
     def broken(*_arguments: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("airflow_kstreams.cli.describe.load_topology", broken)
+    monkeypatch.setattr("airflow_kstreams.cli.commands.describe.load_topology", broken)
     result = invoke("describe", FLIGHTS)
     assert isinstance(result.exception, ZeroDivisionError)
 
@@ -66,6 +66,6 @@ def test_lines_become_one_when_a_cause_has_several(monkeypatch: pytest.MonkeyPat
     def refuse(*_arguments: object) -> None:
         raise ConfigError("one\n  two", fix="three\nfour")
 
-    monkeypatch.setattr("airflow_kstreams.cli.describe.load_topology", refuse)
+    monkeypatch.setattr("airflow_kstreams.cli.commands.describe.load_topology", refuse)
     result = invoke("describe", FLIGHTS)
     assert (result.exit_code, result.stderr) == (1, "error: one two -- what to do: three four\n")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock
@@ -176,7 +176,7 @@ def test_plan_is_shown_and_the_refusal_too_when_run_dry_on_an_application_at_wor
     scene.begin("r3", coordinator=driver)
     scene.kafka.join_group(APP, "a-consumer")
     arguments = ["--application-id", APP, *BROKER, "--input-topics", "in", "--delete-stopoffsets"]
-    monkeypatch.setattr("airflow_kstreams.batch.run.lease_observation._POLL_SECONDS", 0.1)
+    monkeypatch.setattr("airflow_kstreams.batch.run.lease.lease_observation._POLL_SECONDS", 0.1)
     renewing = LeaseRenewal(renew=driver.lease.renew, release=lambda: None, interval_seconds=0.02)
     with renewing:
         refused = invoke("reset", *arguments, "--dry-run")

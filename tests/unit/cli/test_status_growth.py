@@ -12,7 +12,7 @@ from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.report.expansion import expansion_rows
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene

@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.kafka.known_settings import KNOWN_SETTINGS
-from airflow_kstreams.kafka.secrets import redact
-from airflow_kstreams.kafka.settings import ENGINE_OWNED, check_client_settings
+from airflow_kstreams.kafka.configuration.known_settings import KNOWN_SETTINGS
+from airflow_kstreams.kafka.configuration.secrets import redact
+from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

@@ -5,15 +5,15 @@ import itertools
 import msgspec
 import pytest
 
-from airflow_kstreams.streams.call_figures import (
+from airflow_kstreams.streams.figures.call_figures import (
     UNKNOWN,
     CallFigures,
     NodeCalls,
     ThreadFigures,
     added_calls,
 )
-from airflow_kstreams.streams.latencies import LatencyRecorder
-from airflow_kstreams.streams.record_counts import OTHER_NODES
+from airflow_kstreams.streams.figures.latencies import LatencyRecorder
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 
 
 def calls(node: str, number: int = 1) -> NodeCalls:

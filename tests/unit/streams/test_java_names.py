@@ -27,7 +27,7 @@ from airflow_kstreams.streams import (
     WindowStore,
     serdes,
 )
-from airflow_kstreams.streams.java_names import (
+from airflow_kstreams.streams.hints.java_names import (
     METHODS,
     METHODS_OF,
     SETTINGS_OF_STREAMS,
@@ -36,7 +36,7 @@ from airflow_kstreams.streams.java_names import (
     told,
 )
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import StoreView, TopologyTestDriver
 
 #: The public methods of Kafka Streams 4.3.0, and some that it had before, by the class that stands for it.

@@ -4,7 +4,12 @@ import pickle
 
 from airflow_kstreams.batch.protocol.permissions import naming_permissions
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource, transactional_permission
+from airflow_kstreams.streams.naming.permissions import (
+    Operation,
+    Permission,
+    Resource,
+    transactional_permission,
+)
 
 
 def topic(operation: Operation, name: str = "orders") -> Permission:

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     warning,
 )
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
-from airflow_kstreams.batch.protocol.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
 _VERIFIES = "transaction.partition.verification.enable"

@@ -11,26 +11,26 @@ from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
 from airflow_kstreams.batch.inspect.doctor.seen import Seen
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.data_loss import Loss, data_loss
-from airflow_kstreams.batch.protocol.log_bounds import log_bounds
-from airflow_kstreams.batch.protocol.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState, read_metadata
-from airflow_kstreams.batch.protocol.open_transactions import warnings_of
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import partitions_of, slice_starts
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
+from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
+from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
+from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
-from airflow_kstreams.batch.run.complete_logs import (
+from airflow_kstreams.batch.run.begin.offsets import find_lost_slice, find_unfit, find_vanished
+from airflow_kstreams.batch.run.past.complete_logs import (
     ChangelogLogs,
     find_cut_ledger,
     find_cut_metadata,
     find_lost_state,
 )
-from airflow_kstreams.batch.run.offsets import find_lost_slice, find_unfit, find_vanished
-from airflow_kstreams.batch.run.own_topics import Neighbours, known_topics, refuse_foreign
-from airflow_kstreams.batch.run.prior_runs import recall, unless_void, with_committed
-from airflow_kstreams.batch.run.rewritten import find_rewritten
+from airflow_kstreams.batch.run.past.own_topics import Neighbours, known_topics, refuse_foreign
+from airflow_kstreams.batch.run.past.prior_runs import recall, unless_void, with_committed
+from airflow_kstreams.batch.run.past.rewritten import find_rewritten
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.metadata import RunState, read_metadata
-from airflow_kstreams.batch.run.prior_runs import unless_void
+from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
+from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 
 

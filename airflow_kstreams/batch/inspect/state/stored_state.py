@@ -27,7 +27,7 @@ from airflow_kstreams.batch.inspect.state.log_fold import LogFold
 from airflow_kstreams.batch.inspect.state.moment import AsOf, Look, as_of, look
 from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
 from airflow_kstreams.batch.moving.homes import Homes, placing_hash
-from airflow_kstreams.batch.protocol.data_loss import changelog_deleted, changelog_truncated, data_loss
+from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
 from airflow_kstreams.streams.graph.serde_binding import bound_to

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Concatenate
 
-from airflow_kstreams.streams.function_checks import is_async
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, HandedOn
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.hints.function_checks import is_async
 from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 

@@ -25,11 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from airflow_kstreams.streams.call_site import CallSite, call_site
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.hidden_values import without_values
+from airflow_kstreams.streams.hints.call_site import CallSite, call_site
+from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letters import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback

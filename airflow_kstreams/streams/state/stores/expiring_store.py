@@ -19,16 +19,16 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.services import NEVER, NodeContext, RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.state.stores.entries_in_memory import EntriesInMemory
-from airflow_kstreams.streams.state.stores.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.held_entries import (
     Entry,
     EntryId,
     HeldEntries,
     HeldForm,
 )
+from airflow_kstreams.streams.state.stores.memory.entries_in_memory import EntriesInMemory
+from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 __all__ = ["Entry", "EntryId", "ExpiringStore", "bind_expiry"]

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.function_checks import shown_as
 from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.java_names import answers_java_names
+from airflow_kstreams.streams.hints.function_checks import shown_as
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
 
 Entry = tuple[Any, int]

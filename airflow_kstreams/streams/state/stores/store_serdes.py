@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hidden_values import without_values
+from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.state.stores.survival import serde_for, survives
 
 FIX = "give the store the serde of what is put into it; after a change of format, a new name"

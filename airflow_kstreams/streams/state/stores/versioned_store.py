@@ -51,8 +51,8 @@ from airflow_kstreams.streams.graph.services import RecordContext
 from airflow_kstreams.streams.graph.store_specs import VersionedStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
-from airflow_kstreams.streams.state.stores.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
+from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
 from airflow_kstreams.streams.type_variables import K, V
 

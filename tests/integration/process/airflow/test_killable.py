@@ -130,7 +130,7 @@ def test_loading_ends_when_the_task_is_killed(
         "plan",
         lambda loader, name: loaded(replace(loader, was_killed=kill_once_it_hangs), name),
     )
-    monkeypatch.setattr("airflow_kstreams.batch.run.intervals.check_interval", lambda *_: None)
+    monkeypatch.setattr("airflow_kstreams.batch.run.begin.intervals.check_interval", lambda *_: None)
     with pytest.raises(KilledError, match="while application file"):
         operator.execute(context)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.protocol.permissions import expand_processors_permissions
-from airflow_kstreams.streams.permissions import Operation, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.unit.batch.expand.test_processors import grown

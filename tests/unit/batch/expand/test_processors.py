@@ -17,8 +17,8 @@ from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.batch.run.more_processors import add_partitions
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.partitioning import partition_of_key
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application

@@ -10,8 +10,8 @@ import pytest
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition, WriterPort
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 
 APP = "app"

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.ledger.details import DETAILS_KEY
 from airflow_kstreams.batch.ledger.index import INDEX_KEY, LEAF_ENTRIES, digest_of
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY
-from airflow_kstreams.batch.protocol import pieces
+from airflow_kstreams.batch.protocol.slice import pieces
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka

@@ -11,9 +11,9 @@ from airflow_kstreams.batch.metrics.figures import (
     task_line,
 )
 from airflow_kstreams.batch.metrics.units import latency_text
-from airflow_kstreams.batch.protocol.task_metrics import TaskMetrics
-from airflow_kstreams.batch.protocol.task_report import TaskReport, by_subtopology
-from airflow_kstreams.streams.latencies import Latencies, LatencyRecorder
+from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
+from airflow_kstreams.streams.figures.latencies import Latencies, LatencyRecorder
 
 
 def latencies(*samples: tuple[float, int]) -> Latencies:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     MetadataRecord,
     completed_record,
     done_record,

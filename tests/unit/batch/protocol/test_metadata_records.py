@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     check_keys,
     completed_record,
     done_record,

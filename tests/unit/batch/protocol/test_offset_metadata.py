@@ -5,19 +5,19 @@ import pytest
 
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.metrics.meter import TaskMeter
-from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
-from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.task_metrics import MOST_BYTES, NOTHING_YET, TaskMetrics
-from airflow_kstreams.streams.call_figures import (
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.task_metrics import MOST_BYTES, NOTHING_YET, TaskMetrics
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.call_figures import (
     MOST_NODES,
     UNKNOWN,
     CallFigures,
     NodeCalls,
     ThreadFigures,
 )
-from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.latencies import MOST_BUCKETS, Latencies
-from airflow_kstreams.streams.record_counts import OTHER_NODES, LeftOut
+from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut
 
 _LARGEST = 2**63 - 1
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from airflow_kstreams.batch.protocol.offset_metadata import LIMIT_BYTES, OffsetMetadata
-from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
-from airflow_kstreams.streams.record_counts import LeftOut, RecordCounts
 
 PLAN = SubtopologyPlan(id=0, sources=("a", "b"), sinks=("x", "y"))
 COUNTS = RecordCounts(

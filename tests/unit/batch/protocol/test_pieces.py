@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import Folded, RunState, fold
-from airflow_kstreams.batch.protocol.metadata_records import (
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_PLAN,
     H_VERSION,
     MetadataRecord,
@@ -16,8 +16,8 @@ from airflow_kstreams.batch.protocol.metadata_records import (
     slice_records,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.pieces import PIECE_BYTES, cut, joined, piece_key
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES, cut, joined, piece_key
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from tests.support.kafka.metadata_log import APP, a_slice, compacted, log_of, records_of
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import Folded, fold
-from airflow_kstreams.batch.protocol.metadata_records import MetadataRecord, done_record
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.stops import (
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, fold
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, done_record
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import (
     all_stops,
     has_notified,
     intermediate_stops,

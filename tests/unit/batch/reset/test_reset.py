@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.ledger.reset_record import ResetStage
-from airflow_kstreams.batch.protocol.metadata import RunState
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ShiftBy, ToLatest, ToOffset
 from airflow_kstreams.streams import StoreSpec

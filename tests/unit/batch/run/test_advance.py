@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,

@@ -14,16 +14,16 @@ from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.ledger.lease import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY, LEASE_KEY
-from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest, ToOffset
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.support.kafka.continuous_scene import SwitchingApplication

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata_records import FINISHED
-from airflow_kstreams.batch.protocol.slice import Slice
-from airflow_kstreams.batch.protocol.task_share import without_partitions
+from airflow_kstreams.batch.protocol.slice.metadata_records import FINISHED
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.task_share import without_partitions
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -24,8 +24,8 @@ from airflow_kstreams.streams.errors import (
     RunError,
     RunSupersededError,
 )
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings

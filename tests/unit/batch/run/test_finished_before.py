@@ -12,11 +12,11 @@ import pytest
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.results import result_of_summary
-from airflow_kstreams.batch.run.finished_before import nothing_processed
+from airflow_kstreams.batch.run.past.finished_before import nothing_processed
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application

@@ -15,8 +15,8 @@ from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol import pieces
-from airflow_kstreams.batch.protocol.pieces import PIECE_BYTES
+from airflow_kstreams.batch.protocol.slice import pieces
+from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka

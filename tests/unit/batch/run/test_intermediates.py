@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import read_metadata
-from airflow_kstreams.batch.protocol.slice import Slice
+from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
+from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import (
     KafkaClientError,

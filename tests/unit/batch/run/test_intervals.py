@@ -10,10 +10,10 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice import BehindCut, FrozenPartition, Slice
+from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.batch.report.results import result_of_summary
-from airflow_kstreams.batch.run.intervals import count_behind
+from airflow_kstreams.batch.run.begin.intervals import count_behind
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,

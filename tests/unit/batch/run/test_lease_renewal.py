@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from airflow_kstreams.batch.run.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 
 SUPERSEDED = RunSupersededError("taken over", run_id="run-1")

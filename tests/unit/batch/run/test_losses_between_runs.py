@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import (
     APP,

@@ -15,8 +15,8 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     UpstreamNotDoneError,
 )
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, copied, copying, kafka_with_topics, publish, refused, results
 from tests.support.kafka.earlier_version import forget_new_facts

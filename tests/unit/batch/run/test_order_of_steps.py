@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata_records import PARTITION
-from airflow_kstreams.batch.protocol.task_report import TaskReport
-from airflow_kstreams.batch.protocol.task_share import TaskShare
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
+from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import RunBusyError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash

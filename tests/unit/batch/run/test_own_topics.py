@@ -12,7 +12,7 @@ from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.earlier_version import forget_new_facts

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams.errors import OrphanedRecordsError, RunError, TopologyError

@@ -6,15 +6,15 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.slice import FrozenPartition
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.counts import count_rows, headline
-from airflow_kstreams.batch.run.record_audit import audit
+from airflow_kstreams.batch.run.finish.record_audit import audit
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash
 from tests.support.kafka.earlier_version import forget_new_facts

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.report.results import result_of_summary
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes, timestamps
 from airflow_kstreams.streams.errors import RecordError

@@ -19,9 +19,9 @@ from airflow_kstreams.streams import (
     Topology,
     serdes,
 )
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
 from airflow_kstreams.streams.errors import OrphanedRecordsError
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.permissions import run_permissions
 from airflow_kstreams.explore.sampling import take_sample
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
-from airflow_kstreams.streams.permissions import Operation
+from airflow_kstreams.streams.naming.permissions import Operation
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application

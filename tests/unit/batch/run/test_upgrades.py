@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.reset_scene import APP, METADATA, REPARTITION, ResetScene
 from tests.support.kafka.stored_slices import RUN, stored_slice

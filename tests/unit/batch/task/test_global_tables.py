@@ -9,16 +9,16 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.permissions import run_permissions
-from airflow_kstreams.batch.protocol.task_share import without_partitions
+from airflow_kstreams.batch.protocol.slice.task_share import without_partitions
 from airflow_kstreams.batch.report.lineage import lineage_of
 from airflow_kstreams.batch.task.global_tables import GlobalTables
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology, TopologyError, serdes
 from airflow_kstreams.streams.errors import ConfigError, DataLossError, RecordError
+from airflow_kstreams.streams.figures.record_counts import LeftOut
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.record_counts import LeftOut
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachableError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import (
     APP,

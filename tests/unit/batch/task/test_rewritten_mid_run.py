@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol import metadata_records
-from airflow_kstreams.batch.protocol.metadata import read_metadata
+from airflow_kstreams.batch.protocol.slice import metadata_records
+from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka

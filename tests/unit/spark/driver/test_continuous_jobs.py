@@ -10,8 +10,8 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.protocol.slice import RunPlan
-from airflow_kstreams.batch.protocol.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.spark.driver import continuous_jobs
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import spread

@@ -13,8 +13,8 @@ import pytest
 from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.kstream.operators.foreign_key_resolve import ForeignKeyResolve
-from airflow_kstreams.streams.kstream.operators.foreign_key_subscribe import hash_of
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import hash_of
 from airflow_kstreams.streams.serde import foreign_keys
 from airflow_kstreams.streams.serde.foreign_keys import Answer, LeftCopy
 

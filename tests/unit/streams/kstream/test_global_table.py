@@ -13,7 +13,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.record_counts import LeftOut
+from airflow_kstreams.streams.figures.record_counts import LeftOut
 from airflow_kstreams.testing import TopologyTestDriver
 
 

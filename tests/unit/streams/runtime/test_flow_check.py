@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, serdes
-from airflow_kstreams.streams.record_counts import RecordCounts
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 
 

@@ -17,8 +17,8 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.call_figures import ThreadState
 from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment

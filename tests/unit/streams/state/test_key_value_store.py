@@ -11,7 +11,7 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_store
-from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.support.topology.records import FakeRecord
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, ProcessorRecord, serdes
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.state.stores.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_store
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import TopologyTestDriver
 
 

@@ -14,9 +14,9 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores import rocksdb
 from airflow_kstreams.streams.state.stores.making import make_key_value_store
-from airflow_kstreams.streams.state.stores.rocksdb import RocksDBKeyValueStore
+from airflow_kstreams.streams.state.stores.rocksdb import rocksdb
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 

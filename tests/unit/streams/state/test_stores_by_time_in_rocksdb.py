@@ -10,9 +10,9 @@ import pytest
 from airflow_kstreams.streams import SessionStoreSpec, StateStoreError, StoreSpec, WindowStoreSpec, serdes
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores.byte_order import escaped, unescaped, up_to
-from airflow_kstreams.streams.state.stores.entries_in_rocksdb import KEPT_BYTES
 from airflow_kstreams.streams.state.stores.making import make_store
+from airflow_kstreams.streams.state.stores.rocksdb.byte_order import escaped, unescaped, up_to
+from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import KEPT_BYTES
 
 ENTRIES, KEPT, TOMBSTONES = 5_000, 100, 50
 KINDS: dict[str, type[StoreSpec]] = {"window": WindowStoreSpec, "session": SessionStoreSpec}

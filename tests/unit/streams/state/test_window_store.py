@@ -6,8 +6,8 @@ import pytest
 
 from airflow_kstreams.streams import StateStoreError, WindowStore, WindowStoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores.entries_in_memory import EntriesInMemory
 from airflow_kstreams.streams.state.stores.held_entries import EntryId
+from airflow_kstreams.streams.state.stores.memory.entries_in_memory import EntriesInMemory
 
 
 @pytest.fixture

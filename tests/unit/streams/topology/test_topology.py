@@ -16,9 +16,9 @@ from airflow_kstreams.streams import (
     Topology,
     TopologyBuilder,
     TopologyError,
-    names,
     serdes,
 )
+from airflow_kstreams.streams.naming import names
 from airflow_kstreams.streams.plan import TopologyPlan
 from tests.support.topology import drawn_topologies as drawn
 

@@ -9,13 +9,13 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.data_loss import describe_producers
+from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition, TopicSpec
-from airflow_kstreams.streams.protocol_topics import ProtocolTopics
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
 from tests.support.kafka.in_process import Application

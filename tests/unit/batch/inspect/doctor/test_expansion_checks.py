@@ -8,7 +8,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import ManualClock
 from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene

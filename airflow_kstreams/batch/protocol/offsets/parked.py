@@ -1,0 +1,109 @@
+"""Records that wait in retry topics for their next attempt, from one run to the next.
+
+A record whose call failed for now is parked: its copy goes into its node's retry topic, a changelog of the
+task, in the transaction that releases it. So a run finishes with records parked, and the next one must know
+which tasks have some, though there is nothing else to read.
+
+Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin says it
+again beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
+commit if it had records parked when the run began, or has retry topics and has committed in the run: neither
+its driver nor finish takes it for done before, wherever its offsets are. Begin commits them at the stops of a
+task with nothing to read; and a task that stays at its stops for parked records commits there meanwhile.
+
+Invariant: what stands beside a task's offsets is as of the commit that wrote them, because it is written with
+them. So it is newer than the ledger, which knows what the last finished run left, or a reset.
+
+Crash argument: the numbers and the records they count are in one transaction. Where they cannot be known,
+because there was no room for them or a person set the offsets of a run that was not finished, the task counts
+as one that may have some: it runs, finds none, and says so. A task that dies between a commit at its stops
+and its last one owes that still, whether anything was left parked by then: the attempt that follows restores
+what was, stays for it, and closes its processors. What they give in close is in the last commit alone, with
+the done notification. So it comes once, and readers of intermediate topics wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.plan import SubtopologyPlan
+
+#: Node -> partition group of the task, which is the partition of the retry topic -> how many records are
+#: parked; None where that is not known. Without entries of 0.
+Parked = Mapping[str, Mapping[int, int | None]]
+
+
+def retry_topic(application_id: str, node: str) -> str:
+    """Return the retry topic of a node."""
+    return ProtocolTopics(application_id).internal(f"{node}{RETRY_ENDING}")
+
+
+def retry_nodes(application_id: str, changelogs: Iterable[str]) -> list[str]:
+    """Return the nodes whose retry topics are among the changelogs of a subtopology."""
+    prefix = ProtocolTopics(application_id).internal("")
+    return [
+        topic.removeprefix(prefix).removesuffix(RETRY_ENDING)
+        for topic in sorted(changelogs)
+        if topic.endswith(RETRY_ENDING)
+    ]
+
+
+def may_park(sub: SubtopologyPlan) -> bool:
+    """Whether tasks of a subtopology have retry topics."""
+    return any(topic.endswith(RETRY_ENDING) for topic in sub.changelogs.values())
+
+
+def owes_last_commit(
+    run_id: str, told: Iterable[OffsetMetadata], sub: SubtopologyPlan, *, moment_ms: int | None
+) -> bool:
+    """Whether a task whose offsets are at its stops has still to make its last commit, and to run for that.
+
+    :param told: what stands beside its offsets.
+    :param sub: its subtopology.
+    :param moment_ms: to where the end of the run brings its stream time; None if nowhere.
+    """
+    ours = [each for each in told if each.run_id == run_id]
+    if any(each.complete for each in ours):
+        return False
+    # Without a task's name begin has committed, with what earlier runs left.
+    if moment_ms is not None and any(each.task_id or each.due_at(moment_ms) for each in ours):
+        return True
+    if not may_park(sub):
+        return False
+    # Only a task names itself; None: not known.
+    return any(each.task_id or each.parked is None or each.parked for each in ours)
+
+
+def parked_total(parked: Parked) -> dict[str, int | None]:
+    """Add up what is parked by node; None where a part is not known."""
+    found: dict[str, int | None] = {}
+    for node, by_group in parked.items():
+        counts = list(by_group.values())
+        known = [count for count in counts if count is not None]
+        found[node] = sum(known) if len(known) == len(counts) else None
+    return found
+
+
+def parked_in_all(by_task: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """Add up what tasks have parked, by node; None where a part is not known."""
+    found: dict[str, int | None] = {}
+    for by_node in by_task:
+        for node, count in by_node.items():
+            before = found.get(node, 0)
+            found[node] = None if before is None or count is None else before + count
+    return dict(sorted(found.items()))
+
+
+def parked_text(by_node: Mapping[str, int | None]) -> str:
+    """Return how many records are parked at which node, in words: ``3 at enrich``."""
+    return ", ".join(
+        f"{'an unknown number' if count is None else count} at {node}"
+        for node, count in sorted(by_node.items())
+    )
+
+
+def sum_parked(by_node: Mapping[str, int | None]) -> int | None:
+    """Return how many records are parked in all; None if that is not known."""
+    known = [count for count in by_node.values() if count is not None]
+    return sum(known) if len(known) == len(by_node) else None

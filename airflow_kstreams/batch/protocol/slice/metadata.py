@@ -1,0 +1,388 @@
+"""What the metadata topic says: the fold of its records, pure, and the read that feeds it.
+
+States and what makes them (KIP-95)::
+
+    NEW ------ begin ------> RUNNING ------ finish ------> FINISHED
+                                ^                              |
+                                +------------ begin -----------+
+
+    NEW       no live marker; stop offsets without a completed marker do not count
+    RUNNING   completed marker live, with the stop set its hash names
+    FINISHED  finished marker live, alone is enough
+
+Invariant: the fold depends only on each key's last record among the visible ones, except that a key's
+tombstone removes it. So compaction, which keeps at least each key's last record, cannot change it.
+
+Crash argument: begin writes tombstones, stop offsets and the completed marker in one transaction; a crash
+anywhere in it shows a read_committed reader the state before. A foreign writer without transactions, in the
+spec's order, crashes into: some tombstones (marker still live: FINISHED as before), all tombstones or some
+stops (no marker: NEW), all stops (NEW), marker (RUNNING).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.logs.log_read import (
+    OPEN_TRANSACTION_TIMEOUT_MS,
+    LogContent,
+    LogFacts,
+    read_log,
+)
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
+    COMPLETED,
+    DONE,
+    FINISHED,
+    H_END_EPOCH,
+    H_GENERATION,
+    H_GROUP,
+    H_INTERMEDIATE,
+    H_INTERMEDIATE_PARTITION,
+    H_KIND,
+    H_OWNER,
+    H_PARTITION,
+    H_PLAN,
+    H_RUN,
+    H_START,
+    H_SUBTOPOLOGY,
+    H_TOPIC,
+    H_VERSION,
+    KIND_DONE,
+    KIND_INTERMEDIATE_STOP,
+    KIND_NOTIFICATION,
+    KIND_STOP,
+    VERSION,
+    VERSION_IN_PIECES,
+    stop_hash,
+)
+from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.streams.decoders import decode_json
+from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+
+#: How often a torn stop set is read before it is an error.
+READS = 3
+#: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
+_NUMBER = "(0|[1-9][0-9]{0,18})"
+
+#: (input partition, intermediate partition) -> offset.
+Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
+
+
+class RunState(enum.Enum):
+    """State of an application, folded from its metadata topic (KIP-95).
+
+    ``NEW -> RUNNING -> FINISHED -> RUNNING -> ...``: begin enters RUNNING, finish enters FINISHED.
+    """
+
+    NEW = "new"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """What the metadata topic says.
+
+    :param state: of the application.
+    :param slice: of the run that is running or was finished last; None when NEW, or written by a foreign
+        writer.
+    :param owner: who wrote the marker, for messages.
+    :param done: tasks of this slice that have notified, by subtopology and group, whatever generation they
+        were of.
+    :param intermediate_stops: what a coordinator froze of this slice, whatever its generation.
+    :param intermediate_epochs: the leader epoch at the end of each of those logs then, -1 when not known.
+    :param notifications: of pairs of partitions: by an earlier version's tasks for this slice, or by a
+        foreign writer.
+    :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
+    :param live_keys: every key that holds a value, to be tombstoned by the next begin.
+    :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
+        read again. Without its plan there is no slice.
+    :param cleared: whether the marker was deleted by a record that says so, and that the cleaner has left.
+    :param log: what was read.
+    """
+
+    state: RunState
+    slice: Slice | None = None
+    owner: str = ""
+    done: frozenset[tuple[int, int]] = frozenset()
+    intermediate_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
+    intermediate_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    notifications: Notifications = field(default_factory=dict)
+    foreign_stops: Mapping[TopicPartition, int] = field(default_factory=dict)
+    live_keys: tuple[bytes, ...] = ()
+    torn: bool = False
+    cleared: bool = False
+    log: LogFacts = field(default=LogFacts(), compare=False)
+
+    @property
+    def reached(self) -> dict[TopicPartition, int]:
+        """Up to where intermediate partitions were written for this slice, as far as it is told."""
+        found: dict[TopicPartition, int] = {}
+        for (_, intermediate), offset in self.notifications.items():
+            found[intermediate] = max(found.get(intermediate, 0), offset)
+        return {**found, **self.intermediate_stops}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """The last record of a key."""
+
+    key: bytes
+    value: bytes
+    headers: Mapping[str, bytes]
+
+    @property
+    def ours(self) -> bool:
+        """Whether it carries our headers, of a version this package reads."""
+        return self.headers.get(H_VERSION) == VERSION
+
+    @property
+    def run_id(self) -> str:
+        """The run that wrote it."""
+        return self.headers.get(H_RUN, b"").decode()
+
+
+class LiveRecords:
+    """The last record of each key that holds a value: what a log says, however much of it was read when."""
+
+    def __init__(self) -> None:
+        self._entries: dict[bytes, _Entry] = {}
+        #: Of every key that was deleted and holds no value, the last time that anything was said of it.
+        self._deleted: set[bytes] = set()
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """Every key that holds a value, whether this version can read it or not."""
+        return tuple(self._entries)
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Take in the records that follow, in log order."""
+        for record in records:
+            key, value = record.key(), record.value()
+            if key is None:
+                continue
+            self._entries.pop(key, None)
+            if value is None:
+                self._deleted.add(key)
+            else:
+                self._deleted.discard(key)
+                self._entries[key] = _Entry(key=key, value=value, headers=_headers(record))
+
+    def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
+        """Return what they say, see :func:`fold`."""
+        keys, live, marker_key = self.keys, dict(self._entries), application_id.encode()
+        marker = live.pop(marker_key, None)
+        if marker is None or marker.value not in (COMPLETED, FINISHED):
+            return Folded(state=RunState.NEW, live_keys=keys, cleared=marker_key in self._deleted)
+        state = RunState.RUNNING if marker.value == COMPLETED else RunState.FINISHED
+        _refuse_other_format(marker)
+        encoded = marker.headers.get(H_PLAN)
+        if pieces_of(marker.headers):
+            encoded = joined(marker.key, marker.headers, lambda key: live[key].value if key in live else None)
+            if encoded is None:
+                return Folded(state=state, live_keys=keys, torn=True)
+        plan = _plan(marker, encoded)
+        entries = list(live.values())
+        if plan is None:
+            return _foreign(state, entries, keys, topics)
+        ours = [entry for entry in entries if entry.ours and entry.run_id == marker.run_id]
+        inputs = tuple(sorted(_stops(ours, KIND_STOP), key=lambda p: p.topic_partition))
+        between = tuple(_stops(ours, KIND_INTERMEDIATE_STOP))
+        return Folded(
+            state=state,
+            slice=Slice(
+                run_id=marker.run_id,
+                generation=int(marker.headers.get(H_GENERATION, b"0")),
+                plan=plan,
+                inputs=inputs,
+            ),
+            owner=marker.headers.get(H_OWNER, b"").decode(),
+            done=_done(ours),
+            intermediate_stops={part.topic_partition: part.stop_offset for part in between},
+            intermediate_epochs={part.topic_partition: part.end_epoch for part in between},
+            notifications=_notifications(ours),
+            live_keys=keys,
+            torn=stop_hash(inputs) != plan.stop_hash,
+        )
+
+
+def fold(records: Iterable[Record], application_id: str, *, topics: Collection[str] = ()) -> Folded:
+    """Fold the topic's records, in log order.
+
+    :param topics: the topology's own source topics, to read keys of records without headers; the marker's
+        plan is used when it has one.
+    """
+    live = LiveRecords()
+    live.add(records)
+    return live.fold(application_id, topics=topics)
+
+
+def live_keys(records: Iterable[Record]) -> tuple[bytes, ...]:
+    """Return every key that holds a value, whether this version can read it or not."""
+    live = LiveRecords()
+    live.add(records)
+    return live.keys
+
+
+def read_metadata(
+    cluster: ClusterPort,
+    application_id: str,
+    *,
+    admin: AdminPort | None = None,
+    reader: ReaderPort | None = None,
+    topics: Collection[str] = (),
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+    clock: Clock | None = None,
+) -> Folded:
+    """Read an application's metadata topic and fold it; a missing topic is NEW.
+
+    :param wait_ms: how long to wait for transactions that hide committed records; 0 takes what is stable.
+    :raises OpenTransactionError: a transaction that stays open hides committed records.
+    :raises KafkaClientError: the topic cannot be read, or its stop set stays torn.
+    """
+    folded, _ = read_metadata_with_content(
+        cluster, application_id, admin=admin, reader=reader, topics=topics, wait_ms=wait_ms, clock=clock
+    )
+    return folded
+
+
+def read_metadata_with_content(
+    cluster: ClusterPort,
+    application_id: str,
+    *,
+    admin: AdminPort | None = None,
+    reader: ReaderPort | None = None,
+    topics: Collection[str] = (),
+    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
+    clock: Clock | None = None,
+) -> tuple[Folded, LogContent]:
+    """As :func:`read_metadata`, with the records themselves."""
+    topic = ProtocolTopics(application_id).metadata
+    for _ in range(READS):
+        content = read_log(
+            cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
+        )
+        folded = replace(fold(content.records, application_id, topics=topics), log=content.log)
+        if not folded.torn or (folded.state is RunState.FINISHED and folded.slice is not None):
+            return folded, content
+    raise torn(application_id)
+
+
+def torn(application_id: str) -> KafkaClientError:
+    """Build the error for a stop set or a plan that stays torn."""
+    return KafkaClientError(
+        f"the stop offsets or the plan in {ProtocolTopics(application_id).metadata} are not those that the "
+        f"marker names (read {READS} times)",
+        fix=f"something else writes to this topic: stop it, then run {drop_slice_command(application_id)}",
+        code="TORN_METADATA",
+        retriable_code=True,
+    )
+
+
+def _headers(record: Record) -> dict[str, bytes]:
+    return {name: value for name, value in record.headers() or () if value is not None}
+
+
+def _refuse_other_format(marker: _Entry) -> None:
+    """Refuse a marker of another version: whatever it means by its records, it is not the spec's bare format.
+
+    :raises KafkaClientError: this version cannot read it.
+    """
+    version = marker.headers.get(H_VERSION, VERSION)
+    if version not in (VERSION, VERSION_IN_PIECES):
+        raise KafkaClientError(
+            f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
+            f"{VERSION.decode()!r} or {VERSION_IN_PIECES.decode()!r}",
+            fix="install the airflow_kstreams version that began the run, or reset the application",
+            code="BAD_METADATA",
+        )
+
+
+def _plan(marker: _Entry, encoded: bytes | None) -> RunPlan | None:
+    """Return what the marker's run froze; None for a marker in the spec's bare format.
+
+    :param encoded: the plan as it was written; None where there is none.
+    :raises KafkaClientError: it is ours, and this version cannot read it.
+    """
+    if encoded is None:
+        return None
+    try:
+        return decode_json(encoded, RunPlan)
+    except msgspec.MsgspecError as error:
+        raise KafkaClientError(
+            f"the plan in the run's marker cannot be read: {error}",
+            fix="install the airflow_kstreams version that began the run, or drop its slice: "
+            f"{drop_slice_command(marker.key.decode())}",
+            code="BAD_METADATA",
+        ) from None
+
+
+def _stops(entries: Iterable[_Entry], kind: bytes) -> Iterable[FrozenPartition]:
+    for entry in entries:
+        if entry.headers.get(H_KIND) == kind:
+            yield FrozenPartition(
+                topic=entry.headers[H_TOPIC].decode(),
+                partition=int(entry.headers[H_PARTITION]),
+                start_offset=int(entry.headers[H_START]),
+                stop_offset=int(entry.value),
+                end_epoch=int(entry.headers.get(H_END_EPOCH, b"-1")),
+            )
+
+
+def _done(entries: Iterable[_Entry]) -> frozenset[tuple[int, int]]:
+    return frozenset(
+        (int(entry.headers[H_SUBTOPOLOGY]), int(entry.headers[H_GROUP]))
+        for entry in entries
+        if entry.headers.get(H_KIND) == KIND_DONE and entry.value == DONE
+    )
+
+
+def _notifications(entries: Iterable[_Entry]) -> Notifications:
+    return {
+        (
+            TopicPartition(entry.headers[H_TOPIC].decode(), int(entry.headers[H_PARTITION])),
+            TopicPartition(
+                entry.headers[H_INTERMEDIATE].decode(), int(entry.headers[H_INTERMEDIATE_PARTITION])
+            ),
+        ): int(entry.value)
+        for entry in entries
+        if entry.headers.get(H_KIND) == KIND_NOTIFICATION
+    }
+
+
+def _foreign(
+    state: RunState, entries: Collection[_Entry], keys: tuple[bytes, ...], topics: Collection[str]
+) -> Folded:
+    """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
+
+    Anything else may stand in the topic; what is not written exactly as the format says is left alone. So is
+    what our own runs left there: how far those came, only our own markers say.
+    """
+    stops: dict[TopicPartition, int] = {}
+    notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}
+    partition = f"({'|'.join(map(re.escape, sorted(topics)))})_{_NUMBER}"
+    stop, notification = re.compile(partition), re.compile(f"{partition}-{partition}")
+    for entry in entries if topics else ():
+        if H_VERSION in entry.headers:
+            continue
+        key, value = entry.key.decode(errors="replace"), entry.value.decode(errors="replace")
+        if not re.fullmatch(_NUMBER, value):
+            continue
+        if found := stop.fullmatch(key):
+            stops[_partition(found[1], found[2])] = int(value)
+        if found := notification.fullmatch(key):
+            notifications[_partition(found[1], found[2]), _partition(found[3], found[4])] = int(value)
+    return Folded(state=state, foreign_stops=stops, notifications=notifications, live_keys=keys)
+
+
+def _partition(topic: str, number: str) -> TopicPartition:
+    return TopicPartition(topic, int(number))

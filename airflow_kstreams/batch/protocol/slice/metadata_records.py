@@ -1,0 +1,218 @@
+"""Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
+
+==================  ==============  ========  =====================================================
+Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
+``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
+coincides with none: no name of a topic or an application holds ``#``. A marker whose plan is in pieces has a
+version of its own, so that a reader which knows no pieces does not take it for a foreign one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.slice.pieces import cut
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import Headers, TopicPartition
+
+VERSION = b"1"
+#: Of a marker whose plan is in pieces.
+VERSION_IN_PIECES = b"2"
+COMPLETED, FINISHED = b"0", b"1"
+DONE = b"done"
+PARTITION = 0
+
+H_VERSION = "kstreams.version"
+H_KIND = "kstreams.kind"
+H_RUN = "kstreams.run"
+H_GENERATION = "kstreams.generation"
+H_OWNER = "kstreams.owner"
+H_PLAN = "kstreams.plan"
+H_TOPIC = "kstreams.topic"
+H_PARTITION = "kstreams.partition"
+H_TOPIC_ID = "kstreams.topic.id"
+H_START = "kstreams.start.offset"
+H_END_EPOCH = "kstreams.end.epoch"
+H_INTERMEDIATE = "kstreams.intermediate.topic"
+H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
+H_SUBTOPOLOGY = "kstreams.subtopology"
+H_GROUP = "kstreams.group"
+
+KIND_STOP, KIND_INTERMEDIATE_STOP = b"stop", b"intermediate stop"
+#: Of a task as a whole; an earlier version's, of one pair of partitions.
+KIND_DONE, KIND_NOTIFICATION = b"done", b"notification"
+KIND_COMPLETED, KIND_FINISHED, KIND_PIECE = b"completed", b"finished", b"piece of the plan"
+
+
+class MetadataRecord(NamedTuple):
+    """A record to produce to partition 0 of the metadata topic or the ledger."""
+
+    topic: str
+    value: bytes | None
+    key: bytes
+    headers: Headers | None
+
+
+def stop_key(partition: TopicPartition) -> str:
+    """Return the key of a stop offset."""
+    return f"{partition.topic}_{partition.partition}"
+
+
+def done_key(application_id: str, subtopology: int, group: int) -> str:
+    """Return the key of a task's done notification: its transactional id."""
+    return f"{application_id}-{subtopology}_{group}"
+
+
+def stop_hash(inputs: Iterable[FrozenPartition]) -> str:
+    """Return a hash over a whole stop set."""
+    lines = sorted(f"{p.topic}\n{p.partition}\n{p.start_offset}\n{p.stop_offset}\n" for p in inputs)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
+    """Return a new slice's records: every stop offset, then the completed marker with its plan."""
+    return [
+        *(_stop_record(slice_, frozen, KIND_STOP) for frozen in slice_.inputs),
+        *plan_pieces(slice_),
+        completed_record(slice_, owner=owner),
+    ]
+
+
+def plan_pieces(slice_: Slice) -> list[MetadataRecord]:
+    """Return what comes before a marker in its transaction: the plan, if it does not fit into the marker."""
+    key = _marker_key(slice_)
+    large = cut(key, msgspec.json.encode(slice_.plan))
+    if large is None:
+        return []
+    headers: Headers = [(H_KIND, KIND_PIECE), *_of_run(slice_)]
+    return [MetadataRecord(_topic(slice_), part, name, headers) for name, part in large.pieces]
+
+
+def completed_record(slice_: Slice, *, owner: str) -> MetadataRecord:
+    """Return the completed marker; :func:`plan_pieces` go before it."""
+    return _marker(slice_, KIND_COMPLETED, COMPLETED, owner)
+
+
+def finished_record(slice_: Slice, *, owner: str) -> MetadataRecord:
+    """Return the finished marker; :func:`plan_pieces` go before it."""
+    return _marker(slice_, KIND_FINISHED, FINISHED, owner)
+
+
+def done_record(slice_: Slice, subtopology: int, group: int) -> MetadataRecord:
+    """Return the done notification of a task: all that it writes for the slice is in the log."""
+    headers: Headers = [
+        *_common(slice_, KIND_DONE),
+        (H_SUBTOPOLOGY, str(subtopology).encode()),
+        (H_GROUP, str(group).encode()),
+    ]
+    key = done_key(slice_.plan.topology.application_id, subtopology, group).encode()
+    return MetadataRecord(_topic(slice_), DONE, key, headers)
+
+
+def intermediate_stop_record(slice_: Slice, frozen: FrozenPartition) -> MetadataRecord:
+    """Return the record of an intermediate partition's stop offset."""
+    return _stop_record(slice_, frozen, KIND_INTERMEDIATE_STOP)
+
+
+def tombstone(application_id: str, key: bytes) -> MetadataRecord:
+    """Return the record that deletes a key."""
+    return MetadataRecord(ProtocolTopics(application_id).metadata, None, key, None)
+
+
+def check_keys(topology: TopologyPlan, partitions: Mapping[str, int], tasks: Mapping[int, int]) -> None:
+    """Refuse a topology of which two records would share a key.
+
+    :param partitions: partition count of every source topic.
+    :param tasks: number of tasks by subtopology.
+    :raises TopologyError: naming the key and what would share it.
+    """
+    app = topology.application_id
+    seen: dict[str, str] = {app: "the run's markers"}
+
+    def claim(key: str, meaning: str) -> None:
+        other = seen.setdefault(key, meaning)
+        if other != meaning:
+            raise _shared(app, key, other, meaning)
+
+    for topic in topology.sources:
+        for number in range(partitions[topic]):
+            tp = TopicPartition(topic, number)
+            claim(stop_key(tp), f"the stop offset of {tp}")
+    for sub in topology.subtopologies:
+        for group in range(tasks[sub.id]) if topology.intermediates_of(sub.id) else ():
+            claim(done_key(app, sub.id, group), f"the done notification of task {sub.id}_{group}")
+    pairs = _pairs(topology, partitions)
+    if pairs is not None:
+        for key, meaning in seen.items():
+            if found := pairs.fullmatch(key):
+                raise _shared(app, key, meaning, f"the done notification of {found[1]} for {found[2]}")
+
+
+def _pairs(topology: TopologyPlan, partitions: Mapping[str, int]) -> re.Pattern[str] | None:
+    """Return what matches the keys of KIP-95's own notifications, which another program may write."""
+    writers = [sub for sub in topology.subtopologies if topology.intermediates_of(sub.id)]
+    if not writers:
+        return None
+
+    def any_of(topics: Iterable[str]) -> str:
+        numbers = {topic: "|".join(map(str, range(partitions[topic]))) for topic in topics}
+        return "|".join(f"{re.escape(topic)}_(?:{found})" for topic, found in numbers.items())
+
+    sources = any_of(topic for sub in writers for topic in sub.sources)
+    return re.compile(f"({sources})-({any_of(topology.intermediates)})")
+
+
+def _shared(application_id: str, key: str, one: str, other: str) -> TopologyError:
+    return TopologyError(
+        f"in the metadata topic of application {application_id!r} the key {key!r} would stand for {one} and "
+        f"for {other}",
+        fix="choose another application id, or rename one of the topics",
+    )
+
+
+def _topic(slice_: Slice) -> str:
+    return ProtocolTopics(slice_.plan.topology.application_id).metadata
+
+
+def _marker_key(slice_: Slice) -> bytes:
+    return slice_.plan.topology.application_id.encode()
+
+
+def _common(slice_: Slice, kind: bytes, version: bytes = VERSION) -> Headers:
+    return [(H_VERSION, version), (H_KIND, kind), *_of_run(slice_)]
+
+
+def _of_run(slice_: Slice) -> Headers:
+    return [(H_RUN, slice_.run_id.encode()), (H_GENERATION, str(slice_.generation).encode())]
+
+
+def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> MetadataRecord:
+    headers: Headers = [
+        *_common(slice_, kind),
+        (H_TOPIC, frozen.topic.encode()),
+        (H_PARTITION, str(frozen.partition).encode()),
+        (H_TOPIC_ID, slice_.plan.topic_ids[frozen.topic].encode()),
+        (H_START, str(frozen.start_offset).encode()),
+        *([(H_END_EPOCH, str(frozen.end_epoch).encode())] if frozen.end_epoch >= 0 else []),
+    ]
+    key = stop_key(frozen.topic_partition).encode()
+    return MetadataRecord(_topic(slice_), str(frozen.stop_offset).encode(), key, headers)
+
+
+def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRecord:
+    key, plan = _marker_key(slice_), msgspec.json.encode(slice_.plan)
+    large = cut(key, plan)
+    headers: Headers = [
+        *_common(slice_, kind, VERSION if large is None else VERSION_IN_PIECES),
+        (H_OWNER, owner.encode()),
+        *([(H_PLAN, plan)] if large is None else large.headers),
+    ]
+    return MetadataRecord(_topic(slice_), value, key, headers)

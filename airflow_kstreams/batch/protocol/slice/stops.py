@@ -1,0 +1,236 @@
+"""Where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
+
+An intermediate topic has no stop when a run begins. Rule, in this order:
+
+1. Each task of a subtopology that writes one notifies in its last transaction: all that it writes for this
+   slice is in the log.
+2. When all tasks that write a topic have notified, the coordinator takes the high watermark of each of its
+   partitions and freezes it as that partition's stop, all in one transaction.
+3. Only then the reading subtopology is launched.
+
+Invariant: all that was written for the slice lies below the stops, and stops that are frozen for a run never
+move. A notification becomes visible together with the outputs of its transaction, and the broker has
+acknowledged those before (acks=all), which it does once the high watermark has passed them; it never answers
+with an older one (KIP-207). So a high watermark asked for after all notifications were seen lies at or past
+everything. It also covers what earlier attempts committed, and what outsiders wrote: that is processed, too.
+
+Crash argument: a coordinator that dies before that transaction leaves no stop, and the next one asks for high
+watermarks anew, which no reader has used yet. After it, whoever resumes finds the stops.
+
+KIP-95 itself has each task report the high watermark once per input partition and intermediate partition;
+the largest report is the stop, once every input partition has reported. A slice of an earlier version keeps
+what its pairs say if they are complete; a task whose pairs are all there has notified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
+from airflow_kstreams.batch.protocol.slice.metadata import Folded
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice, partition_named
+from airflow_kstreams.streams.errors import UpstreamNotDoneError
+from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
+from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
+
+_NAMED = 5
+
+
+def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
+    """Return every partition of a source topic, as frozen by begin."""
+    return [TopicPartition(topic, number) for number in range(slice_.plan.partitions[topic])]
+
+
+def slice_starts(slice_: Slice) -> dict[TopicPartition, int]:
+    """Return where the slice starts in every source partition, as begin committed it."""
+    starts = {part.topic_partition: part.start_offset for part in slice_.inputs}
+    return starts | {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
+
+
+def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[TopicPartition]:
+    """Return the source partitions of a task: those of its group, sorted."""
+    groups = slice_.plan.groups.get(str(subtopology_id))
+    if groups is not None:
+        return partitions_in(groups[group])
+    return [
+        TopicPartition(topic, group)
+        for topic in slice_.plan.topology.subtopology(subtopology_id).sources
+        if group < slice_.plan.partitions[topic]
+    ]
+
+
+def has_notified(folded: Folded, slice_: Slice, subtopology_id: int, group: int) -> bool:
+    """Whether a task has said that it is done, or need not."""
+    written = slice_.plan.topology.intermediates_of(subtopology_id)
+    if not written or (subtopology_id, group) in folded.done:
+        return True
+    # An earlier version's task: every pair of its partitions with those of the topics that it writes.
+    return bool(folded.notifications) and all(
+        (source, intermediate) in folded.notifications
+        for source in task_partitions(slice_, subtopology_id, group)
+        for topic in written
+        for intermediate in partitions_of(slice_, topic)
+    )
+
+
+def missing_notifications(folded: Folded, slice_: Slice, topic: str) -> list[str]:
+    """Return the tasks that write an intermediate topic and have not notified, ``<subtopology>_<group>``."""
+    return [
+        f"{writer.id}_{group}"
+        for writer in slice_.plan.topology.writers_of(topic)
+        for group in range(slice_.plan.tasks[str(writer.id)])
+        if not has_notified(folded, slice_, writer.id, group)
+    ]
+
+
+def refuse_unnotified(folded: Folded, slice_: Slice, topics: Collection[str]) -> None:
+    """Refuse to go on to the readers of intermediate topics before all tasks that write them are done.
+
+    :raises UpstreamNotDoneError: the first missing notifications are named.
+    """
+    for topic in topics:
+        missing = missing_notifications(folded, slice_, topic)
+        if missing:
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            raise UpstreamNotDoneError(
+                f"run {slice_.run_id!r} is not finished: intermediate topic {topic} has no stop offset yet, "
+                f"there is no done notification of task {', '.join(missing[:_NAMED])}{more}",
+                fix="run the subtopology that writes it again; tasks at their stop only notify",
+                run_id=slice_.run_id,
+            )
+
+
+def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
+    """Return the stop offset of each partition of an intermediate topic; None if they are not frozen."""
+    partitions = partitions_of(slice_, topic)
+    frozen = folded.intermediate_stops
+    if all(tp in frozen for tp in partitions):
+        return {tp.partition: frozen[tp] for tp in partitions}
+    return _paired_stops(folded, slice_, topic)
+
+
+def _paired_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
+    """Return what an earlier version's notifications say, if they are complete."""
+    told = folded.notifications
+    if not told:
+        return None
+    sources = [
+        source
+        for writer in slice_.plan.topology.writers_of(topic)
+        for source_topic in writer.sources
+        for source in partitions_of(slice_, source_topic)
+    ]
+    found: dict[int, int] = {}
+    for tp in partitions_of(slice_, topic):
+        if not all((source, tp) in told for source in sources):
+            return None
+        found[tp.partition] = max(told[source, tp] for source in sources)
+    return found
+
+
+def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicPartition]:
+    """Return the partitions that a subtopology reads and that need a stop offset yet.
+
+    :raises UpstreamNotDoneError: it is too early for one.
+    """
+    topology = slice_.plan.topology
+    between = set(topology.intermediates)
+    open_ = [
+        topic
+        for topic in topology.subtopology(subtopology_id).sources
+        if topic in between and intermediate_stops(folded, slice_, topic) is None
+    ]
+    refuse_unnotified(folded, slice_, open_)
+    return [
+        tp for topic in open_ for tp in partitions_of(slice_, topic) if tp not in folded.intermediate_stops
+    ]
+
+
+def frozen_at(
+    slice_: Slice, ends: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+) -> list[FrozenPartition]:
+    """Return the stops of intermediate partitions.
+
+    :param ends: their high watermarks, asked for after all notifications were seen.
+    :param epochs: leader epochs at the ends of their logs, asked for after that.
+    """
+    starts, waiting = slice_starts(slice_), slice_.plan.waiting
+    return [
+        FrozenPartition(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=starts.get(tp, 0),
+            stop_offset=starts.get(tp, 0) if str(tp) in waiting else end,
+            end_epoch=epochs.get(tp, -1),
+        )
+        for tp, end in sorted(ends.items())
+    ]
+
+
+def end_epochs_of(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
+    """Return the leader epoch at the end of each log when its stop was frozen, -1 when not known."""
+    return {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(folded.intermediate_epochs)
+
+
+def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:
+    """Return the stop offset of every partition of some source topics, inputs and intermediates.
+
+    :raises UpstreamNotDoneError: an intermediate topic among them has none yet.
+    """
+    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs if part.topic in topics}
+    for topic in slice_.plan.topology.intermediates:
+        if topic in topics:
+            found = intermediate_stops(folded, slice_, topic)
+            if found is None:
+                refuse_unnotified(folded, slice_, [topic])
+                raise _not_frozen(slice_, topic)
+            stops |= {TopicPartition(topic, number): stop for number, stop in found.items()}
+    return stops
+
+
+def all_stops(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
+    """Return the stop offset of every source partition, inputs and intermediates.
+
+    :raises UpstreamNotDoneError: an intermediate topic has none yet.
+    """
+    return stops_of(folded, slice_, slice_.plan.topology.sources)
+
+
+def unfinished_groups(slice_: Slice, subtopology_id: int, *, folded: Folded, reader: ReaderPort) -> list[int]:
+    """Return the groups of a subtopology whose tasks are not at their stop, have not notified, or owe their
+    last commit.
+
+    :param reader: of the application's group.
+    :raises UpstreamNotDoneError: a subtopology before this one is not done.
+    """
+    groups = range(slice_.plan.tasks[str(subtopology_id)])
+    if to_freeze(folded, slice_, subtopology_id):
+        return list(groups)  # no task has been launched before its stops were frozen
+    sub = slice_.plan.topology.subtopology(subtopology_id)
+    stops = stops_of(folded, slice_, sub.sources)
+    partitions = {group: task_partitions(slice_, subtopology_id, group) for group in groups}
+    committed = reader.committed([tp for group in groups for tp in partitions[group]])
+    return [
+        group
+        for group in groups
+        if not (
+            all(tp in committed and committed[tp].offset >= stops[tp] for tp in partitions[group])
+            and has_notified(folded, slice_, subtopology_id, group)
+            and not owes_last_commit(
+                slice_.run_id,
+                [OffsetMetadata.decode(committed[tp].metadata) for tp in partitions[group]],
+                sub,
+                moment_ms=slice_.plan.moment_of(subtopology_id),
+            )
+        )
+    ]
+
+
+def _not_frozen(slice_: Slice, topic: str) -> UpstreamNotDoneError:
+    return UpstreamNotDoneError(
+        f"run {slice_.run_id!r} is not finished: the tasks that write intermediate topic {topic} are done, "
+        "but no stop offset is frozen for it yet",
+        fix="run the subtopology that reads it",
+        run_id=slice_.run_id,
+    )

@@ -1,0 +1,219 @@
+"""Freezes to where the end of a run brings stream time; rule and crash argument:
+:mod:`airflow_kstreams.batch.protocol.slice.advance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
+from airflow_kstreams.batch.protocol.slice.advance import Advance
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import task_partitions
+from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+_ALSO = "stream.time.advance.also"
+
+
+def refuse_unfit_advance(settings: ApplicationSettings, plan: TopologyPlan) -> None:
+    """Refuse a run that is to advance stream time to what it does not have.
+
+    :raises ConfigError: it has no cut by time or no end, or a name is that of nothing that holds stream time.
+    """
+    to = settings.advances_to
+    app = f"application {settings.application_id!r} has stream.time.advance={to}"
+    if to == "cut" and not settings.by_interval:
+        raise ConfigError(
+            f"{app}, and autostop.at={settings.autostop_at or 'unset'}, which cuts at no time",
+            fix="set autostop.at=interval_end, or stream.time.advance=wall_clock_of_begin",
+        )
+    if to == "wall_clock_of_begin" and settings.by_interval:
+        raise ConfigError(
+            f"{app}, and autostop.at={settings.autostop_at}: what is dated between the end of the data "
+            "interval and the begin of the run is the next run's, and would be late there",
+            fix="leave stream.time.advance out: stream time then comes to the end of the data interval",
+        )
+    if to != "none" and settings.continuous:
+        raise ConfigError(
+            f"{app}, and runs continuously: it has no end at which stream time could advance",
+            fix="leave stream.time.advance out, or set autostop.at",
+        )
+    holding = _holding(plan)
+    unknown = sorted(settings.advanced_also - holding)
+    if unknown:
+        known = ", ".join(sorted(holding)) or "nothing does in this topology"
+        raise ConfigError(
+            f"application {settings.application_id!r} has {_ALSO}={settings.stream_time_advance_also}: "
+            f"{', '.join(unknown)} keeps stream time from advancing nowhere",
+            fix=f"name only what does: {known}",
+        )
+
+
+def frozen_advance(
+    settings: ApplicationSettings, plan: TopologyPlan, *, begun_ms: int, interval_ms: tuple[int, int] | None
+) -> Advance | None:
+    """Return to where the end of a run brings stream time.
+
+    :param begun_ms: when it began.
+    :param interval_ms: its data interval.
+    """
+    to = settings.advances_to
+    moment_ms = interval_ms[1] if to == "cut" and interval_ms is not None else begun_ms
+    if to == "none":
+        return None
+    return Advance(
+        moment_ms=moment_ms,
+        subtopologies={
+            str(sub.id): moment_ms - sub.stream_time.behind_ms
+            for sub in plan.subtopologies
+            if settings.advanced_also.issuperset(sub.stream_time.by_name)
+        },
+        also=tuple(sorted(settings.advanced_also)),
+    )
+
+
+def held_by_waiting(advance: Advance | None, plan: TopologyPlan, waiting: Collection[str]) -> Advance | None:
+    """Leave out the subtopologies that read a topic of which partitions wait for others, and all below them:
+    the records that wait are not to be late because of it.
+
+    :param waiting: topics with such partitions.
+    """
+    if advance is None or not waiting:
+        return advance
+    held, left = {*waiting}, dict(advance.subtopologies)
+    for sub in plan.subtopologies:
+        if not held.isdisjoint(sub.sources):
+            left.pop(str(sub.id), None)
+            held |= {*sub.sinks}
+    return msgspec.structs.replace(advance, subtopologies=left)
+
+
+def anything_due(advance: Advance | None, plan: TopologyPlan, ground: Groundwork) -> bool:
+    """Whether a task has something to do on the way to where the end of the run brings it, so that a run with
+    nothing new has work all the same.
+    """
+    known = known_due(ground)
+    for sub in plan.subtopologies:
+        moment_ms = None if advance is None else advance.moment_of(sub.id)
+        if moment_ms is None:
+            continue
+        for tp in ground.partitions:
+            if tp.topic not in sub.sources:
+                continue
+            stream_ms = ground.prior.times_of(tp).stream_time_ms
+            told = OffsetMetadata(stream_time_ms=stream_ms, next_due_ms=known.get(tp))
+            if told.due_at(moment_ms):
+                return True
+    return False
+
+
+def with_time_passed(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the committed offsets of a run that is to finish, with the run's moment as the stream time of
+    tasks that did not run. Nothing was due there before it, so nothing but their time moves.
+    """
+    found = dict(committed)
+    for sub in slice_.plan.topology.subtopologies:
+        moment_ms = slice_.plan.moment_of(sub.id)
+        if moment_ms is None:
+            continue
+        for group in range(slice_.plan.tasks[str(sub.id)]):
+            partitions = [tp for tp in task_partitions(slice_, sub.id, group) if tp in committed]
+            told = {tp: OffsetMetadata.decode(committed[tp].metadata) for tp in partitions}
+            idle = all(each.run_id == slice_.run_id and not each.task_id for each in told.values())
+            if idle and any(each.stream_time_ms >= 0 for each in told.values()):
+                for tp, each in told.items():
+                    stream_ms = max(each.stream_time_ms, moment_ms)
+                    passed = msgspec.structs.replace(each, stream_time_ms=stream_ms)
+                    found[tp] = CommittedOffset(committed[tp].offset, passed.encode())
+    return found
+
+
+def closes_any(advance: Advance | None, plan: TopologyPlan) -> bool:
+    """Whether the end of the run closes windows or joins anywhere."""
+    return advance is not None and any(
+        sub.stream_time.windowed and advance.moment_of(sub.id) is not None for sub in plan.subtopologies
+    )
+
+
+def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
+    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    if advance is None or advance.moment_ms <= begun_ms or not closes_any(advance, plan):
+        return ()
+    return (
+        f"the data interval ends {(advance.moment_ms - begun_ms) / 1000:g} s after the run began, and stream "
+        "time advances to its end: records that come until then are late, by their windows' own grace; begin "
+        "runs when their interval is over, or set stream.time.advance=none",
+    )
+
+
+def held_warnings(
+    settings: ApplicationSettings, plan: TopologyPlan, *, foreign_stops: bool
+) -> tuple[str, ...]:
+    """Return which subtopologies with windows or joins are not advanced, and how they would be.
+
+    :param foreign_stops: whether another program has frozen the stop offsets, by a rule of its own.
+    """
+    if settings.advances_to == "none":
+        return ()
+    if foreign_stops:
+        return _not_with_foreign_stops(plan)
+    held = [(sub, {*sub.stream_time.by_name} - settings.advanced_also) for sub in plan.subtopologies]
+    return tuple(
+        f"stream time of subtopology {sub.id} is not advanced to the end of the run: records of, or behind, "
+        f"{', '.join(sorted(names))} may be dated before any moment; its windows close when later records "
+        f"come, or name them in {_ALSO}"
+        for sub, names in held
+        if names and sub.stream_time.windowed
+    )
+
+
+def _not_with_foreign_stops(plan: TopologyPlan) -> tuple[str, ...]:
+    if not any(sub.stream_time.windowed for sub in plan.subtopologies):
+        return ()
+    return (
+        "stream time is not advanced to the end of the run: another program has frozen its stop offsets, and "
+        "records behind them may be dated before that; windows close in the next run, or when later records "
+        "come",
+    )
+
+
+def parked_warnings(
+    plan: TopologyPlan, advance: Advance | None, done: Iterable[TaskReport]
+) -> tuple[str, ...]:
+    """Return which tasks with windows or joins were not advanced because they have records parked.
+
+    :param done: the reports of a run's tasks.
+    """
+    if advance is None:
+        return ()
+    held = [
+        task.task_id
+        for task in done
+        if advance.moment_of(subtopology_of(task.task_id)) is not None
+        and plan.subtopology(subtopology_of(task.task_id)).stream_time.windowed
+        and any(count != 0 for node, count in task.parked.items() if node not in advance.also)
+    ]
+    if not held:
+        return ()
+    return (
+        f"stream time of {len(held)} tasks ({held[0]} is the first) was not advanced to the end of the run: "
+        f"they have records parked, which may be dated before it; to advance all the same, name their nodes "
+        f"in {_ALSO}",
+    )
+
+
+def _holding(plan: TopologyPlan) -> set[str]:
+    """Return what may keep stream time from advancing somewhere."""
+    changelogs = [topic for sub in plan.subtopologies for topic in sub.changelogs.values()]
+    names = {name for sub in plan.subtopologies for name in sub.stream_time.by_name}
+    return names | {*retry_nodes(plan.application_id, changelogs)}

@@ -1,0 +1,333 @@
+"""What the start of every run does first, with an end or without: check, fence, and look at what is there.
+
+Order and why: (1) topics first, so that a missing one changes nothing; (2) fence the last run's transactional
+ids, so that the offsets read next cannot move; (3) committed offsets, stable. Nothing here writes to the
+protocol's topics.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import Parked
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, transactional_ids
+from airflow_kstreams.batch.run.begin.global_tables import freeze_global_tables
+from airflow_kstreams.batch.run.begin.offsets import find_vanished, start_of
+from airflow_kstreams.batch.run.begin.parked import (
+    beside_offsets,
+    parked_by_either,
+    parked_left,
+    parking_partitions,
+    refuse_orphaned,
+)
+from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.run.matched_topics import gone_warnings
+from airflow_kstreams.batch.run.past.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.run.past.own_topics import KnownTopics, known_topics, refuse_foreign
+from airflow_kstreams.batch.run.past.prior_runs import PriorRuns, recall, with_committed
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.takeover import take_over
+from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+#: How many warnings a plan and the ledger hold; each may name a partition, of which there may be thousands.
+_WARNINGS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groundwork:
+    """What a start is decided from.
+
+    :param topics: source topics, their partitions and groups.
+    :param partitions: of all source topics.
+    :param committed: the group's committed offsets of those.
+    :param prior: what earlier runs left, those offsets included.
+    :param known: internal topics of earlier runs.
+    :param changelogs: where they start and end.
+    :param parked: what earlier runs left parked.
+    :param taken_over: subtopologies that have more processors from this start on.
+    :param warnings: what a person should look at.
+    :param last_alike: the last run that finished, if it was of this topology; else empty.
+    """
+
+    topics: SourceTopics
+    partitions: tuple[TopicPartition, ...]
+    committed: Mapping[TopicPartition, CommittedOffset]
+    prior: PriorRuns
+    known: KnownTopics
+    changelogs: ChangelogLogs
+    parked: Parked
+    taken_over: frozenset[int] = frozenset()
+    warnings: tuple[str, ...] = ()
+    last_alike: str = ""
+
+
+def lay_groundwork(
+    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
+) -> Groundwork:
+    """Check the topics, fence the tasks of the last run, and read how far it came.
+
+    :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
+    :raises DataLossError: topics or partitions that runs have read are gone, or state is.
+    """
+    plan = request.plan
+    prior = recall(plan, folded, ledger)
+    begun_since = bool(prior.unfinished_run) or folded.state is RunState.RUNNING
+    parking = parking_partitions(ledger.assignment, plan.application_id)
+    known = known_topics(ledger, folded)
+
+    def left_parked(offsets: Mapping[TopicPartition, CommittedOffset]) -> Parked:
+        return parked_left(ledger, offsets, plan.application_id, begun_since=begun_since)
+
+    def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
+        _refuse_vanished(session, request, prior, found)
+        with session.reading:
+            refuse_foreign(session.neighbours, plan, found, known)
+        refuse_losses(find_lost_state(plan, ledger, found), request)
+
+    # What open transactions hold is seen below, once those are over.
+    seen = left_parked(session.committed_so_far(parking)) if parking else {}
+    topics = ensure_topics(
+        session.admin,
+        plan,
+        session.settings,
+        groups=request.groups,
+        recorded=ledger.assignment,
+        refuse_loss=refuse_loss,
+        refuse_groups=lambda grouped: refuse_orphaned(ledger, plan, grouped, seen),
+    )
+    # The same file may run in either mode: what could not is refused before it has begun.
+    check_keys(plan, topics.partitions, topics.tasks)
+    _fence_last_tasks(session, request, folded, ledger, prior, topics)
+    partitions = tuple(
+        TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
+    )
+    changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
+    refuse_losses(changelogs.find_cut(plan, ledger), request)
+    committed = session.committed(partitions)
+    others = sorted({*parking} - {*partitions})
+    parked = left_parked({**committed, **(session.committed(others) if others else {})})
+    refuse_orphaned(ledger, plan, topics.grouped, parked)
+    prior = with_committed(prior, committed, plan, topics.topic_ids)
+    topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
+    taken = take_over(session, plan, topics, committed)
+    if taken.expansions:
+        topics = taken.topics
+        check_keys(plan, topics.partitions, topics.tasks)
+        tasks = topics.tasks_of(plan.changelogs)
+        changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, tasks)
+        parked = parked_by_either(plan, parked, taken.expansions)
+    return Groundwork(
+        topics=topics,
+        partitions=partitions,
+        committed=committed,
+        prior=prior,
+        known=known,
+        changelogs=changelogs,
+        parked=parked,
+        taken_over=frozenset(taken.expansions),
+        warnings=(*gone_warnings(plan, ledger), *taken.warnings),
+        last_alike=_last_alike(plan, ledger),
+    )
+
+
+def without_ruled_out(
+    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], prior: PriorRuns
+) -> dict[int, GroupedPartitions]:
+    """Leave out the kinds of growth that keys have excluded, as tasks have written beside their offsets.
+
+    :raises TopologyError: no kind is left for a topic.
+    """
+    ruled_out: dict[str, set[GrowthKind]] = {topic: set() for topic in grown_topics(grouped.values())}
+    for tp in prior.committed:
+        if tp.topic in ruled_out:
+            ruled_out[tp.topic].update(prior.ruled_out(tp))
+    return without_kinds(plan, grouped, ruled_out)
+
+
+def read_bounds(
+    session: CoordinatorSession, ground: Groundwork, *, settle_ms: int
+) -> dict[TopicPartition, LogBounds]:
+    """Read the bounds of all source partitions: of those that came later before those of their ancestors."""
+    bounds: dict[TopicPartition, LogBounds] = {}
+    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
+        bounds |= log_bounds(session.admin, partitions, settle_ms=settle_ms, clock=session.clock)
+    return bounds
+
+
+def boundaries_ahead(
+    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
+) -> dict[int, GroupedPartitions]:
+    """Return the partition groups, with what partitions that came later have to wait for.
+
+    :param bounds: as :func:`read_bounds` returns them.
+    """
+    return with_boundaries(
+        ground.topics.grouped,
+        ground.topics.bound,
+        highs={tp: log_of.high for tp, log_of in bounds.items()},
+        position=lambda tp: start_of(tp, bounds[tp], ground.prior, settings),
+    )
+
+
+def find_ahead(session: CoordinatorSession, ledger: Ledger, ground: Groundwork) -> list[Loss]:
+    """Return the committed offsets that are older than the state that goes with them."""
+    committed = ground.prior.committed
+    with session.reading:
+        return ground.changelogs.find_ahead(
+            ledger, committed, session.admin, session.reader, clock=session.clock
+        )
+
+
+def run_plan(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    ledger: Ledger,
+    topics: SourceTopics,
+    *,
+    warnings: tuple[str, ...] = (),
+) -> RunPlan:
+    """Return what both kinds of run write of their plan; what a person should look at is logged, too.
+
+    :param warnings: of this kind of run.
+    """
+    warnings += topics.warnings
+    for warning in warnings:
+        log.warning("%s", warning)
+    return RunPlan(
+        topology=request.plan,
+        partitions=dict(topics.partitions),
+        topic_ids=dict(topics.topic_ids),
+        tasks={str(sub): count for sub, count in topics.tasks.items()},
+        stop_hash="",
+        begun_ms=session.clock.now_ms(),
+        groups={str(sub): entry.groups for sub, entry in topics.grouped.items() if entry.groups},
+        warnings=_first_few(warnings),
+        grown={str(sub): dict(entry.grown) for sub, entry in topics.grouped.items() if entry.grown},
+        processors={
+            str(sub): entry.processors
+            for sub, entry in topics.grouped.items()
+            if entry.processors is not None
+        },
+        changelog_ids=topics.changelog_ids,
+        global_tables=freeze_global_tables(session.admin, request.plan),
+        dag_id=request.dag_id,
+        autostop_at=session.settings.autostop_at,
+        ledger=ledger_seen(ledger),
+    )
+
+
+def _first_few(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what travels with the run of the warnings that were logged."""
+    more = len(warnings) - _WARNINGS
+    return warnings if more <= 0 else (*warnings[:_WARNINGS], f"{more} more: see the log of begin")
+
+
+def start_offsets(
+    request: SliceRequest,
+    ground: Groundwork,
+    starts: Mapping[TopicPartition, int],
+    *,
+    stop_set: str = "",
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return what a start commits: offsets under the run's id, each with its partition's times beside it,
+    where the changelogs of its task end, and what that has parked.
+
+    The last record that was read is kept where the offset goes no further back than it was: between the two
+    lie markers and aborted records only.
+
+    :param stop_set: of the slice that starts; empty for a continuous run.
+    """
+    known = known_due(ground)
+    prior, ours = ground.prior, OffsetMetadata(run_id=request.run_id, stop_set=stop_set)
+    grown = grown_topics(ground.topics.grouped.values())
+    ends = ground.changelogs.beside_offsets(request.plan, ground.topics.grouped)
+    parked = beside_offsets(request.plan, ground.topics.grouped, ground.parked)
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for tp, at in starts.items():
+        last = prior.last_record(tp)
+        kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
+        metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
+        if tp.topic in grown:
+            metadata = metadata.with_ruled_out(prior.ruled_out(tp))
+        metadata = metadata.with_next_due(known.get(tp)).with_parked(parked[tp])
+        found[tp] = CommittedOffset(at, metadata.encode())
+    return found
+
+
+def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
+    """Return when the task of each partition has something to do next, where that is known: the last run was
+    of the same topology, none has begun since, and its tasks still have the state that they had.
+    """
+    if not ground.last_alike or ground.taken_over:
+        return {}
+    told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
+    return {
+        tp: metadata.next_due_ms
+        for tp, metadata in told.items()
+        if metadata is not None and metadata.run_id == ground.last_alike and metadata.next_due_ms is not None
+    }
+
+
+def _last_alike(plan: TopologyPlan, ledger: Ledger) -> str:
+    last = ledger.last()
+    return last.run_id if last is not None and last.topology_hash == plan.topology_hash else ""
+
+
+def _fence_last_tasks(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    folded: Folded,
+    ledger: Ledger,
+    prior: PriorRuns,
+    topics: SourceTopics,
+) -> None:
+    """Fence the tasks of the last run, so that the offsets read next cannot move.
+
+    When nothing says which they are, although something was read, they are taken to be those of the new run.
+
+    :raises KafkaClientError: the broker did not answer.
+    """
+    last = last_tasks(session.application_id, folded, ledger)
+    ids = last.transactional_ids
+    if ids is None:
+        read = prior.read or folded.state is RunState.RUNNING
+        tasks = {str(sub): count for sub, count in topics.tasks.items()}
+        ids = transactional_ids(session.application_id, tasks) if read else ()
+    written = written_topics(request.plan, *last.topologies, settings=session.settings)
+    fence(session.cluster, ids, admin=session.admin, topics=written)
+
+
+def _refuse_vanished(
+    session: CoordinatorSession,
+    request: SliceRequest,
+    prior: PriorRuns,
+    found: Mapping[str, TopicDescription],
+) -> None:
+    """Refuse to go on without topics and partitions that runs have read."""
+    topics = {*request.plan.sources} - {*request.plan.repartition_topics}
+    losses = find_vanished(topics, found, prior)
+    if losses:
+        # Only now it matters what a person accepted.
+        there = {tp for loss in losses for tp in loss.partitions if tp.topic in found}
+        losses = find_vanished(topics, found, dataclasses.replace(prior, committed=session.committed(there)))
+    refuse_losses(losses, request)

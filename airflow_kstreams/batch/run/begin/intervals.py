@@ -1,0 +1,269 @@
+"""Data intervals: where record time cuts the log, and where it leads into the log.
+
+A record's time is its own timestamp, the producer's or the broker's (``message.timestamp.type``), whatever
+extractor the topology uses: the broker finds offsets by it, and no record need be decoded.
+
+The broker answers ``offsets_for_times`` from all that is in the log, so from aborted records and from
+transaction markers, too, which are dated when they were written. The answer is therefore where to look, and
+never the cut itself: that is the first record that a reader of committed records sees.
+
+Rule for what lies behind a cut: a log need not be in the order of its times, so records that are dated before
+the cut may lie behind the first one that is dated past it, or arrive once the run has begun. They belong to
+the next run, in the order of their log, and each node there takes them or drops them as late by its window's
+own grace; what is dropped is counted at the node. Begin looks from the cut to the end of the log and counts
+those that lie there, so that a run says for how many records its results may still change. The number decides
+nothing: it is frozen with the slice, and a look that would take too long ends early and says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, interval_deleted
+from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
+from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
+from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+_POLL_RECORDS = 1_000
+_READ_AT_ONCE = 8
+#: How many records a begin looks at, at most, to count those behind the cut: about a second or two.
+_LOOKED_AT = 1_000_000
+#: Kafka keeps timestamps in signed 64-bit numbers.
+_LATEST_MS = 2**63 - 1
+
+
+class Interval(NamedTuple):
+    """A data interval ``[start, end)``, epoch milliseconds."""
+
+    start_ms: int
+    end_ms: int
+
+    def __str__(self) -> str:
+        return f"[{_iso(self.start_ms)}, {_iso(self.end_ms)})"
+
+
+class Dated(NamedTuple):
+    """The first record of a span that is dated at or after a time.
+
+    :param offset: its offset.
+    :param timestamp_ms: its time.
+    :param older_behind: whether a record right behind it, as far as was fetched, is dated before that time.
+    """
+
+    offset: int
+    timestamp_ms: int
+    older_behind: bool
+
+
+def check_interval(settings: ApplicationSettings, run_id: str, interval_ms: tuple[int, int] | None) -> None:
+    """Refuse a run that goes by its data interval and has none.
+
+    :raises ConfigError: the interval is missing, empty or turned round.
+    """
+    if not settings.by_interval:
+        return
+    asked = f"run {run_id!r} of application {settings.application_id!r} goes by its data interval "
+    asked += f"(autostop.at={settings.autostop_at})"
+    fix = (
+        'schedule the DAG by CronDataIntervalTimetable("0 * * * *", timezone="UTC"): a cron text such as '
+        "@hourly gives empty intervals since Airflow 3; or set autostop.at to eol"
+    )
+    if interval_ms is None:
+        raise ConfigError(f"{asked} and has none", fix=fix)
+    interval = Interval(*interval_ms)
+    if interval.start_ms >= interval.end_ms:
+        raise ConfigError(f"{asked}, and {interval} is empty", fix=fix)
+
+
+def refuse_backwards(
+    plan: TopologyPlan, settings: ApplicationSettings, interval_ms: tuple[int, int] | None, ledger: Ledger
+) -> None:
+    """Refuse to process an interval into state that holds a later one already.
+
+    :raises ConfigError: a run of this application has finished an interval that ends past this one's start.
+    """
+    last = ledger.last()
+    if interval_ms is None or last is None or last.interval_ms is None:
+        return
+    if not settings.keeps_to_interval or not plan.stateful or last.interval_ms[1] <= interval_ms[0]:
+        return
+    raise ConfigError(
+        f"application {plan.application_id!r} keeps state, and its run {last.run_id!r} has processed "
+        f"{Interval(*last.interval_ms)}: {Interval(*interval_ms)} cannot come after that",
+        fix="backfill the intervals of a stateful topology in order, without --run-backwards; to process "
+        "them again, give the backfill another name in its dag run conf",
+    )
+
+
+def find_interval_losses(
+    bounds: Mapping[TopicPartition, LogBounds],
+    found: Mapping[TopicPartition, int],
+    prior: PriorRuns,
+    interval: Interval,
+) -> list[Loss]:
+    """Return the partitions of which nothing says that all records of the interval are still there.
+
+    Where a log has lost its beginning, a record that is dated before the interval shows that the interval has
+    not begun yet. Where none is left, records of the interval may be gone.
+
+    :param found: first offset dated at or after the interval's start.
+    """
+    return [
+        interval_deleted(tp, log_start=log_of.start, interval=str(interval))
+        for tp, log_of in sorted(bounds.items())
+        if log_of.start > 0
+        and found.get(tp, log_of.high) <= log_of.start
+        and not (prior.set_by_a_person(tp) and prior.committed[tp].offset >= log_of.start)
+    ]
+
+
+def start_by_time(
+    tp: TopicPartition, log_of: LogBounds, found: Mapping[TopicPartition, int], prior: PriorRuns
+) -> int:
+    """Return where to begin to read an interval: at the first offset dated in or past it, or where a person
+    said.
+
+    :param found: first offset dated at or after the interval's start.
+    """
+    if prior.set_by_a_person(tp):
+        return max(log_of.start, min(prior.committed[tp].offset, log_of.stable))
+    return min(found.get(tp, log_of.stable), log_of.stable)
+
+
+def cut_by_time(
+    admin: AdminPort,
+    reader: ReaderPort,
+    inputs: Sequence[FrozenPartition],
+    interval: Interval,
+    *,
+    clock: Clock,
+    ahead_ms: int = -1,
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
+    """Stop each partition before the first committed record that is dated at or past the interval's end.
+
+    :param inputs: up to the ends of the logs.
+    :param ahead_ms: a record dated so much later than now, and than the interval's end, does not count; -1
+        when every record counts.
+    :return: the same up to the cut, and what a person should know: which single records hold a whole
+        partition back.
+    """
+    ends = {part.topic_partition: part for part in inputs if part.start_offset < part.stop_offset}
+    hints = admin.offsets_for_times(dict.fromkeys(ends, interval.end_ms)) if ends else {}
+    spans = {
+        tp: (max(part.start_offset, hints[tp]), part.stop_offset)
+        for tp, part in ends.items()
+        if tp in hints and hints[tp] < part.stop_offset
+    }
+    latest_ms = _LATEST_MS if ahead_ms < 0 else max(clock.now_ms(), interval.end_ms) + ahead_ms
+    found = first_dated(reader, spans, (interval.end_ms, latest_ms), clock=clock)
+    cut = tuple(
+        msgspec.structs.replace(part, stop_offset=found[part.topic_partition].offset)
+        if part.topic_partition in found
+        else part
+        for part in inputs
+    )
+    warnings = tuple(
+        _held_back(tp, dated, ends[tp].stop_offset - dated.offset, interval)
+        for tp, dated in sorted(found.items())
+        if dated.offset <= ends[tp].start_offset
+        and (dated.older_behind or dated.timestamp_ms > max(clock.now_ms(), interval.end_ms))
+    )
+    return cut, warnings
+
+
+def count_behind(
+    reader: ReaderPort,
+    cut: Sequence[FrozenPartition],
+    ends: Mapping[TopicPartition, int],
+    before_ms: int,
+    *,
+    clock: Clock,
+    looked_at: int = _LOOKED_AT,
+) -> BehindCut:
+    """Count the records that lie behind the cut and are dated before it.
+
+    :param cut: the partitions up to the cut.
+    :param ends: the ends of their logs when the run began.
+    :param before_ms: the end of the data interval.
+    :param looked_at: how many records to look at, at most.
+    """
+    spans = {
+        part.topic_partition: (part.stop_offset, ends[part.topic_partition])
+        for part in cut
+        if part.stop_offset < ends.get(part.topic_partition, -1)
+    }
+    left, found = looked_at, Counter[str]()
+    wanted = sorted(spans)
+    for first in range(0, len(wanted), _READ_AT_ONCE):
+        if left <= 0:
+            return BehindCut(records=_some(found), whole=False)
+        some = {tp: spans[tp] for tp in wanted[first : first + _READ_AT_ONCE]}
+        read = BoundedRead(reader, some, clock=clock, max_records=_POLL_RECORDS)
+        for fetched in read:
+            for tp, records in fetched.items():
+                found[tp.topic] += sum(record.timestamp()[1] < before_ms for record in records)
+                left -= len(records)
+            if left <= 0 and read.waiting:
+                read.stop()
+                return BehindCut(records=_some(found), whole=False)
+    return BehindCut(records=_some(found))
+
+
+def _some(found: Counter[str]) -> dict[str, int]:
+    return {topic: number for topic, number in sorted(found.items()) if number}
+
+
+def first_dated(
+    reader: ReaderPort, spans: Spans, dated_ms: tuple[int, int], *, clock: Clock
+) -> dict[TopicPartition, Dated]:
+    """Return the first visible record dated from one time to another, both included, of each span that has
+    one.
+
+    :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    """
+    found: dict[TopicPartition, Dated] = {}
+    wanted = sorted(tp for tp, (start, stop) in spans.items() if start < stop)
+    for first in range(0, len(wanted), _READ_AT_ONCE):
+        some = {tp: spans[tp] for tp in wanted[first : first + _READ_AT_ONCE]}
+        read = BoundedRead(reader, some, clock=clock, max_records=_POLL_RECORDS)
+        for fetched in read:
+            dated = {tp: _first_of(records, dated_ms) for tp, records in fetched.items()}
+            found |= {tp: first for tp, first in dated.items() if first is not None}
+            read.drop(found)
+    return found
+
+
+def _first_of(records: Sequence[Record], dated_ms: tuple[int, int]) -> Dated | None:
+    at_ms, latest_ms = dated_ms
+    for index, record in enumerate(records):
+        timestamp_ms = record.timestamp()[1]
+        if at_ms <= timestamp_ms <= latest_ms:
+            behind = any(later.timestamp()[1] < at_ms for later in records[index + 1 :])
+            return Dated(record.offset(), timestamp_ms, behind)
+    return None
+
+
+def _held_back(tp: TopicPartition, dated: Dated, waiting: int, interval: Interval) -> str:
+    return (
+        f"{tp}: the record at offset {dated.offset} is dated {_iso(dated.timestamp_ms)}, past the end of "
+        f"the data interval {interval}: nothing of the partition is read, and what lies at and behind the "
+        f"record, {waiting} offsets, waits for the run whose interval reaches it"
+    )
+
+
+def _iso(epoch_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # a record may carry any number
+        return f"{epoch_ms} ms"

@@ -1,0 +1,174 @@
+"""Builds a new slice: checks, fences, freezes. Nothing here writes to the protocol's topics.
+
+Order and why: (1) to (3) are the groundwork of every start, in ``groundwork.py``: topics, fence, committed
+offsets; (4) log bounds; (5) loss checks; (6) freeze. What happens in Kafka after (4) belongs to the next run.
+(4) to (6) are in ``freeze.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from airflow_kstreams.batch.ledger.assignment import Assignment
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.own_topics import OwnTopics
+from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
+from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
+from airflow_kstreams.batch.run.begin.advance import (
+    closes_any,
+    early_warnings,
+    frozen_advance,
+    held_by_waiting,
+    held_warnings,
+    refuse_unfit_advance,
+)
+from airflow_kstreams.batch.run.begin.freeze import freeze
+from airflow_kstreams.batch.run.begin.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
+from airflow_kstreams.batch.run.growth import placements
+from airflow_kstreams.batch.run.past.own_topics import next_own_topics
+from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.slice_request import SliceRequest
+from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSlice:
+    """A slice that is ready to be written.
+
+    :param slice: the slice.
+    :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
+        of intermediate partitions that tasks could not know.
+    :param assignment: the partition groups to record in the same transaction; None when they are recorded
+        already, or no task will run.
+    :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
+        that is recorded already.
+    :param parked: node -> how many records earlier runs left parked, None where that is not known.
+    """
+
+    slice: Slice
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    assignment: Assignment | None = None
+    own_topics: OwnTopics | None = None
+    parked: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def build_slice(
+    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
+) -> NewSlice:
+    """Freeze a new slice.
+
+    :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
+    :raises ConfigError: the application keeps state of a later data interval.
+    :raises TopologyError: topics are missing or do not fit.
+    :raises DataLossError: what the new slice would start at is gone.
+    """
+    plan = request.plan
+    refuse_unfit_advance(session.settings, plan)
+    refuse_backwards(plan, session.settings, request.interval_ms, ledger)
+    ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
+    topics, prior = ground.topics, ground.prior
+    own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
+    begun_ms = session.clock.now_ms()
+    # Another program's stops are no cut by time: what lies behind them may be dated before any moment.
+    foreign = folded.state is RunState.RUNNING
+    advance = None
+    if not foreign:
+        advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
+    frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground, advance=advance)
+    inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
+    held_back = warnings_of(
+        session.cluster,
+        frozen.held,
+        group_id=plan.application_id,
+        clock=session.clock,
+        comes_again=frozen.kept_ms is None,
+        advanced=closes_any(advance, plan),
+    )
+    warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
+    warnings += _set_back(plan, prior, begun)
+    warnings += held_warnings(session.settings, plan, foreign_stops=foreign)
+    warnings += early_warnings(plan, advance, begun_ms)
+    slice_ = Slice(
+        run_id=request.run_id,
+        generation=request.generation,
+        plan=msgspec.structs.replace(
+            run_plan(session, request, ledger, topics, warnings=warnings),
+            # The same look at the clock: what a later one would take as dated far ahead cuts nothing.
+            begun_ms=begun_ms,
+            stop_hash=stop_hash(inputs),
+            empty=empty,
+            intermediate_starts={str(tp): at for tp, at in begun.items() if tp.topic in plan.intermediates},
+            interval_ms=request.interval_ms,
+            kept_ms=frozen.kept_ms,
+            moved_starts=_moved(inputs, ledger),
+            placements=placements(plan, frozen.grouped),
+            waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
+            behind_cut=frozen.behind_cut,
+            advance=held_by_waiting(advance, plan, {tp.topic for tp in frozen.waiting}),
+        ),
+        inputs=inputs,
+    )
+    if empty and not ground.taken_over:
+        assignment = first_assignment(ledger.assignment, plan, frozen.grouped, run_id=request.run_id)
+    else:
+        assignment = next_assignment(ledger.assignment, frozen.grouped, run_id=request.run_id)
+    return NewSlice(
+        slice=slice_,
+        offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
+        assignment=assignment,
+        own_topics=next_own_topics(ledger, ground.known, own),
+        parked=parked_total(ground.parked),
+    )
+
+
+def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:
+    """Return the inputs that do not start where the ledger says that they were left."""
+    inputs = tuple(inputs)
+    left_at = ledger.left_at({part.topic for part in inputs})
+    return {
+        str(part.topic_partition): left_at[part.topic_partition]
+        for part in inputs
+        if left_at.get(part.topic_partition, part.start_offset) != part.start_offset
+    }
+
+
+def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """Say that a person set offsets back, so that records are processed again."""
+    back = [
+        f"{tp} from {prior.last_stops[tp]} to {prior.committed[tp].offset}"
+        for tp in sorted(begun)
+        if prior.set_by_a_person(tp) and prior.committed[tp].offset < prior.last_stops.get(tp, 0)
+    ]
+    if not back:
+        return ()
+    more = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
+    state = ", and what they have added to stores is added once more" if plan.changelogs else ""
+    return (
+        f"committed offsets were set back since the last run, by a person or another program: "
+        f"{', '.join(back[:_NAMED])}{more}; the records in between are processed again{state}",
+    )
+
+
+def _expired(prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
+    """Say that committed offsets were gone and that the last run's stops took their place."""
+    gone = sorted(tp for tp in begun if tp not in prior.committed and prior.remembered(tp) is not None)
+    if not gone:
+        return ()
+    return (
+        f"the committed offsets of {len(gone)} partitions were gone ({gone[0]} is the first; "
+        "offsets.retention.minutes?): the run goes on where the last one stopped, so nothing is lost or read "
+        "twice",
+    )

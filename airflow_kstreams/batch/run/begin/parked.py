@@ -1,0 +1,166 @@
+"""What earlier runs left parked, as begin and reset see it, and whether a topology would go on with it.
+
+Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic that is
+not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of it is
+void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.moving.expansion import Expansion
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import (
+    Parked,
+    may_park,
+    parked_total,
+    retry_nodes,
+    retry_topic,
+)
+from airflow_kstreams.streams.errors import OrphanedRecordsError
+from airflow_kstreams.streams.naming.reset_command import give_up_command
+from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition, named, partitions_in
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+
+
+def parking_partitions(recorded: Assignment | None, application_id: str) -> list[TopicPartition]:
+    """Return the source partitions of tasks that have had retry topics; what stands beside their offsets is
+    looked at.
+    """
+    return sorted(
+        {
+            tp
+            for entry in _entries(recorded)
+            if retry_nodes(application_id, entry.changelogs)
+            for group in entry.by_group
+            for tp in partitions_in(group)
+        }
+    )
+
+
+def parked_left(
+    ledger: Ledger,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    application_id: str,
+    *,
+    begun_since: bool,
+) -> dict[str, dict[int, int | None]]:
+    """Return what is parked.
+
+    :param committed: offsets of at least the :func:`parking_partitions`.
+    :param begun_since: whether a run has begun after what the ledger says: of a task whose offsets say
+        nothing, nothing is known then.
+    """
+    found: dict[str, dict[int, int | None]] = {}
+    for entry in _entries(ledger.assignment):
+        nodes = retry_nodes(application_id, entry.changelogs)
+        for number, group in enumerate(entry.by_group if nodes else ()):
+            told = _told(committed[tp] for tp in partitions_in(group) if tp in committed)
+            for node in nodes:
+                count: int | None
+                if told is None:
+                    count = None if begun_since else ledger.past.parked.get(node, {}).get(number, 0)
+                else:
+                    count = None if told.parked is None else told.parked.get(node, 0)
+                if count != 0:
+                    found.setdefault(node, {})[number] = count
+    return found
+
+
+def beside_offsets(
+    plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], parked: Parked
+) -> dict[TopicPartition, dict[str, int] | None]:
+    """Return what begin says beside the offset of each source partition: what its task has parked, None where
+    that is not known.
+
+    :param grouped: partition groups by subtopology id.
+    """
+    found: dict[TopicPartition, dict[str, int] | None] = {}
+    for sub in plan.subtopologies:
+        nodes = retry_nodes(plan.application_id, sub.changelogs.values()) if may_park(sub) else []
+        for number, group in enumerate(grouped[sub.id].by_group):
+            counts = {node: parked[node][number] for node in nodes if number in parked.get(node, {})}
+            known = {node: count for node, count in counts.items() if count is not None}
+            for tp in partitions_in(group):
+                found[tp] = known if len(known) == len(counts) else None
+    return found
+
+
+def parked_by_either(plan: TopologyPlan, parked: Parked, expansions: Mapping[int, Expansion]) -> Parked:
+    """Return what is parked once records have moved with their keys: of a processor that had some, and of
+    those that took keys from it, it is not known how many they have now.
+    """
+    found = {node: dict(by_group) for node, by_group in parked.items()}
+    for sub, expansion in expansions.items():
+        for node in retry_nodes(plan.application_id, plan.subtopology(sub).changelogs.values()):
+            by_group = found.get(node, {})
+            for source, added in expansion.sources.items():
+                if source in by_group:
+                    by_group.update(dict.fromkeys((source, *added)))
+    return found
+
+
+def refuse_orphaned(
+    ledger: Ledger, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], parked: Parked
+) -> None:
+    """Refuse a topology that would never process what is parked.
+
+    :param grouped: partition groups by subtopology id.
+    :raises OrphanedRecordsError: a node with parked records is gone, its task would not be there, or later
+        records of their keys would come to another task.
+    """
+    for node, by_group in sorted(parked.items()):
+        topic = retry_topic(plan.application_id, node)
+        if topic not in plan.changelogs:
+            why = f"the topology has no node {node!r} with a retry topic any more"
+            raise _orphaned(ledger, plan, node, parked, why)
+        sub = plan.changelogs[topic]
+        now = grouped[sub].by_group
+        if max(by_group) >= len(now):
+            why = f"the {len(now)} tasks of subtopology {sub} would leave out task {sub}_{max(by_group)}"
+            raise _orphaned(ledger, plan, node, parked, why)
+        at = group_of_partition(now)
+        for entry in _entries(ledger.assignment):
+            before = entry.by_group if topic in entry.changelogs else ()
+            moved = {
+                tp: (number, at[tp])
+                for number, group in enumerate(before)
+                if number in by_group
+                for tp in partitions_in(group)
+                if at.get(tp, number) != number
+            }
+            if moved:
+                why = f"later records of their keys would come to other tasks: {named(moved)} would move"
+                raise _orphaned(ledger, plan, node, parked, why)
+
+
+def _told(offsets: Iterable[CommittedOffset]) -> OffsetMetadata | None:
+    """Return what stands beside the offsets of a task; None if a person set them all, or they are gone."""
+    told = [OffsetMetadata.decode(offset.metadata) for offset in offsets]
+    return max((each for each in told if each.run_id), key=lambda each: each.commits, default=None)
+
+
+def _orphaned(
+    ledger: Ledger, plan: TopologyPlan, node: str, parked: Parked, why: str
+) -> OrphanedRecordsError:
+    app, topic = plan.application_id, retry_topic(plan.application_id, node)
+    count = parked_total(parked)[node]
+    number = {None: "an unknown number of records is", 1: "1 record is"}.get(count, f"{count} records are")
+    last = ledger.last()
+    before = "" if last is None else f" of run {last.run_id!r}, {last.topology_hash[:12]},"
+    return OrphanedRecordsError(
+        f"{number} parked at node {node!r} of application {app!r}, in {topic} partition "
+        f"{', '.join(map(str, sorted(parked[node])))}, and would never be processed: {why}",
+        fix=f"run the topology{before} until the application's status shows that nothing is parked, and "
+        f"change it then; or give these records up for good: {give_up_command(app, [topic])}",
+        node=node,
+        count=count,
+    )
+
+
+def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
+    return () if recorded is None else recorded.subtopologies.values()

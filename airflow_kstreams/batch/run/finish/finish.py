@@ -1,0 +1,303 @@
+"""Works out whether a slice is finished and what its summary says. Nothing here writes.
+
+Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
+that every topic is still the one the run began with. The stop of an intermediate partition is the one that
+was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
+markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
+because everything up to there is gone. A task with retry topics that has anything to do must have made its
+last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
+stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.advance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from airflow_kstreams.batch.evidence import refuse_foreign_progress
+from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
+from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
+from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import (
+    may_park,
+    owes_last_commit,
+    parked_in_all,
+    retry_nodes,
+)
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
+from airflow_kstreams.batch.protocol.slice.metadata import Folded
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partition_named
+from airflow_kstreams.batch.protocol.slice.stops import (
+    all_stops,
+    partitions_of,
+    slice_starts,
+    task_partitions,
+)
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.run.begin.advance import parked_warnings, with_time_passed
+from airflow_kstreams.batch.run.finish.late_share import judge_late
+from airflow_kstreams.batch.run.finish.record_audit import audit, counts_of
+from airflow_kstreams.batch.run.past.complete_logs import ChangelogLogs
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.errors import RunError
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+
+_NAMED = 5
+#: How long finish waits for the markers of transactions that have just been committed.
+_MARKERS_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedSlice:
+    """What finish writes.
+
+    :param summary: for the ledger.
+    :param offsets: every committed offset once more, with the times beside it, or those of partitions that
+        got nothing would expire while others go on; intermediate ones moved past a tail of transaction
+        markers.
+    :param purge: repartition partitions and the offset below which nothing is needed any more.
+    :param changelogs: where they end, for the ledger; None if no task has run, or there are none.
+    """
+
+    summary: RunSummary
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    purge: Mapping[TopicPartition, int]
+    changelogs: ChangelogEnds | None
+
+
+def close_slice(
+    session: CoordinatorSession, *, slice_: Slice, folded: Folded, reports: Collection[TaskReport] = ()
+) -> FinishedSlice:
+    """Check that a slice is finished and build what to write.
+
+    :param reports: what tasks have told their driver.
+    :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
+    :raises RunError: a partition is not at its stop offset.
+    :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
+    :raises ConfigError: more records were dropped as late than the settings allow.
+    """
+    plan = slice_.plan
+    refuse_other_topics(session.admin, slice_, {*plan.topology.sources, *plan.changelog_ids})
+    partitions = [tp for topic in plan.topology.sources for tp in partitions_of(slice_, topic)]
+    committed = session.committed(partitions)
+    intermediates = set(plan.topology.intermediates)
+    if plan.empty:
+        stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+        committed = _of_empty_slice(slice_) | committed
+    else:
+        _refuse_lost_progress(slice_, partitions, committed)
+        refuse_foreign_progress(slice_, committed)
+        stops = all_stops(folded, slice_)
+    for tp in partitions:
+        if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
+            stops[tp] = max(stops.get(tp, 0), committed[tp].offset)
+    _refuse_unfinished(slice_, stops, committed)
+    if not plan.empty:
+        _refuse_owing(slice_, committed)
+    committed = with_time_passed(slice_, committed)
+    inputs = tuple(
+        msgspec.structs.replace(part, stop_offset=stops[part.topic_partition], end_epoch=-1)
+        for part in slice_.inputs
+    )
+    tasks = task_metadata(slice_, committed)
+    done = _with_last_commits([_report(metadata, plan) for metadata in tasks.values()], reports)
+    # A partition that no task committed has what begin committed; what another tool did hides counts.
+    known = all(OffsetMetadata.decode(committed[tp].metadata).run_id == slice_.run_id for tp in partitions)
+    counts = counts_of(plan.topology, tasks) if known else None
+    warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
+    warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
+    warnings += parked_warnings(plan.topology, plan.advance, done)
+    moved = _past_markers(session, slice_, committed)
+    return FinishedSlice(
+        summary=RunSummary(
+            run_id=slice_.run_id,
+            application_id=plan.topology.application_id,
+            begun_ms=plan.begun_ms,
+            finished_ms=session.clock.now_ms(),
+            generation=slice_.generation,
+            empty=plan.empty,
+            inputs=inputs,
+            intermediate_stops={
+                str(tp): moved[tp].offset if tp in moved else stop
+                for tp, stop in sorted(stops.items())
+                if tp.topic in intermediates
+            },
+            tasks=done,
+            topology_hash=plan.topology.topology_hash,
+            interval_ms=plan.interval_ms,
+            topic_ids=plan.topic_ids,
+            partition_times={str(tp): times for tp, times in sorted(_times(committed).items())},
+            warnings=(*plan.warnings, *warnings),
+            topics=tuple(
+                SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
+                for sub in plan.topology.subtopologies
+            ),
+            dag_id=plan.dag_id,
+            autostop_at=plan.autostop_at,
+            counts=counts,
+            parked=parked_in_all(task.parked for task in done),
+            parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
+            behind_cut=plan.behind_cut,
+            global_tables=plan.global_tables,
+            advanced_to_ms=None if plan.advance is None else plan.advance.moment_ms,
+        ),
+        offsets={**committed, **moved},
+        purge={
+            tp: offset.offset
+            for tp, offset in {**committed, **moved}.items()
+            if tp.topic in plan.topology.repartition_topics and offset.offset > 0
+        },
+        changelogs=_changelogs(session, plan),
+    )
+
+
+def task_metadata(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[str, OffsetMetadata]:
+    """Return what each task of a slice committed last, by task id, in the order of the tasks."""
+    found: dict[str, OffsetMetadata] = {}
+    for tp in sorted(committed):
+        metadata = OffsetMetadata.decode(committed[tp].metadata)
+        if metadata.run_id == slice_.run_id and metadata.task_id:
+            found.setdefault(metadata.task_id, metadata)
+    return {task_id: found[task_id] for task_id in sorted(found, key=_task_order)}
+
+
+def _report(metadata: OffsetMetadata, plan: RunPlan) -> TaskReport:
+    """Return what a task committed last as its report, with the nodes of which it does not say how much is
+    parked.
+    """
+    report = metadata.report()
+    if metadata.parked is not None:
+        return report
+    topology = plan.topology
+    changelogs = topology.subtopology(subtopology_of(report.task_id)).changelogs.values()
+    unknown = dict.fromkeys(retry_nodes(topology.application_id, changelogs))
+    return msgspec.structs.replace(report, parked=unknown) if unknown else report
+
+
+def _with_last_commits(
+    committed: Sequence[TaskReport], told: Collection[TaskReport]
+) -> tuple[TaskReport, ...]:
+    """Return the reports as they were committed, with the metrics that a task has told its driver: only
+    those have the commit that wrote the report. Where a task has committed since, they are not used.
+    """
+    metrics = {(report.task_id, report.commits): report.metrics for report in told}
+    return tuple(
+        msgspec.structs.replace(
+            report, metrics=metrics.get((report.task_id, report.commits)) or report.metrics
+        )
+        for report in committed
+    )
+
+
+def _changelogs(session: CoordinatorSession, plan: RunPlan) -> ChangelogEnds | None:
+    if plan.empty or not plan.changelog_ids:
+        return None
+    tasks = {topic: plan.tasks[str(sub)] for topic, sub in plan.topology.changelogs.items()}
+    return ChangelogLogs.read(session.admin, plan.changelog_ids, tasks).as_finished()
+
+
+def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
+    """Return what begin committed: it takes the place of offsets that are gone, for no task moved any."""
+    ours = OffsetMetadata(run_id=slice_.run_id, stop_set=slice_.stop_set, parked={}).encode()
+    starts = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    starts |= {partition_named(name): at for name, at in slice_.plan.intermediate_starts.items()}
+    return {tp: CommittedOffset(at, ours) for tp, at in starts.items()}
+
+
+def _moved_past(stop: int, committed: CommittedOffset) -> bool:
+    """Whether a person moved an input past its stop, because everything up to there and more was deleted."""
+    return committed.offset > stop and not OffsetMetadata.decode(committed.metadata).run_id
+
+
+def _refuse_lost_progress(
+    slice_: Slice,
+    partitions: Sequence[TopicPartition],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    starts = slice_starts(slice_)
+    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+    losses = [
+        progress_lost(tp, start=starts.get(tp, 0), stop=stops.get(tp), run_id=slice_.run_id)
+        for tp in partitions
+        if tp not in committed
+    ]
+    if losses:
+        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
+
+
+def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, PartitionTimes]:
+    """Return the partition times that travel with committed offsets, where there are any."""
+    found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
+    return {tp: times for tp, times in found.items() if times != PartitionTimes()}
+
+
+def _refuse_unfinished(
+    slice_: Slice, stops: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    wrong = [
+        f"{tp} is at {committed[tp].offset if tp in committed else 'no offset'}, expected {stop}"
+        for tp, stop in sorted(stops.items())
+        if tp not in committed or committed[tp].offset != stop
+    ]
+    if wrong:
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        raise RunError(
+            f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            fix="run the topology again: it resumes with the same stop offsets",
+            run_id=slice_.run_id,
+        )
+
+
+def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Refuse a run some of whose tasks have still to make their last commit."""
+    owing: list[str] = []
+    parking = ""
+    for sub in slice_.plan.topology.subtopologies:
+        for group in range(slice_.plan.tasks[str(sub.id)]):
+            offsets = [committed[tp] for tp in task_partitions(slice_, sub.id, group)]
+            told = [OffsetMetadata.decode(offset.metadata) for offset in offsets]
+            if owes_last_commit(slice_.run_id, told, sub, moment_ms=slice_.plan.moment_of(sub.id)):
+                owing.append(f"{sub.id}_{group}")
+                parking = "has retry topics and " if may_park(sub) else parking
+    if owing:
+        more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
+        raise RunError(
+            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} {parking}"
+            "has not made its last commit, with which it says what is left parked, and that stream time has "
+            "advanced",
+            fix="run the topology again: it resumes with the same stop offsets",
+            run_id=slice_.run_id,
+        )
+
+
+def _past_markers(
+    session: CoordinatorSession,
+    slice_: Slice,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return offsets past the transaction markers at the end of intermediate partitions, so that tools show
+    no lag.
+    """
+    partitions = [tp for topic in slice_.plan.topology.intermediates for tp in partitions_of(slice_, topic)]
+    bounds = log_bounds(session.admin, partitions, settle_ms=_MARKERS_MS, clock=session.clock)
+    spans = {
+        tp: (committed[tp].offset, log_of.stable)
+        for tp, log_of in bounds.items()
+        if tp in committed and committed[tp].offset < log_of.stable
+    }
+    with session.reading:
+        holding = has_records(session.reader, spans, clock=session.clock)
+    return {
+        tp: CommittedOffset(to, committed[tp].metadata) for tp, (_, to) in spans.items() if tp not in holding
+    }
+
+
+def _task_order(task_id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in task_id.split("_") if part.isdigit())

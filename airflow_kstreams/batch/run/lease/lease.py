@@ -1,0 +1,318 @@
+"""The coordinator's hold on the lease: taken by its begin, renewed, given up, and refused to others.
+
+A lease is a record of the ledger, written under the coordinator's transactional id together with what begins.
+Its holder renews it in time; a holder that finds the id claimed by another coordinator reads the ledger, and
+goes on only if the lease is still its own. A caller that meets the lease of another owner waits here until
+it is free, and is refused if the owner turns out to be alive (:mod:`.lease_observation`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import tenacity
+
+from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
+from airflow_kstreams.batch.run.lease.lease_errors import Caller, busy, lost_race, resetting, superseded
+from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
+from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
+from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
+    ConfigError,
+    DataLossError,
+    KafkaClientError,
+    KStreamsError,
+    RunBusyError,
+    RunSupersededError,
+    TaskFencedError,
+    TopologyError,
+)
+
+log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 3
+#: The second attempt meets a lease that was renewed a moment ago; more are for stalls.
+_TAKEOVERS = 5
+
+
+class CoordinatorLease:
+    """The lease of one coordinator, which may hold none.
+
+    :param session: writes it.
+    """
+
+    def __init__(self, session: CoordinatorSession) -> None:
+        self._session = session
+        self._app = session.application_id
+        self._clock = session.clock
+        self._lease_ms = session.settings.lease_ms
+        self._others = LeaseObservation(session)
+        self._held: Lease | None = None
+        self._superseded: RunSupersededError | None = None
+
+    @property
+    def held(self) -> Lease | None:
+        """The lease as it was taken, None when none is held."""
+        return self._held
+
+    def new(self, caller: Caller, generation: int, *, slice_run_id: str = "") -> Lease:
+        """Return a lease for a caller; what begins writes it, and then calls :meth:`take`.
+
+        :param slice_run_id: the run whose slice it is for; empty for a continuous run.
+        """
+        return Lease(
+            owner_run_id=caller.run_id,
+            order=caller.order,
+            owner=caller.owner,
+            generation=generation,
+            expires_ms=self._clock.now_ms() + self._lease_ms,
+            continuous=caller.continuous,
+            lease_ms=self._lease_ms,
+            slice_run_id=slice_run_id,
+        )
+
+    def take(self, lease: Lease | None) -> None:
+        """Hold a lease that was just written, or None: it was given up, or never asked for."""
+        self._held = lease
+
+    def end_former(self, ledger: Ledger) -> None:
+        """Let the lease go that a former owner has left, before its tasks are fenced for a new start.
+
+        A start writes its own lease, and the offsets that it has read, only after that fence. An attempt that
+        claims its id in between would go on by the former lease, and what it commits would be taken back.
+
+        :param ledger: as read under the claim, by which the former owner is none any more.
+        :raises TaskFencedError: another coordinator claimed the transactional id.
+        """
+        former = ledger.held_lease
+        if former is not None and self._held is None:
+            self._session.write((), lease=msgspec.structs.replace(former, expires_ms=0))
+
+    def keep(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseRenewal:
+        """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
+
+        :param on_superseded: called once, from another thread, when another driver takes over.
+        :raises ConfigError: no lease is held.
+        """
+        if self._held is None:
+            raise _none_held()
+        return self._renewal(self.release, on_superseded)
+
+    @contextmanager
+    def renewing(self) -> Iterator[None]:
+        """Renew the lease while a block runs that may last longer than it, and hold it still afterwards.
+
+        :raises RunSupersededError: another driver has taken over meanwhile.
+        """
+        with self._renewal(lambda: None) as renewal:
+            yield
+        if renewal.superseded:
+            renewal.check()
+
+    def renew(self, *, stopping: bool = False) -> None:
+        """Renew the lease.
+
+        :param stopping: ask the tasks of a continuous run to end cleanly; later renewals say it again.
+        :raises RunSupersededError: another driver owns the slice.
+        :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
+        """
+        with self._session.writing:
+            if self._superseded is not None:
+                raise self._superseded
+            if self._held is None:
+                raise _none_held()
+            if stopping:
+                self._held = msgspec.structs.replace(self._held, stopping=True)
+            expires_ms = self._clock.now_ms() + self._lease_ms
+            renewed = msgspec.structs.replace(self._held, expires_ms=expires_ms)
+            try:
+                self.write((), lease=renewed)
+            except TaskFencedError:
+                self.reclaim()
+                self._session.write((), lease=renewed)
+
+    def write(self, records: Iterable[MetadataRecord], *, lease: Lease | None = None) -> None:
+        """Write what the owner of the lease has decided, in one transaction.
+
+        :param lease: the lease anew, if it is to be renewed with it.
+        :raises RunSupersededError: another driver owns the slice.
+        :raises TaskFencedError: another coordinator has claimed the id meanwhile, perhaps only to look;
+            :meth:`reclaim` tells, and nothing of what was decided may be taken for written or not written.
+        :raises KafkaClientError: the client failed, and the outcome may be unknown.
+        """
+        with self._session.writing:
+            if self._superseded is not None:
+                raise self._superseded
+            if not self._session.claimed:
+                self.reclaim()
+            self._session.write(records, lease=lease)
+
+    def release(self) -> None:
+        """Give the lease up, so that the next owner need not wait for its end.
+
+        A writer that may have repeated a request, as when the transaction coordinator moves, is never used
+        again; the id is claimed anew then, if the ledger still says that the lease is ours.
+
+        :raises KafkaClientError: the broker did not answer; the lease lasts until it runs out.
+        """
+        lease = self._held
+        if lease is None:
+            return
+        try:
+            if not self._session.claimed:
+                self.reclaim()
+            self._session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
+        except (TaskFencedError, RunSupersededError):
+            log.info("application %s: the lease was taken over before it was released", self._app)
+        finally:
+            self._held = None
+
+    def close(self) -> None:
+        """Give up a lease that is still held; a failure is logged."""
+        try:
+            self.release()
+        except KStreamsError as error:
+            log.warning("the lease could not be released and will run out by itself: %s", error)
+
+    def reclaim(self) -> None:
+        """Claim the coordinator's id again, if the ledger still says that the lease is ours.
+
+        :raises RunSupersededError: it does not.
+        """
+        with self._session.claiming():
+            lease = self._held
+            if lease is None:
+                raise self._superseded or _none_held()
+            found = self._session.read_ledger().lease
+            if found is None or not self._is_mine(found) or found.expires_ms == 0:
+                # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+                self._superseded = superseded(self._app, lease, found)
+                self._held = None
+                raise self._superseded
+
+    def refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:
+        """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
+
+        :param ledger: as it is now; after :meth:`await_turn`, so that a lease was looked at for long enough.
+        :param same_run_may_wait: whether an owner of the same run and order is one to wait for.
+        :raises RunBusyError: it must wait.
+        """
+        if ledger.unfinished_reset is not None:
+            raise resetting(self._app, caller, ledger.unfinished_reset)
+        lease = self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait)
+        if lease is not None:
+            raise busy(self._app, caller, lease)
+
+    def await_turn(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> Ledger:
+        """Wait until the lease of another owner is free, at most for as long as it lasts.
+
+        Before that comes a second look, which waits for open transactions: the lease may have been released a
+        moment ago, and a commit returns before readers see it.
+
+        :return: the ledger as it is then.
+        :raises RunBusyError: the owner is alive, or the application is being reset.
+        """
+        if (
+            ledger.unfinished_reset is not None
+            or self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait) is not None
+        ):
+            ledger = self._session.read_ledger()
+            if (
+                ledger.unfinished_reset is None
+                and self._in_the_way(ledger, caller, same_run_may_wait=same_run_may_wait) is not None
+            ):
+                ledger = self._others.watch(ledger, waiting=f"run {caller.run_id}")
+        self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
+        return ledger
+
+    def taking_over(self, caller: Caller, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
+        """Return what calls a function again while the lease is of an owner whom the caller takes over.
+
+        Such an owner may be alive, as a driver is that its worker left behind: when it renews its lease
+        between the caller's claim and write, it finds the lease still its own, and claims the id back.
+
+        :param same_run_may_wait: as for :meth:`await_turn`.
+        """
+
+        def overtaken(error: BaseException) -> bool:
+            if not isinstance(error, RunBusyError):
+                return False
+            ledger = self._session.read_ledger()
+            lease = ledger.held_lease
+            return (
+                ledger.unfinished_reset is None
+                and lease is not None
+                and _takes_over(caller, lease, same_run_may_wait=same_run_may_wait)
+            )
+
+        return tenacity.Retrying(
+            retry=tenacity.retry_if_exception(overtaken),
+            stop=tenacity.stop_after_attempt(_TAKEOVERS),
+            before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
+            reraise=True,
+        )
+
+    @contextmanager
+    def racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
+        """Raise a race that a caller lost while it began as what it was, however the loss looked.
+
+        :param ledger: as the caller saw it before.
+        """
+        try:
+            yield
+        except TaskFencedError:
+            raise self.lost_race(caller) from None
+        except AccessDeniedError:
+            raise  # no other coordinator's doing
+        except (DataLossError, TopologyError, KafkaClientError) as error:
+            # What looks like lost records, or like another application's, may be another coordinator's work,
+            # seen half before and half after: it moved offsets and purged what they left behind, and its
+            # tasks wrote to topics that it made.
+            if error.is_retriable or self._session.read_ledger() == ledger:
+                raise
+            raise self.lost_race(caller) from error
+
+    def lost_race(self, caller: Caller) -> RunBusyError:
+        """Build the error for a caller whose claim was overtaken."""
+        return lost_race(self._app, caller, self._session.read_ledger().lease)
+
+    def _in_the_way(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool) -> Lease | None:
+        """Return the lease of another owner that a caller has to wait for."""
+        lease = ledger.held_lease
+        if lease is None or self._others.is_free(ledger) or self._is_mine(lease):
+            return None
+        return None if _takes_over(caller, lease, same_run_may_wait=same_run_may_wait) else lease
+
+    def _renewal(
+        self, release: Callable[[], None], on_superseded: Callable[[], None] | None = None
+    ) -> LeaseRenewal:
+        return LeaseRenewal(
+            renew=self.renew,
+            release=release,
+            interval_seconds=self._lease_ms / 1000 / _RENEWALS_PER_LEASE,
+            on_superseded=on_superseded,
+        )
+
+    def _is_mine(self, lease: Lease) -> bool:
+        mine = self._held
+        return mine is not None and (mine.owner_run_id, mine.order, mine.generation) == (
+            lease.owner_run_id,
+            lease.order,
+            lease.generation,
+        )
+
+
+def _takes_over(caller: Caller, lease: Lease, *, same_run_may_wait: bool) -> bool:
+    """Whether a lease is of the caller's own run, and of an attempt that the caller follows."""
+    same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
+    return same_run and (not same_run_may_wait or caller.order > lease.order)
+
+
+def _none_held() -> ConfigError:
+    return ConfigError("no lease is held", fix="call begin with hold_lease=True first")

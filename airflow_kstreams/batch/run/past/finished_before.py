@@ -1,0 +1,135 @@
+"""A run that is asked for and has finished before: is it the same work, and what is said of it.
+
+Rule: a run is known by its id, so a second request under that id processes nothing. That is right for a retry
+and a cleared dag run. It would be wrong without a word where the second request means other work: another
+DAG's run of the same name, other inputs, outputs, or another cut of the log. Those are refused. Another
+topology of the same DAG, which was mended since, is warned of, or refused, as
+``finished.with.other.topology`` says. Partition counts are no part of a topology's hash.
+
+Summaries of earlier versions lack some of it; what they do not say is not compared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
+
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
+from airflow_kstreams.streams.naming.reset_command import reset_command
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+_NAMED = 5
+_HASH_DIGITS = 12
+
+
+def check_finished(
+    summary: RunSummary,
+    settings: ApplicationSettings,
+    *,
+    plan: TopologyPlan | None,
+    dag_id: str,
+    interval_ms: tuple[int, int] | None,
+) -> None:
+    """Refuse a request for a finished run that means other work than what was finished.
+
+    :param summary: of the run.
+    :param settings: of the request.
+    :param plan: the topology of the request; None where it is not known.
+    :param dag_id: of the DAG that asks; empty if none does.
+    :param interval_ms: data interval of the request, epoch milliseconds.
+    :raises ConfigError: another DAG ran it, or its inputs, outputs or cut were others.
+    :raises TopologyError: its topology was another one, and the settings do not allow that.
+    """
+    whose = f"run {summary.run_id!r} of application {summary.application_id!r}"
+    different = list(_differences(summary, settings, plan, dag_id, interval_ms))
+    if different:
+        raise ConfigError(
+            f"{whose} is already finished, at {finished_at(summary)}, and was other work: "
+            + "; ".join(different),
+            fix="give this work a run id or an application id of its own; to process the run's records once "
+            f"more: {_again(summary)}",
+        )
+    if plan is None or summary.topology_hash in ("", plan.topology_hash):
+        return
+    cause = (
+        f"{whose} is already finished, at {finished_at(summary)}, by topology {topology_of(summary)}; the "
+        f"application file now builds {short_hash(plan.topology_hash)}, by which nothing was processed"
+    )
+    if settings.finished_with_other_topology == "fail":
+        raise TopologyError(cause, fix=f"to process the run's records once more: {_again(summary)}")
+    log.warning("%s; to process the run's records once more: %s", cause, _again(summary))
+
+
+def nothing_processed(summary: RunSummary) -> str:
+    """Say what a request for a run did that had finished before: the last line of its log."""
+    return (
+        f"Run {summary.run_id} was already finished: nothing was processed now, finished at "
+        f"{finished_at(summary)} by topology {topology_of(summary)}"
+    )
+
+
+def finished_at(summary: RunSummary) -> str:
+    """Return when a run finished, as people read it."""
+    return datetime.fromtimestamp(summary.finished_ms / 1000, tz=UTC).isoformat(timespec="seconds")
+
+
+def topology_of(summary: RunSummary) -> str:
+    """Return the first digits of the hash of the topology that ran."""
+    return short_hash(summary.topology_hash)
+
+
+def short_hash(topology_hash: str) -> str:
+    """Return the first digits of a topology's hash."""
+    return topology_hash[:_HASH_DIGITS] or "unknown"
+
+
+def _differences(
+    summary: RunSummary,
+    settings: ApplicationSettings,
+    plan: TopologyPlan | None,
+    dag_id: str,
+    interval_ms: tuple[int, int] | None,
+) -> Iterator[str]:
+    if summary.dag_id and dag_id and summary.dag_id != dag_id:
+        yield f"it belonged to DAG {summary.dag_id!r}, this one to {dag_id!r}"
+    if summary.autostop_at and summary.autostop_at != settings.autostop_at:
+        yield f"its cut was autostop.at={summary.autostop_at}, this one is {settings.autostop_at or 'unset'}"
+    elif summary.autostop_at and settings.by_interval and summary.interval_ms != interval_ms:
+        was, now = _interval(summary.interval_ms), _interval(interval_ms)
+        yield f"its cut was the data interval {was}, this one is {now}"
+    if plan is None:
+        return
+    inputs = summary.input_topics
+    if inputs and not plan.reads(inputs):
+        yield f"it read {_topics(inputs)}, this one reads {_topics(plan.inputs)}"
+    if summary.topics and summary.outputs != {*plan.outputs}:
+        yield f"it wrote {_topics(summary.outputs)}, this one writes {_topics(plan.outputs)}"
+
+
+def _again(summary: RunSummary) -> str:
+    starts = [f"{part.topic},{part.partition},{part.start_offset}" for part in summary.inputs]
+    more = f" and {len(starts) - _NAMED} more" if len(starts) > _NAMED else ""
+    began = f"{'; '.join(starts[:_NAMED])}{more}, a line of FILE each"
+    if summary.without_details:
+        began = "its details have expired, so the ledger does not say where that was"
+    inputs = ",".join(sorted(summary.input_topics))
+    command = reset_command(summary.application_id, "--input-topics", inputs, "--from-file", "FILE")
+    return (
+        f"set its inputs back to where it began ({began}): "
+        f"{command}; or process its data interval beside it, by a backfill (docs/backfill.md)"
+    )
+
+
+def _interval(interval_ms: tuple[int, int] | None) -> str:
+    if interval_ms is None:
+        return "none"
+    return "[{}, {})".format(*(datetime.fromtimestamp(at / 1000, tz=UTC).isoformat() for at in interval_ms))
+
+
+def _topics(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "no topic"

@@ -1,0 +1,248 @@
+"""Which internal topics are this application's, and which are another one's.
+
+Names do not say it: ``orders`` with a store ``eu-totals`` and ``orders-eu`` with a store ``totals`` have a
+changelog of one name. Rule: a topic is the application's if its ledger has the topic's id. One that it does
+not have is taken over if nothing was ever written to it; so is any, if the ledger is of an earlier version,
+which kept no ids. A topic whose id another application's ledger has is that one's in any case.
+
+Two applications that begin at the same moment may both find a topic that was never written. Each writes its
+claim first, and looks at the other's ledger after that: at least the later one sees the other's claim.
+
+Crash argument: begin makes topics before it writes their ids. A crash in between leaves topics that are
+unknown and were never written. After it, the claim stands, and every driver that takes the slice over looks
+again whether another application has claimed the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.own_topics import OwnTopic, OwnTopics
+from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
+from airflow_kstreams.batch.protocol.slice.metadata import Folded
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan
+from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.naming.protocol_topics import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.reset_command import drop_slice_command, give_up_command
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    ReaderPort,
+    TopicDescription,
+    TopicPartition,
+)
+
+log = logging.getLogger(__name__)
+
+_RENAME = (
+    "give the store, or what else names the topic, another name in one of the applications, or one of them "
+    "another id"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTopics:
+    """What an application knows of its internal topics.
+
+    :param ids: topic id by topic, as far as anything says.
+    :param all_known: whether a topic that is not among them cannot hold anything of the application's.
+    """
+
+    ids: Mapping[str, str]
+    all_known: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """The other applications of a cluster, as far as this user may see them.
+
+    :param reader: read_committed; what it was assigned before is lost.
+    """
+
+    cluster: ClusterPort
+    admin: AdminPort
+    reader: ReaderPort
+    clock: Clock
+
+    def owners(self, application_id: str, ids: Mapping[str, str], *, wait_ms: int = 0) -> dict[str, str]:
+        """Return the internal topics of an application that another one's ledger has -> that one's id.
+
+        :param ids: topic id by topic.
+        :param wait_ms: how long to wait for what open transactions hide of their ledgers.
+        """
+        others = {topic: _others(application_id, topic) for topic in ids}
+        found: dict[str, str] = {}
+        for other in self._there({name for names in others.values() for name in names}):
+            theirs = self._recorded(other, wait_ms)
+            found |= {
+                topic: other
+                for topic, names in others.items()
+                if other in names and theirs.get(topic) == ids[topic]
+            }
+        return found
+
+    def _there(self, applications: Collection[str]) -> list[str]:
+        """Return those of which there is a ledger."""
+        ledgers = {ProtocolTopics(name).ledger: name for name in sorted(applications)}
+        try:
+            return [ledgers[topic] for topic in sorted(self.admin.describe_topics(ledgers))]
+        except AccessDeniedError:
+            return [ledgers[topic] for topic in ledgers if self._is_visible(topic)]
+
+    def _is_visible(self, topic: str) -> bool:
+        try:
+            return topic in self.admin.describe_topics([topic])
+        except AccessDeniedError:
+            return False
+
+    def _recorded(self, application_id: str, wait_ms: int) -> Mapping[str, str]:
+        """Return what an application's ledger says of its topics; nothing if it cannot be read."""
+        try:
+            ledger = self._ledger(application_id, wait_ms)
+        except KafkaClientError as error:
+            if error.is_retriable:
+                raise
+            log.info("whether application %s has topics in common is not known: %s", application_id, error)
+            return {}
+        return recorded_ids(ledger)
+
+    def _ledger(self, application_id: str, wait_ms: int) -> Ledger:
+        def read(milliseconds: int) -> Ledger:
+            return read_ledger(
+                self.cluster,
+                application_id,
+                admin=self.admin,
+                reader=self.reader,
+                wait_ms=milliseconds,
+                clock=self.clock,
+            )
+
+        try:
+            return read(wait_ms)
+        except OpenTransactionError:
+            return read(0)
+
+
+def known_topics(ledger: Ledger, folded: Folded) -> KnownTopics:
+    """Return what the ledger and the metadata topic say of the application's internal topics."""
+    ids = recorded_ids(ledger)
+    if folded.slice is not None:
+        ids |= _ids_of(folded.slice.plan)
+    return KnownTopics(ids=ids, all_known=ledger.own_topics is not None or (ledger.unwritten and not ids))
+
+
+def recorded_ids(ledger: Ledger) -> dict[str, str]:
+    """Return the ids of internal topics that a ledger has; what was written last counts."""
+    ids: dict[str, str] = {}
+    if ledger.own_topics is None:
+        newest = ledger.newest_entry
+        if newest is not None:
+            named = ProtocolTopics(newest.application_id)
+            ids |= {t: left.id for t, left in ledger.past.left.items() if left.id and named.is_internal(t)}
+    else:
+        # The metadata topic is among them.
+        ids |= {
+            topic: id_ for topic, id_ in ledger.own_topics.ids.items() if topic.endswith(INTERNAL_ENDINGS)
+        }
+    if ledger.current_continuous is not None:
+        ids |= _ids_of(ledger.current_continuous.plan)
+    if ledger.assignment is not None:
+        for entry in (*ledger.assignment.former, *ledger.assignment.subtopologies.values()):
+            ids |= entry.changelogs
+    return ids
+
+
+def _ids_of(plan: RunPlan) -> dict[str, str]:
+    ids = plan.topic_ids | plan.changelog_ids
+    return {topic: ids[topic] for topic in _internal(plan.topology) if topic in ids}
+
+
+def refuse_foreign(
+    neighbours: Neighbours, plan: TopologyPlan, found: Mapping[str, TopicDescription], known: KnownTopics
+) -> None:
+    """Refuse to run on internal topics that are not the application's.
+
+    :param found: what the broker says of the topics that exist.
+    :raises TopologyError: one holds what others have written, or is another application's.
+    """
+    app = plan.application_id
+    ids = {topic: found[topic].topic_id for topic in _internal(plan) if topic in found}
+    unknown = {topic: id_ for topic, id_ in ids.items() if known.ids.get(topic) != id_}
+    if not unknown:
+        return
+    owners = neighbours.owners(app, unknown)
+    causes = [_of_another(app, topic, owner) for topic, owner in sorted(owners.items())]
+    commands: list[str] = []
+    for topic in sorted(ever_written(neighbours.admin, found, unknown.keys() - owners.keys())):
+        before = known.ids.get(topic)
+        if before is None and not known.all_known:
+            continue
+        other = (
+            ", and no run has made it" if before is None else f": its id is {ids[topic]}, expected {before}"
+        )
+        causes.append(f"topic {topic} of application {app!r} holds what others have written{other}")
+        # What a run has made of a changelog is forgotten with it.
+        state_is_lost = before is not None and topic in plan.changelogs
+        commands.append(give_up_command(app, [topic]) if state_is_lost else delete_topic(topic))
+    if causes:
+        delete = f"; or, if what it holds is of no use, delete it: {'; '.join(commands)}" if commands else ""
+        raise TopologyError("; ".join(causes), fix=_RENAME + delete)
+
+
+def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
+    """Refuse to work on internal topics that another application has claimed, too, now that the own claim is
+    written.
+
+    :raises TopologyError: there are some.
+    """
+    app = plan.topology.application_id
+    owners = neighbours.owners(app, _ids_of(plan), wait_ms=OPEN_TRANSACTION_TIMEOUT_MS)
+    if owners:
+        causes = [_of_another(app, topic, owner) for topic, owner in sorted(owners.items())]
+        raise TopologyError(
+            "; ".join(causes), fix=f"{_RENAME}, and drop the slice: {drop_slice_command(app)}"
+        )
+
+
+def next_own_topics(ledger: Ledger, known: KnownTopics, ids: Mapping[str, str]) -> OwnTopics | None:
+    """Return what to record of the application's topics, None when that stands in the ledger already.
+
+    :param ids: of all that the new run uses, the metadata topic included if there is one.
+    """
+    own = OwnTopics(topics={topic: OwnTopic(id=id_) for topic, id_ in sorted({**known.ids, **ids}.items())})
+    return None if own == ledger.own_topics else own
+
+
+def ever_written(
+    admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]
+) -> set[str]:
+    """Return the topics to which anything was ever written, whether it is still there or not."""
+    partitions = [
+        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
+    ]
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted") if partitions else {}
+    return {tp.topic for tp, end in ends.items() if end}
+
+
+def _of_another(application_id: str, topic: str, owner: str) -> str:
+    return f"topic {topic} of application {application_id!r} is a topic of application {owner!r}, too"
+
+
+def _internal(plan: TopologyPlan) -> list[str]:
+    return sorted({*plan.repartition_topics, *plan.changelogs})
+
+
+def _others(application_id: str, topic: str) -> set[str]:
+    """Return the ids of other applications that could have an internal topic of this name."""
+    words = topic.split("-")
+    begun = {"-".join(words[:count]) for count in range(1, len(words))}
+    others = begun - {application_id, ""}
+    if topic.endswith(RETRY_ENDING):
+        return {name for name in others if len(topic) > len(f"{name}-{RETRY_ENDING}")}
+    return {name for name in others if ProtocolTopics(name).is_internal(topic)}

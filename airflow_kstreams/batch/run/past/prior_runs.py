@@ -1,0 +1,273 @@
+"""What earlier runs left behind, from three places that can each be lost without the others. Whether they
+contradict each other is looked at in :mod:`airflow_kstreams.batch.evidence`.
+
+1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
+   and the broker drops those of a topic that is deleted.
+2. The metadata topic: the stop offsets and the plan of the run that was finished last.
+3. The ledger: how the newest finished run that read a topic left it, with stops, topic ids and times; or what
+   a reset left, if nothing has run since.
+
+Where 1 is silent, 2 and 3 say where the last run stopped, which is as good, because nothing is committed
+between two runs. It is not as good when the ledger knows of a run that took the lease and never finished,
+while the metadata topic says nothing: that run may have committed anything, and nothing says what. The same
+holds after a continuous run, which has no stops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.past_runs import TopicLeft
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorRuns:
+    """What earlier runs left behind.
+
+    :param committed: the group's committed offsets.
+    :param last_stops: where the last run that read a topic stopped, inputs and intermediates.
+    :param topic_ids: topic ids that it froze.
+    :param times: partition times at those stops.
+    :param read: how many partitions of each topic it read.
+    :param unfinished_run: a run of which nothing but committed offsets can say how far it came: one that was
+        under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
+    :param continuous: whether that was a continuous one.
+    :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
+    :param foreign_run: whether a run that another program began is under way: what has no committed offset
+        may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
+    :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
+    """
+
+    committed: Mapping[TopicPartition, CommittedOffset]
+    last_stops: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
+    read: Mapping[str, int] = field(default_factory=dict)
+    unfinished_run: str = ""
+    continuous: bool = False
+    no_slice: bool = False
+    foreign_run: bool = False
+    reset_by_hand: bool = False
+    _decoded: dict[TopicPartition, OffsetMetadata] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def remembered(self, partition: TopicPartition) -> int | None:
+        """Return up to which offset runs have read a partition, None when nothing says."""
+        if partition in self.committed:
+            return self.committed[partition].offset
+        return None if self.unfinished_run else self.last_stops.get(partition)
+
+    def was_read(self, partition: TopicPartition) -> bool:
+        """Whether some run has read a partition, as far as anything says."""
+        return partition.partition < self.read.get(partition.topic, 0)
+
+    def set_by_a_person(self, partition: TopicPartition) -> bool:
+        """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""
+        return partition in self.committed and not self.run_of(partition)
+
+    def run_of(self, partition: TopicPartition) -> str:
+        """Return the run that has committed a partition's offset; empty if a person has."""
+        return self._metadata(partition).run_id
+
+    def lost_slice(self, finished: Callable[[str], bool]) -> str:
+        """Return the run that had begun, and whose stop offsets are nowhere; empty if there is none.
+
+        Begin commits the start of every partition under the run's id, so that offsets say which has begun.
+
+        :param finished: says whether the ledger has a run as finished.
+        """
+        if not self.no_slice:
+            return ""
+        if self.unfinished_run and not self.continuous:
+            return self.unfinished_run
+        begun = {self.run_of(tp) for tp in self.committed} - {""}
+        return min((run_id for run_id in begun if not finished(run_id)), default="")
+
+    def times_of(self, partition: TopicPartition) -> PartitionTimes:
+        """Return a partition's times where the next slice starts.
+
+        They travel with the committed offset. One that expired, or that a person moved on, left them behind:
+        what was read before it is still the past. One that a person moved back begins anew.
+        """
+        if partition in self.committed and not self.set_by_a_person(partition):
+            return self._metadata(partition).times
+        moved_back = (self.remembered(partition) or 0) < self.last_stops.get(partition, 0)
+        return PartitionTimes() if moved_back else self.times.get(partition, PartitionTimes())
+
+    def last_record(self, partition: TopicPartition) -> LastRecord:
+        """Return the last record before a partition's committed offset; unknown without one, after another
+        tool's commit, and of versions that kept none.
+        """
+        return self._metadata(partition).last_record if partition in self.committed else LastRecord()
+
+    def metadata_of(self, partition: TopicPartition) -> OffsetMetadata | None:
+        """Return what a run has committed beside a partition's offset; None where it is gone, or a person set
+        the offset.
+        """
+        if partition not in self.committed or self.set_by_a_person(partition):
+            return None
+        return self._metadata(partition)
+
+    def ruled_out(self, partition: TopicPartition) -> tuple[GrowthKind, ...]:
+        """Return the kinds of growth that keys of a partition exclude, as tasks found."""
+        return self._metadata(partition).ruled_out if partition in self.committed else ()
+
+    def _metadata(self, partition: TopicPartition) -> OffsetMetadata:
+        # Begin asks for several parts of it, of every partition.
+        found = self._decoded.get(partition)
+        if found is None:
+            found = self._decoded[partition] = OffsetMetadata.decode(self.committed[partition].metadata)
+        return found
+
+
+def unless_void(folded: Folded, ledger: Ledger) -> Folded:
+    """Return what the metadata topic says, which is nothing once a continuous run began after it."""
+    if ledger.current_continuous is None:
+        return folded
+    return Folded(state=RunState.NEW, live_keys=folded.live_keys, log=folded.log)
+
+
+def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
+    """Gather what the ledger and the metadata topic know of a topology's sources; committed offsets are read
+    later.
+    """
+    if ledger.current_continuous is not None:
+        run = ledger.current_continuous
+        return PriorRuns(
+            committed={},
+            last_stops={},
+            topic_ids=run.plan.topic_ids,
+            read=run.plan.partitions,
+            unfinished_run=run.run_id,
+            continuous=True,
+        )
+    topics = plan.sources
+    foreign = folded.state is RunState.RUNNING and folded.slice is None
+    newest = ledger.left(topics)
+    read = _recorded_counts(ledger) | {topic: len(left.stops) for topic, left in newest.items()}
+    if ledger.reset is not None:
+        # It left everything as it says, and nothing has run since.
+        stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
+        untouched = {
+            at for topic, left in newest.items() for at in left.stops_of(topic).items() & stops.items()
+        }
+        return PriorRuns(
+            committed={},
+            last_stops=stops,
+            topic_ids=ledger.reset.topic_ids,
+            times=_times(newest, {tp for tp, _ in untouched}),
+            read=read,
+            foreign_run=foreign,
+        )
+    stops = {}
+    topic_ids: dict[str, str] = {}
+    for topic, left in newest.items():
+        stops |= left.stops_of(topic)
+        if left.id and left.stops:
+            topic_ids[topic] = left.id
+    if folded.slice is not None and folded.state is RunState.FINISHED:
+        topic_ids |= folded.slice.plan.topic_ids
+        read |= folded.slice.plan.partitions
+    if folded.state is RunState.FINISHED:
+        stops |= _finished_stops(folded, plan.intermediates, prior=stops)
+    return PriorRuns(
+        committed={},
+        last_stops=stops,
+        topic_ids=topic_ids,
+        times=_times(newest, stops),
+        read=read,
+        unfinished_run=unfinished_run(folded, ledger),
+        continuous=ledger.lease is not None and ledger.lease.continuous,
+        no_slice=folded.state is RunState.NEW,
+        foreign_run=foreign,
+    )
+
+
+def with_committed(
+    prior: PriorRuns,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    plan: TopologyPlan,
+    topic_ids: Mapping[str, str],
+) -> PriorRuns:
+    """Add the committed offsets, and leave out what they and the topics make void.
+
+    A person who set the offset of every input has reset the application, even if a run was under way before.
+    A repartition topic holds nothing between two runs, so that nothing is lost if it is created again.
+
+    :param topic_ids: of the topics as they are now.
+    """
+    prior = dataclasses.replace(prior, committed=committed)
+    inputs = [tp for tp in committed if tp.topic in plan.inputs]
+    if inputs and all(map(prior.set_by_a_person, inputs)):
+        prior = dataclasses.replace(prior, unfinished_run="", no_slice=False, reset_by_hand=True)
+    if prior.unfinished_run:
+        return prior
+    again = {
+        topic
+        for topic in plan.repartition_topics
+        if prior.topic_ids.get(topic, topic_ids[topic]) != topic_ids[topic]
+    }
+    return dataclasses.replace(
+        prior,
+        committed={tp: offset for tp, offset in committed.items() if tp.topic not in again},
+        last_stops={tp: stop for tp, stop in prior.last_stops.items() if tp.topic not in again},
+        read={topic: count for topic, count in prior.read.items() if topic not in again},
+        topic_ids={topic: id_ for topic, id_ in prior.topic_ids.items() if topic not in again},
+    )
+
+
+def _times(
+    newest: Mapping[str, TopicLeft], partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, PartitionTimes]:
+    """Return the times that stand in the ledger, of these partitions."""
+    found = {tp: newest[tp.topic].times_of(tp) for tp in partitions if tp.topic in newest}
+    return {tp: times for tp, times in found.items() if times is not None}
+
+
+def _finished_stops(
+    folded: Folded, intermediates: Collection[str], prior: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the stops of the run that the metadata topic says was finished last.
+
+    Of intermediates it knows what was reported only; the ledger knows how far they were read in the end.
+
+    :param prior: of the ledger.
+    """
+    stops: dict[TopicPartition, int] = {}
+    reported: dict[TopicPartition, int] = {}
+    if folded.slice is not None:
+        reported = {partition_named(n): o for n, o in folded.slice.plan.intermediate_starts.items()}
+        if not folded.torn:
+            stops = {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
+    for intermediate, offset in folded.reached.items():
+        reported[intermediate] = max(reported.get(intermediate, 0), offset)
+    # What reads as the stop of an intermediate partition is a notification whose key looks like one.
+    stops |= {tp: stop for tp, stop in folded.foreign_stops.items() if tp.topic not in intermediates}
+    return stops | {tp: max(offset, prior.get(tp, 0)) for tp, offset in reported.items()}
+
+
+def _recorded_counts(ledger: Ledger) -> dict[str, int]:
+    """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
+    entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
+    return {topic: count for entry in entries for topic, count in entry.partitions.items()}
+
+
+def unfinished_run(folded: Folded, ledger: Ledger) -> str:
+    """Return the run that took the lease and never finished, while the metadata topic says nothing of it;
+    empty if there is none.
+    """
+    lease = ledger.lease
+    if folded.state is not RunState.NEW or lease is None or ledger.find(lease.owner_run_id) is not None:
+        return ""
+    return lease.owner_run_id

@@ -1,0 +1,368 @@
+"""``airflow-kstreams dead-letters``: what lies in a dead-letter topic, one letter, and bringing letters back.
+
+Keys and values of records are printed only where ``show`` is asked for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile, DryRun
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
+    from airflow_kstreams.batch.protocol.replay_records import Replay
+    from airflow_kstreams.batch.replay.selection import Selection
+    from airflow_kstreams.explore.tables import Table
+    from airflow_kstreams.streams.ports import TopicPartition
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+_PLACE = re.compile(r"(.+)-([0-9]{1,9})@([0-9]{1,18})")
+
+dead_letters = typer.Typer(
+    help="List dead letters, show one, or bring some of them back.", no_args_is_help=True
+)
+
+DeadLetterTopicName = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="What errors.dead.letter.queue.topic.name says, if anything.",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="FIELD=VALUE",
+        help="Only letters whose field is equal: topic, partition, offset, node, exception, message, key, or "
+        "value.NAME for a field of JSON values; repeatable, every one must fit.",
+    ),
+]
+
+
+class SerdeName(StrEnum):
+    """How to read the bytes of a key or value."""
+
+    BYTES = "bytes"
+    STRING = "string"
+    INT32 = "int32"
+    INT64 = "int64"
+    DOUBLE = "double"
+    JSON = "json"
+    MSGPACK = "msgpack"
+
+
+@dead_letters.command("list")
+def list_letters(
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    dead_letter_topic: DeadLetterTopicName = None,
+    where: Where = None,
+    limit: Annotated[int, typer.Option(min=0, help="Newest letters to show one by one.")] = 20,
+) -> None:
+    """Count an application's dead letters by source topic, node and exception, and list the newest.
+
+    It only reads, up to the end that the topic has at the start.
+    """
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
+
+    selection = _selection(where, None)
+    topic = DeadLetterTopic(
+        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
+    )
+    found = topic.survey(selection, newest=limit)
+    show(_survey_tables(found), notes=_survey_notes(found, selection))
+
+
+@dead_letters.command("show")
+def show_letter(  # noqa: PLR0913 - every parameter is an option
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC-PARTITION@OFFSET",
+            help="Where the letter lies, or where its record was consumed, as list prints it.",
+        ),
+    ],
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    dead_letter_topic: DeadLetterTopicName = None,
+    values: Annotated[
+        bool,
+        typer.Option(
+            "--values", help="Show the record's key, value and headers, and what the error quotes of them."
+        ),
+    ] = False,
+    key_serde: Annotated[
+        SerdeName | None, typer.Option(help="Show the key, read so; as text, else as hex, unless given.")
+    ] = None,
+    value_serde: Annotated[SerdeName | None, typer.Option(help="Show the value, read so.")] = None,
+) -> None:
+    """Show one dead letter whole: what failed, where, and with which traceback.
+
+    Key, value and headers of its record are shown only if you ask for them, and what the error quotes of them
+    is *** unless you do.
+    """
+    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
+
+    partition, offset = _place(place)
+    topic = DeadLetterTopic(
+        cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
+    )
+    for seen in topic.letters_at(partition, offset):
+        facts = seen.facts(values=values)
+        stacktrace = facts.pop("stacktrace", "")
+        rows = [*_what_happened(seen, facts), *_record(seen, values, key_serde, value_serde)]
+        show([_two_columns(f"Dead letter {seen.letter.place}", rows)], notes=_lines(stacktrace))
+
+
+@dead_letters.command("replay")
+def replay(  # noqa: PLR0913 - every parameter is an option
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    dead_letter_topic: DeadLetterTopicName = None,
+    where: Where = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Records to bring back, at most; the oldest letters of a partition first."),
+    ] = None,
+    replay_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Go on with this replay, which was interrupted; a new one unless given."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
+
+    Replays what no replay before has replayed, up to the topic's end; what --where and --limit leave stays
+    for later replays. May be interrupted and run again.
+    """
+    from airflow_kstreams.batch.replay.replay import DeadLetterReplay
+
+    selection = _selection(where, limit)
+    named = replay_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
+    tool = DeadLetterReplay(
+        cluster(bootstrap_server, config_file),
+        _settings(application_id, dead_letter_topic),
+        replay_id=named,
+        selection=selection,
+    )
+    chosen = bool(where or limit)
+    found = tool.plan() if dry_run or chosen else None
+    if found is not None:
+        _refuse_nothing(found, selection)
+    if not dry_run:
+        show([], notes=_before(found, selection, named))
+        found = tool.run()
+    if found is not None:
+        show([_replayed(found)] if found.records else [], notes=_notes(found, dry_run=dry_run))
+
+
+def _settings(application_id: str, dead_letter_topic: str | None) -> ApplicationSettings:
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    named = {"errors.dead.letter.queue.topic.name": dead_letter_topic} if dead_letter_topic else {}
+    return ApplicationSettings.parse(application_id, named)
+
+
+def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
+    """Return the checked selection.
+
+    :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field stands there twice.
+    :raises ConfigError: as ``Selection.parse``.
+    """
+    from airflow_kstreams.batch.replay.selection import Selection
+
+    where: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not FIELD=VALUE", param_hint="--where")
+        if name in where:
+            raise typer.BadParameter(
+                f"{name} stands there twice, and no letter can fit both", param_hint="--where"
+            )
+        where[name] = value
+    return Selection.parse(where, limit)
+
+
+def _place(text: str) -> tuple[TopicPartition, int]:
+    from airflow_kstreams.streams.ports import TopicPartition
+
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not TOPIC-PARTITION@OFFSET, as orders-0@17")
+    return TopicPartition(found[1], int(found[2])), int(found[3])
+
+
+def _survey_tables(found: LettersSeen) -> Iterator[Table]:
+    from airflow_kstreams.explore.record_table import shown_time
+    from airflow_kstreams.explore.tables import Table
+
+    if found.groups:
+        yield Table(
+            title=f"Dead letters of {found.topic}",
+            columns=("topic", "node", "exception", "earliest", "latest", "waiting", "replayed", "letters"),
+            rows=[
+                (
+                    group.topic or "-",
+                    group.node or "-",
+                    group.exception or "-",
+                    shown_time(group.first_ms),
+                    shown_time(group.last_ms),
+                    f"{group.waiting:,}",
+                    f"{group.replayed:,}",
+                    f"{group.letters:,}",
+                )
+                for group in found.groups
+            ],
+            numbers=3,
+        )
+    if found.newest:
+        yield Table(
+            title="The newest",
+            columns=("letter", "record", "exception", "node", "time", "replay"),
+            rows=[
+                (
+                    seen.letter.place,
+                    str(seen.letter.origin or "-"),
+                    seen.letter.facts.get("exception", "-"),
+                    seen.letter.facts.get("node", "-"),
+                    shown_time(seen.timestamp_ms),
+                    seen.fate.value,
+                )
+                for seen in found.newest
+            ],
+            more=found.letters - len(found.newest),
+        )
+
+
+def _survey_notes(found: LettersSeen, selection: Selection) -> Iterator[str]:
+    if not found.letters:
+        yield f"There are no {selection.which} in {found.topic}."
+        return
+    waiting, replayed = (sum(getattr(g, name) for g in found.groups) for name in ("waiting", "replayed"))
+    stays = found.letters - waiting - replayed
+    yield f"Letters: {found.letters:,}; {waiting:,} wait for a replay, {replayed:,} were replayed."
+    if stays:
+        yield f"{stays:,} stay: they belong to no consumed record, as of timers, or do not hold all of it."
+
+
+def _two_columns(title: str, rows: Sequence[tuple[str, str]]) -> Table:
+    from airflow_kstreams.explore.tables import Table
+
+    return Table(title=title, columns=("what", "is"), rows=rows)
+
+
+def _what_happened(seen: SeenLetter, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.explore.record_table import shown_time
+
+    yield "record", str(seen.letter.origin or "none")
+    yield "time", shown_time(seen.timestamp_ms)
+    yield "replay", seen.fate.value
+    for name, text in facts.items():
+        yield f"__streams.errors.{name}", text
+
+
+def _record(
+    seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
+) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.streams.records.dead_letters import facts_of
+
+    record = seen.letter.record
+    for what, data, serde in (("key", record.key(), key_serde), ("value", record.value(), value_serde)):
+        yield what, _bytes(data, serde) if values or serde else _size(data)
+    for name, data in facts_of(record.headers())[1]:
+        yield f"header {name}", _bytes(data, None) if values else _size(data)
+
+
+def _size(data: bytes | None) -> str:
+    return "none" if data is None else f"{len(data):,} bytes (--values shows them)"
+
+
+def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
+    """Return bytes as their serde reads them, else as text, else as hex."""
+    from airflow_kstreams.streams import serdes
+
+    if data is None:
+        return "none"
+    if serde is SerdeName.BYTES:
+        return data.hex(" ")
+    if serde is not None:
+        try:
+            found = getattr(serdes, serde.value)().deserialize(data)
+        except Exception as error:  # a serde may raise anything, and the letter is shown
+            return f"not {serde.value} ({error}): {_bytes(data, None)}"
+        return found if isinstance(found, str) else repr(found)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.hex(" ")
+
+
+def _lines(text: str) -> Iterator[str]:
+    from airflow_kstreams.streams.naming.names import printable
+
+    for line in text.splitlines():
+        yield printable(line)
+
+
+def _refuse_nothing(found: Replay, selection: Selection) -> None:
+    """Refuse conditions that no letter fits: one of them is likely to be misspelt."""
+    from airflow_kstreams.streams.errors import ConfigError
+
+    if selection.where and not (found.records or found.without_origin or found.left_out):
+        raise ConfigError(
+            f"{found.dead_letter_topic} has no {selection.which} that wait for a replay; "
+            f"{found.unselected:,} others do",
+            fix="look at the letters with: airflow-kstreams dead-letters list",
+        )
+
+
+def _before(planned: Replay | None, selection: Selection, replay_id: str) -> Iterator[str]:
+    count = "" if planned is None else f" ({planned.records:,} records to bring back)"
+    yield f"Replay of {selection}{count}. If it is interrupted, go on with: --replay-id '{replay_id}'"
+
+
+def _replayed(found: Replay) -> Table:
+    from airflow_kstreams.explore.tables import Table
+
+    return Table(
+        title=f"Dead letters of {found.dead_letter_topic}",
+        columns=("topic they came from", "records"),
+        rows=[(topic, str(count)) for topic, count in found.records_per_topic.items()],
+        numbers=1,
+    )
+
+
+def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
+    if not found.records:
+        yield f"There is nothing to bring back from {found.dead_letter_topic}."
+    if found.unselected:
+        yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
+    if found.at_limit:
+        yield f"For a later replay: what lies past the limit of {found.limit:,} records."
+    if found.without_origin:
+        yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
+    if found.left_out:
+        yield (
+            f"Left alone: {found.left_out} letters without their records, which did not fit; their header "
+            "__streams.errors.left.out says so, and .topic, .partition and .offset where the record is."
+        )
+    if found.expired:
+        yield f"Deleted before they were replayed: what lay at {found.expired} offsets."
+    yield "Dry run: nothing was changed." if dry_run else "Done."

@@ -1,0 +1,190 @@
+"""``airflow-kstreams reset``: an application's offsets, internal topics and unfinished slice.
+
+The options are those of Kafka's own application reset tool, and the specification's ``--delete-stopoffsets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile, DryRun
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan
+    from airflow_kstreams.explore.tables import Table
+
+
+def reset(  # noqa: PLR0913 - every parameter is an option
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    input_topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIST",
+            help="Input topics whose offsets are set, to the earliest unless another option says where; "
+            "separated by commas.",
+        ),
+    ] = None,
+    intermediate_topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIST",
+            help="Your own topics that the application writes and reads; what is unread in them is skipped.",
+        ),
+    ] = None,
+    internal_topics: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LIST", help="Internal topics to delete; all of them unless given."),
+    ] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", help="Set offsets to this one.")] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            metavar="YYYY-MM-DDThh:mm:ss.sss", help="Set offsets to this time, UTC unless a zone follows."
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option(metavar="PnDTnHnMnS", help="Set offsets to so long ago."),
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Set offsets to the earliest.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Set offsets to the latest.")] = False,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Set offsets as lines topic,partition,offset say."),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Move offsets by so many, backward when negative."),
+    ] = None,
+    delete_stopoffsets: Annotated[
+        bool,
+        typer.Option(
+            "--delete-stopoffsets",
+            help="Drop an unfinished run's stop offsets; given alone, do nothing else.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Go on although the application is at work.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Set an application's offsets and delete its internal topics, so that it processes its input again.
+
+    Stop its runs first, and see with --dry-run what would be done.
+    """
+    from airflow_kstreams.batch.reset.options import scenario_of, topics_of
+    from airflow_kstreams.batch.reset.plan import ResetRequest
+    from airflow_kstreams.batch.reset.reset import ApplicationReset
+
+    scenario = scenario_of(
+        {
+            "to-offset": to_offset,
+            "to-datetime": to_datetime,
+            "by-duration": by_duration,
+            "from-file": from_file,
+            "shift-by": shift_by,
+            "to-earliest": to_earliest,
+            "to-latest": to_latest,
+        }
+    )
+    request = ResetRequest(
+        application_id=application_id,
+        input_topics=topics_of(input_topics),
+        scenario=scenario,
+        intermediate_topics=topics_of(intermediate_topics),
+        internal_topics=topics_of(internal_topics),
+        delete_stop_offsets=delete_stopoffsets,
+        force=force,
+    )
+    with ApplicationReset(cluster(bootstrap_server, config_file), request) as tool:
+        if dry_run:
+            plan = tool.plan()
+            show(_tables(plan, "would be"), notes=[*_notes(plan), "Dry run: nothing was changed."])
+            tool.refuse(plan)
+        else:
+            plan = tool.run()
+            show(_tables(plan, "was"), notes=[*_notes(plan), "Done."])
+
+
+def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:
+    from airflow_kstreams.explore.tables import Table
+
+    app = plan.request.application_id
+    if plan.offsets:
+        yield Table(
+            title=f"Offsets of group {app}",
+            columns=("topic", "", "partition", "from", "to"),
+            rows=[(change.partition.topic, _why(change), *_numbers(change)) for change in plan.offsets],
+            numbers=3,
+        )
+    if plan.deleted:
+        yield Table(
+            title="Internal topics to delete" if verb == "would be" else "Deleted internal topics",
+            columns=("topic", "partitions"),
+            rows=[(topic, str(count)) for topic, count in sorted(plan.deleted.items())],
+            numbers=1,
+        )
+    rows = list(_protocol(plan, verb))
+    if rows:
+        yield Table(title=f"Metadata and ledger of {app}", columns=("what", "result"), rows=rows)
+
+
+def _why(change: OffsetChange) -> str:
+    if change.intermediate:
+        return "skipped to its end"
+    if change.after > change.asked:
+        return f"{change.asked} asked for, the log begins later"
+    return f"{change.asked} asked for, the log ends before" if change.after < change.asked else ""
+
+
+def _numbers(change: OffsetChange) -> tuple[str, str, str]:
+    before = "none" if change.before is None else str(change.before)
+    return str(change.partition.partition), before, str(change.after)
+
+
+def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.batch.protocol.offsets.parked import parked_total
+
+    if plan.interrupted:
+        yield (
+            plan.interrupted,
+            "was interrupted and " + ("is" if verb == "was" else "would be") + " completed",
+        )
+    if plan.dropped_run is not None:
+        yield f"unfinished slice of run {plan.dropped_run or '(another program)'}", f"{verb} dropped"
+    elif plan.metadata_keys:
+        yield "markers and stop offsets of the last run", f"{verb} deleted"
+    if plan.lease is not None:
+        yield f"lease of {plan.lease.owner} for run {plan.lease.owner_run_id}", f"{verb} taken away"
+    for run_id in plan.taken_back:
+        yield f"run {run_id}", f"{verb} taken back: it may run again"
+    for topic in plan.gone:
+        yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
+    for node, count in parked_total(plan.given_up).items():
+        number = "an unknown number" if count is None else str(count)
+        yield f"records parked at node {node}: {number}", f"{verb} given up"
+    if plan.groups_dropped:
+        yield "partition groups of deleted changelogs", f"{verb} dropped"
+
+
+def _notes(plan: ResetPlan) -> Iterator[str]:
+    changed = plan.offsets or plan.deleted
+    if plan.kept and changed and not plan.interrupted:
+        yield f"Not named, and left alone: the offsets of {', '.join(plan.kept)}."
+    for topic, owner in sorted(plan.ambiguous.items()):
+        yield (
+            f"Left alone: {topic}, which may belong to application {owner}. If it does not, name it by "
+            "--internal-topics."
+        )
+    for member in plan.members:
+        yield f"In the consumer group, and not removed: {member}. It may move the offsets again: stop it."
+    if not (changed or plan.metadata_keys or plan.lease or plan.interrupted):
+        yield "There is nothing to reset."

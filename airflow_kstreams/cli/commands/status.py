@@ -1,0 +1,390 @@
+"""``airflow-kstreams status``: what an application's topics say now. It only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from airflow_kstreams.cli.broker import cluster
+from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
+from airflow_kstreams.cli.output import show
+
+if TYPE_CHECKING:
+    from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
+    from airflow_kstreams.batch.inspect.status import RunStatus
+    from airflow_kstreams.batch.ledger.run_summary import RunSummary
+    from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+    from airflow_kstreams.explore.tables import Table
+
+#: Leaves a part of 10 s to the start of the command and to its end.
+_TIMEOUT_SECONDS = 8.0
+#: How many tasks have a row of their own.
+_TASKS = 20
+
+
+def status(
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    runs: Annotated[int, typer.Option(min=0, help="Finished runs to show.")] = 10,
+    records: Annotated[
+        bool, typer.Option("--records", help="Show the records of the metadata topic, too.")
+    ] = False,
+    timeout: Annotated[
+        float,
+        typer.Option(min=2, metavar="SECONDS", help="How long to wait for all answers."),
+    ] = _TIMEOUT_SECONDS,
+) -> None:
+    """Show an application's unfinished run, lease, offsets with their lag, and finished runs.
+
+    A broker that does not answer, or falls silent meanwhile, is an error within 10 seconds.
+    """
+    from airflow_kstreams.batch.inspect.status import read_status
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    look_ms = round(timeout * 1000)
+    # Half of it for each: a broker that never answers is told from one that answers late.
+    settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
+    found = read_status(cluster(bootstrap_server, config_file, settings, look_ms=look_ms), application_id)
+    show(_tables(found, runs), notes=[*_records(found)] if records else ())
+
+
+def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
+    from airflow_kstreams.explore.tables import Table
+
+    yield Table(
+        title=f"Application {found.application_id}", columns=("what", "is"), rows=list(_summary(found))
+    )
+    if found.positions:
+        stops = {} if found.slice is None else {part.topic_partition: part for part in found.slice.inputs}
+        yield Table(
+            title=f"Offsets of group {found.application_id}",
+            columns=("topic", "partition", "committed", "stop", "end", "lag"),
+            rows=[
+                (
+                    tp.topic,
+                    str(tp.partition),
+                    str(found.committed[tp].offset) if tp in found.committed else "none",
+                    str(stops[tp].stop_offset) if tp in stops else "",
+                    str(found.ends[tp]) if tp in found.ends else "gone",
+                    str(found.lag[tp]) if tp in found.ends else "",
+                )
+                for tp in sorted(found.positions)
+            ],
+            numbers=5,
+        )
+    yield from _growth(found)
+    if tasks := found.tasks:
+        yield _speed(found, tasks)
+        yield from _calls(found, tasks)
+    if parked := found.parked:
+        from airflow_kstreams.batch.protocol.offsets.parked import retry_topic
+
+        yield Table(
+            title="Parked records",
+            columns=("node", "retry topic", "partition", "records"),
+            rows=[
+                (node, retry_topic(found.application_id, node), str(group), _number(count))
+                for node, by_group in sorted(parked.items())
+                for group, count in sorted(by_group.items())
+            ],
+            numbers=2,
+        )
+    shown = sorted((*found.runs, *found.taken_back), key=lambda run: run.finished_ms)
+    shown = shown[max(0, len(shown) - runs) :]
+    if shown:
+        yield Table(
+            title="Finished runs",
+            columns=("run", "finished", "", "in", "out", "late"),
+            rows=[_run(run) for run in shown],
+            numbers=3,
+        )
+        yield from _counts(shown)
+
+
+def _growth(found: RunStatus) -> Iterator[Table]:
+    """Yield what state stands on: partition counts, which task reads which partition, and what waits."""
+    from airflow_kstreams.batch.report.growth import growth_rows, reading_rows, waiting_rows
+    from airflow_kstreams.explore.tables import Table
+
+    if found.grouped:
+        yield Table(
+            title="Partitions under state",
+            columns=("subtopology", "topic", "partition counts", "kinds of growth", "N0", "Q", "P"),
+            rows=list(growth_rows(found.grouped, found.counts)),
+            numbers=3,
+        )
+    reading = list(reading_rows(found.grouped))
+    if reading:
+        yield Table(
+            title="Tasks of topics that have grown",
+            columns=("task", "topic", "partitions, and what their keys came from"),
+            rows=reading[:_TASKS],
+            more=max(0, len(reading) - _TASKS),
+        )
+    waiting = list(waiting_rows(found.waiting))
+    if waiting:
+        yield Table(
+            title="Partitions that wait for what their keys came from",
+            columns=("partition", "task", "waits for", "offsets to go"),
+            rows=waiting[:_TASKS],
+            numbers=1,
+            more=max(0, len(waiting) - _TASKS),
+        )
+    for plan in found.expansions or ():
+        yield _more_processors(found, plan)
+
+
+def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
+    """Return how far the new processors of a subtopology are."""
+    from time import time
+
+    from airflow_kstreams.batch.report.expansion import expansion_rows
+    from airflow_kstreams.explore.tables import Table
+
+    rows = list(expansion_rows(plan, found.waiting, round(time() * 1000)))
+    since = [run for run in found.runs if plan.begun_ms and run.begun_ms >= plan.begun_ms]
+    return Table(
+        title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "
+        f"{plan.sub.id}, {_count_text(len(since))} finished meanwhile",
+        columns=("task", "state of", "copied (T2 of T1)", "records/s", "left", "waits for"),
+        rows=rows[:_TASKS],
+        more=max(0, len(rows) - _TASKS),
+    )
+
+
+def _count_text(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
+def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
+    from airflow_kstreams.batch.ledger.run_summary import completed
+    from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
+    from airflow_kstreams.batch.protocol.slice.metadata import RunState
+    from airflow_kstreams.batch.report.counts import due_text
+
+    run = found.continuous or found.slice
+    state = "continuous" if found.continuous is not None else found.state.value
+    if found.parked and found.continuous is None and found.state is RunState.FINISHED:
+        state = completed(parked_total(found.parked))
+    if found.expansions is None:
+        yield "more processors", "unknown: this user may not describe their group or the changelogs"
+    yield "state", state if run is None else f"{state}, run {run.run_id}, generation {run.generation}"
+    if found.slice is not None:
+        yield "begun", _time(found.slice.plan.begun_ms)
+    for pattern, matches in ({} if run is None else run.plan.topology.patterns).items():
+        yield f"topics {pattern}", ", ".join(matches)
+    if found.parked:
+        number = sum_parked(parked_total(found.parked))
+        yield "parked", f"{_number(number)} records; {due_text(found.parked_due_ms)}"
+    if found.lease is None:
+        yield "lease", "not held"
+    else:
+        renewed = _time(found.lease_renewed_ms)
+        yield "lease", f"{found.lease.owner} for run {found.lease.owner_run_id}, last renewed {renewed}"
+    if found.reset is not None:
+        yield "last reset", f"{found.reset.stage.value}, {_time(found.reset.begun_ms)}: {found.reset.command}"
+
+
+def _run(run: RunSummary) -> tuple[str, ...]:
+    marks = (("empty", run.empty), ("taken back", run.taken_back_ms), (run.state, run.parked))
+    notes = [note for note, true in marks if true]
+    late = None if run.counts is None else run.counts.by("late")
+    numbers = (run.records_in, run.records_out, late)
+    return (
+        run.run_id,
+        _time(run.finished_ms),
+        ", ".join(notes),
+        *map(_number, numbers),
+    )
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
+    """Yield what became of the records of the last run that had some."""
+    from airflow_kstreams.batch.report.counts import count_rows
+    from airflow_kstreams.explore.tables import Table
+
+    for run in reversed(shown):
+        rows = [(row.place, row.what, str(row.records)) for row in count_rows(run)]
+        if rows and not run.empty:
+            yield Table(
+                title=f"Records of run {run.run_id}",
+                columns=("topic or node", "what", "records"),
+                rows=rows,
+                numbers=1,
+            )
+            return
+
+
+def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
+    """Return how fast the tasks are, or were."""
+    from airflow_kstreams.explore.tables import Table
+
+    return Table(
+        title=f"Tasks of run {_run_id(found)}",
+        columns=(
+            "task",
+            "process-total",
+            "process-rate",
+            "process-latency p50",
+            "p99",
+            "commit-latency avg",
+            "max",
+            "dropped",
+            "restore-rate",
+            "records-lag",
+        ),
+        rows=[_figures(name, tasks) for name, tasks in _rows(reports)],
+        numbers=9,
+    )
+
+
+def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskReport]]]:
+    """Yield what has a row: the slowest tasks first, each by itself, the others together."""
+    from airflow_kstreams.batch.metrics.figures import slowest_first
+
+    tasks = slowest_first(reports)
+    for task in tasks[:_TASKS]:
+        yield task.task_id, [task]
+    if others := tasks[_TASKS:]:
+        yield f"{len(others)} others", others
+
+
+def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
+    """Yield the calls of tasks, by node, and what runs them; nothing if no node makes calls."""
+    from airflow_kstreams.batch.metrics.call_figures import calls_in_all, node_figures, thread_figures
+    from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
+    from airflow_kstreams.explore.tables import Table
+
+    rows = [*_rows(reports)]
+    if len(rows) > _TASKS:  # what others have in common ends with their subtopology
+        others = by_subtopology(rows.pop()[1])
+        rows += [(f"{len(tasks)} others of {number}", tasks) for number, tasks in others.items()]
+    calling = [(name, tasks) for name, tasks in rows if calls_in_all(tasks) is not None]
+    if not calling:
+        return
+    yield Table(
+        title=f"Calls of run {_run_id(found)}",
+        columns=(
+            "task",
+            "node",
+            "call-total",
+            "call-rate",
+            "latency p50",
+            "p99",
+            "max",
+            "in-flight avg",
+            "max",
+            "queued",
+            "failed",
+            "timeout",
+            "retry",
+            "parked",
+        ),
+        rows=[row for name, tasks in calling for row in _call_rows(name, node_figures(tasks))],
+        numbers=12,
+    )
+    yield Table(
+        title=f"Threads of calls of run {_run_id(found)}",
+        columns=(
+            "task",
+            "records-waiting avg",
+            "max",
+            "running",
+            "idle",
+            "abandoned",
+            "replaced",
+            "threads busy",
+            "event loop busy",
+        ),
+        rows=[_thread_row(name, thread_figures(tasks)) for name, tasks in calling],
+        numbers=8,
+    )
+
+
+def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
+    from airflow_kstreams.batch.metrics.call_figures import NODE_UNITS, number_text
+    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
+
+    for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
+        yield (
+            task,
+            node or "(other nodes)",
+            number_text(of_node["call-total"]),
+            rate_text(of_node["call-rate"]),
+            latency_text(of_node["call-latency-p50"]),
+            latency_text(of_node["call-latency-p99"]),
+            latency_text(of_node["call-latency-max"]),
+            *(
+                number_text(of_node[name])
+                for name in (
+                    "calls-in-flight-avg",
+                    "calls-in-flight-max",
+                    "calls-queued-avg",
+                    "call-failed-total",
+                    "call-timeout-total",
+                    "call-retry-total",
+                    "records-parked",
+                )
+            ),
+        )
+
+
+def _thread_row(task: str, found: Mapping[str, float | None]) -> tuple[str, ...]:
+    from airflow_kstreams.batch.metrics.call_figures import number_text, share_text
+
+    counts = (
+        "records-waiting-avg",
+        "records-waiting-max",
+        "thread-running",
+        "thread-idle",
+        "thread-abandoned",
+        "thread-replaced-total",
+    )
+    shares = ("thread-busy-ratio", "event-loop-busy-ratio")
+    return (
+        task,
+        *(number_text(found[name]) for name in counts),
+        *(share_text(found[name]) for name in shares),
+    )
+
+
+def _run_id(found: RunStatus) -> str:
+    run = found.continuous or found.slice
+    return run.run_id if run is not None else ""
+
+
+def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
+    from airflow_kstreams.batch.metrics.figures import figures
+    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
+
+    found = figures(tasks)
+    lag = found["records-lag"]
+    return (
+        name,
+        str(found["process-total"]),
+        rate_text(found["process-rate"]),
+        latency_text(found["process-latency-p50"]),
+        latency_text(found["process-latency-p99"]),
+        latency_text(found["commit-latency-avg"]),
+        latency_text(found["commit-latency-max"]),
+        str(found["dropped-records-total"]),
+        rate_text(found["restore-rate"]),
+        "-" if lag is None else str(lag),
+    )
+
+
+def _records(found: RunStatus) -> Iterator[str]:
+    yield f"{found.application_id}-metadata:"
+    yield from found.metadata
+
+
+def _time(epoch_ms: int) -> str:
+    return datetime.fromtimestamp(epoch_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

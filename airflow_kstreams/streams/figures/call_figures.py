@@ -1,0 +1,193 @@
+"""What a task measured of its calls and of the threads that run them; see ``calls/measured_caller.py``.
+
+Everything adds up, over attempts and over tasks: sums and histograms exactly, the largest of several is the
+largest. Averages over time come from sums: a call that ran for 10 ms adds 10 ms to the calls in flight, and
+their average is that sum by the time that the task was open.
+
+At most ``MOST_NODES`` nodes have figures by name, the first ones in topological order, and the others
+together. Where two are added up of which one has such others, a node keeps its name only if both name it: no
+figure by name lacks a part. What is not known in part is not known at all: see ``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from airflow_kstreams.streams.figures.latencies import Latencies
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
+
+#: How many nodes have figures by name.
+MOST_NODES = 8
+
+#: What a thread that runs calls is at: ``RUNNING`` runs one at least, ``IDLE`` none, ``ABANDONED`` one that
+#: was given up, and ends with it.
+ThreadStateName = Literal["RUNNING", "IDLE", "ABANDONED"]
+
+
+class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread that runs calls of a task.
+
+    :param name: of the thread.
+    :param state: what it is at.
+    :param event_loop: whether it is the task's event loop, whose one thread runs many calls.
+    :param busy_seconds: an event loop's time on a processor; None where the system does not tell.
+    """
+
+    name: str
+    state: ThreadStateName
+    event_loop: bool = False
+    busy_seconds: float | None = None
+
+
+class NodeCalls(msgspec.Struct, frozen=True, array_like=True):
+    """The calls of one node.
+
+    :param node: its name; empty for several, see ``OTHER_NODES``.
+    :param latency: of each call made, from its beginning to its end.
+    :param failed: calls that ended with an error, those timed out among them.
+    :param timed_out: calls given up at ``timeout_ms``.
+    :param retried: calls made because the one before of their record had failed.
+    :param most_in_flight: the most that ran at the same time.
+    :param queued_ns: time that calls waited for their turn, those of all calls added up.
+    """
+
+    node: str
+    latency: Latencies = Latencies()
+    failed: int = 0
+    timed_out: int = 0
+    retried: int = 0
+    most_in_flight: int = 0
+    queued_ns: int = 0
+
+    def __add__(self, other: NodeCalls) -> NodeCalls:
+        return NodeCalls(
+            self.node,
+            self.latency + other.latency,
+            self.failed + other.failed,
+            self.timed_out + other.timed_out,
+            self.retried + other.retried,
+            max(self.most_in_flight, other.most_in_flight),
+            self.queued_ns + other.queued_ns,
+        )
+
+
+class ThreadFigures(msgspec.Struct, frozen=True, array_like=True):
+    """The threads that run a task's calls: the event loop, and those of plain functions.
+
+    :param running: how many ran calls when it was looked last.
+    :param idle: how many ran none.
+    :param abandoned: how many were given up, and still went on.
+    :param replaced: how many were made in place of another one.
+    :param open_ns: time that there were threads for plain functions, that of all threads added up.
+    :param busy_ns: how much of it they were at calls.
+    :param loop_open_ns: time that there was an event loop.
+    :param loop_busy_ns: how much of it that was on a processor; None where the system does not tell.
+    """
+
+    running: int = 0
+    idle: int = 0
+    abandoned: int = 0
+    replaced: int = 0
+    open_ns: int = 0
+    busy_ns: int = 0
+    loop_open_ns: int = 0
+    loop_busy_ns: int | None = 0
+
+    def __add__(self, other: ThreadFigures) -> ThreadFigures:
+        one, two = self.loop_busy_ns, other.loop_busy_ns
+        return ThreadFigures(
+            self.running + other.running,
+            self.idle + other.idle,
+            self.abandoned + other.abandoned,
+            self.replaced + other.replaced,
+            self.open_ns + other.open_ns,
+            self.busy_ns + other.busy_ns,
+            self.loop_open_ns + other.loop_open_ns,
+            None if one is None or two is None else one + two,
+        )
+
+
+class CallFigures(msgspec.Struct, frozen=True, array_like=True):
+    """The calls of a task, or of several.
+
+    :param nodes: by node, in topological order, the others last.
+    :param known: False if a part was not measured, because an earlier version ran the task, or had no room:
+        then the rest says nothing.
+    :param open_ns: time that the task was ready, by the clock of its calls.
+    :param waiting_ns: time between a record's choice and its release, that of all records added up.
+    :param most_waiting: the most records that were chosen and not released at the same time.
+    :param threads: that ran the calls.
+    """
+
+    nodes: tuple[NodeCalls, ...] = ()
+    known: bool = True
+    open_ns: int = 0
+    waiting_ns: int = 0
+    most_waiting: int = 0
+    threads: ThreadFigures = ThreadFigures()
+
+    def __add__(self, other: CallFigures) -> CallFigures:
+        if not (self.known and other.known):
+            return UNKNOWN
+        return CallFigures(
+            _joined(self.nodes, other.nodes),
+            self.known and other.known,
+            self.open_ns + other.open_ns,
+            self.waiting_ns + other.waiting_ns,
+            max(self.most_waiting, other.most_waiting),
+            self.threads + other.threads,
+        )
+
+    def of_earlier_attempt(self) -> CallFigures:
+        """Return the same without states of threads: they ended with their attempt."""
+        ended = msgspec.structs.replace(self.threads, running=0, idle=0, abandoned=0)
+        return msgspec.structs.replace(self, threads=ended)
+
+    def first(self, number: int) -> CallFigures:
+        """Return the same with only so many nodes by name; the others are added up."""
+        named = [each.node for each in self.nodes if each.node != OTHER_NODES]
+        return msgspec.structs.replace(self, nodes=_named(self.nodes, named[:number]))
+
+    def shorter(self) -> CallFigures | None:
+        """Return the same with half as many nodes by name, or as unknown; None if it is that already."""
+        named = sum(each.node != OTHER_NODES for each in self.nodes)
+        if named:
+            return self.first(named // 2)
+        return UNKNOWN if self.nodes else None
+
+
+#: There were calls, and nothing is known of them.
+UNKNOWN = CallFigures(known=False)
+
+
+def added_calls(one: CallFigures | None, other: CallFigures | None) -> CallFigures | None:
+    """Add up; None is of a task that makes no calls, or of an earlier version, which measured none.
+
+    :return: ``UNKNOWN``, if one is None and the other is not: they are of the same nodes.
+    """
+    if one is None or other is None:
+        return None if one is other else UNKNOWN
+    return one + other
+
+
+def _joined(one: tuple[NodeCalls, ...], other: tuple[NodeCalls, ...]) -> tuple[NodeCalls, ...]:
+    names, others = [[each.node for each in nodes] for nodes in (one, other)]
+    kept = [
+        name
+        for name in dict.fromkeys((*names, *others))
+        if (name in names or OTHER_NODES not in names) and (name in others or OTHER_NODES not in others)
+    ]
+    return _named((*one, *other), [name for name in kept if name != OTHER_NODES])
+
+
+def _named(nodes: Iterable[NodeCalls], names: list[str]) -> tuple[NodeCalls, ...]:
+    """Add up what is of the same node, and what is of none of the names."""
+    found: dict[str, NodeCalls] = {}
+    for each in nodes:
+        name = each.node if each.node in names else OTHER_NODES
+        known = found.get(name, NodeCalls(name))
+        found[name] = known + each
+    return tuple(found[name] for name in (*names, OTHER_NODES) if name in found)

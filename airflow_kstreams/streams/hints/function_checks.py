@@ -1,0 +1,307 @@
+"""Checks of the functions that users pass while they build a topology: a mistake is refused at the line that
+makes it, and the argument is named.
+
+Python takes any object for any other. A coroutine or generator function in the place of a function would give
+coroutines or generators: as a predicate they are all true, as an action they never run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import CoroutineType
+from typing import Any, TypeVar, cast
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.hints.call_site import call_site
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What functions are called with, by the argument that takes them; of some methods, by method and argument.
+_CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
+    "action": ("key", "value"),
+    "adder": ("key", "value", "aggregate"),
+    ("reduce", "adder"): ("aggregate", "value"),
+    "aggregator": ("key", "value", "aggregate"),
+    "foreign_key": ("key", "value"),
+    "function": ("key", "value"),
+    ("map_batches", "function"): ("batch",),
+    ("timestamps.extract", "function"): ("record",),
+    "initializer": (),
+    "joiner": ("value", "other"),
+    "key": ("key", "value"),
+    "mapper": ("key", "value"),
+    ("flat_map_values", "mapper"): ("value",),
+    ("map_values", "mapper"): ("value",),
+    "merger": ("key", "one", "other"),
+    "partitioner": ("topic", "key", "value", "partitions"),
+    "predicate": ("key", "value"),
+    "predicates": ("key", "value"),
+    "reducer": ("aggregate", "value"),
+    "selector": ("key", "value"),
+    "subtractor": ("key", "value", "aggregate"),
+    ("reduce", "subtractor"): ("aggregate", "value"),
+}
+
+#: What takes results one by one, and so a generator function, too.
+_TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
+_KEY_OF_STREAM = "for the key, {}(lambda key, value: ...), or process_values(definition), which keeps the key"
+_KEY_OF_JOIN = (
+    "for the key, map(function) behind a stream's join, transform_values(definition) behind a table's"
+)
+#: What to do with a function that takes the key, too, as some of Kafka Streams do: by method, argument, and
+#: whether it is a method without with_context.
+_TAKING_MORE: dict[tuple[str, str, bool], str] = {
+    ("map_values", "mapper", False): _KEY_OF_STREAM.format("map"),
+    ("flat_map_values", "mapper", False): _KEY_OF_STREAM.format("flat_map"),
+    ("map_values", "mapper", True): "for the key, transform_values(definition)",
+    ("join", "joiner", True): _KEY_OF_JOIN,
+    ("left_join", "joiner", True): _KEY_OF_JOIN,
+    ("outer_join", "joiner", True): _KEY_OF_JOIN,
+}
+
+#: Keyword parameters that the function of an asynchronous node may declare to be given them.
+_OFFERED = ("context", "resource")
+
+
+def check_functions(
+    call: str,
+    *,
+    fix: str = "pass a function, e.g. a lambda",
+    with_context: bool | None = None,
+    called_with: Sequence[str] | None = None,
+    **given: object,
+) -> None:
+    """Refuse what cannot be called with what it is given, or would only give a coroutine or a generator.
+
+    :param call: what was called, for the message: ``filter``.
+    :param fix: what to do about an object that is no function.
+    :param with_context: whether the first argument is the record's context; None where that is no option.
+    :param called_with: names for what the functions are called with, unless it is what their argument always
+        stands for.
+    :param given: argument -> what the user gave.
+    :raises TopologyError: one of them is no plain function, or takes something else.
+    """
+    for argument, function in given.items():
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__} as {argument}, "
+                "expected a function",
+                fix=fix,
+            )
+        if is_async(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given an async function as {argument}: it would only give a "
+                "coroutine, which never runs",
+                fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
+            )
+        _refuse_generator(call, argument, function)
+        names = called_with
+        if names is None:
+            names = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
+        instead = _TAKING_MORE.get((call, argument, with_context is None), "")
+        if with_context is False:
+            instead = f"pass with_context=True for the record's context{f'; {instead}' if instead else ''}"
+        with_what = ("context", *names) if with_context else names
+        refuse_other_arguments(call, argument, function, with_what, instead=instead)
+
+
+def _refuse_generator(call: str, argument: str, function: Callable[..., object]) -> None:
+    if call not in _TAKES_GENERATORS and gives_one_by_one(function):
+        raise TopologyError(
+            f"{call} at {call_site()} is given a generator function as {argument}: it would only give a "
+            "generator, whose body never runs",
+            fix="write it with return instead of yield; flat_map and flat_map_values take generators",
+        )
+
+
+def refuse_other_arguments(
+    call: str,
+    argument: str,
+    function: Callable[..., object],
+    called_with: Sequence[str],
+    *,
+    instead: str = "",
+) -> None:
+    """Refuse a function that does not take what it is called with.
+
+    :param argument: what the function is called in the method.
+    :param called_with: names for what it is given.
+    :param instead: what else to do if the function takes one argument more ahead of these.
+    :raises TopologyError: it takes other arguments; one without a signature passes.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    offered = dict.fromkeys(offered_to(function, len(called_with))) if "async" in call else {}
+    if takes(signature, called_with, offered):
+        return
+    # Without types and defaults, of which the text may be long.
+    bare = [
+        each.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
+        for each in signature.parameters.values()
+    ]
+    written = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
+    with_what = f"({', '.join(called_with)})" if called_with else "no argument"
+    example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
+    hint = f"; or {instead}" if instead and takes(signature, ("more", *called_with)) else ""
+    raise TopologyError(
+        f"{call} at {call_site()} is given {written} as {argument}, and calls it with {with_what}",
+        fix=f"write a function that takes that, e.g. {example}{hint}",
+    )
+
+
+def takes(
+    signature: inspect.Signature, arguments: Sequence[object], options: Mapping[str, object] | None = None
+) -> bool:
+    """Say whether what has the signature can be called with arguments, and options by their names."""
+    try:
+        signature.bind(*arguments, **(options or {}))
+    except TypeError:
+        return False
+    return True
+
+
+def shown_as(name: str) -> Callable[[type[T]], type[T]]:
+    """Decorate a class that is a part of another one: what Python says of a call of its methods names the one
+    that users know.
+
+    :param name: of that class.
+    """
+
+    def decorate(kind: type[T]) -> type[T]:
+        for method in vars(kind).values():
+            if inspect.isfunction(method):
+                method.__qualname__ = f"{name}.{method.__name__}"
+        return kind
+
+    return decorate
+
+
+def options_by_name(*, fix: str) -> Callable[[F], F]:
+    """Decorate a method so that a call that lacks an argument, or has one too many as those of Java's methods
+    of the name have, is refused with the line of the user.
+
+    :param fix: how the method is called.
+    """
+
+    def decorate(method: F) -> F:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def checked(*given: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*given, **options)
+            except TypeError as error:
+                raise TopologyError(f"{method.__name__} at {call_site()}: {error}", fix=fix) from None
+            return method(*given, **options)
+
+        return cast("F", checked)
+
+    return decorate
+
+
+def check_called_functions(call: str, *, threads: bool, **given: object) -> None:
+    """Refuse what an asynchronous node cannot call: anything but a coroutine function, and with ``threads``
+    anything but a plain one.
+
+    :param call: what was called, for the message: ``map_values_async``.
+    :param given: argument -> what the user gave.
+    :raises TopologyError: one of them is no such function.
+    """
+    for argument, function in given.items():
+        if not callable(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given {type(function).__name__} as {argument}, "
+                "expected a function",
+                fix="pass a function written with async def, or with threads=True a plain one",
+            )
+        if gives_asynchronously(function):
+            raise TopologyError(
+                f"{call} at {call_site()} is given an async generator as {argument}, where nothing is "
+                "there to await",
+                fix="return a list instead of yielding",
+            )
+        _refuse_generator(call, argument, function)
+        if is_async(function) == threads:
+            raise TopologyError(
+                f"{call} at {call_site()} is given {'an async' if threads else 'a plain'} function as "
+                f"{argument}{' and threads=True' if threads else ''}: "
+                + ("a thread would only get a coroutine" if threads else "it would hold up every other call"),
+                fix="leave out threads=True" if threads else "write it with async def, or pass threads=True",
+            )
+
+
+def refuse_unfilled(call: str, function: Callable[..., object], positional: int, *, resource: bool) -> None:
+    """Refuse a function that needs a resource where none is given.
+
+    :param positional: how many arguments it is called with.
+    :param resource: whether there is one.
+    :raises TopologyError: it cannot be called.
+    """
+    if resource or "resource" not in offered_to(function, positional):
+        return
+    if inspect.signature(function).parameters["resource"].default is inspect.Parameter.empty:
+        raise TopologyError(
+            f"{call} at {call_site()} is given a function with a parameter resource, and no resource=",
+            fix="pass resource=, which makes what the function is given, or give the parameter a default",
+        )
+
+
+def offered_to(function: Callable[..., object], positional: int) -> frozenset[str]:
+    """Return which of ``context`` and ``resource`` a function declares beside its positional arguments. What
+    a partial object has filled in is the user's.
+
+    :param positional: how many arguments it is called with.
+    """
+    try:
+        parameters = [*inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):  # written in C, without a signature
+        return frozenset()
+    filled: set[str] = set()
+    within = inspect.unwrap(function)
+    while isinstance(within, functools.partial):
+        filled.update(within.keywords)
+        within = within.func
+    by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    beside = parameters[positional:]
+    beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    declared = {each.name for each in beside if each.kind in by_name}
+    return frozenset(declared.intersection(_OFFERED) - filled)
+
+
+def answered(result: Any) -> Any:
+    """Return what a function gave, unless that must be awaited first: it would never run.
+
+    :raises TypeError: it must.
+    """
+    if type(result) is CoroutineType:
+        result.close()
+        raise TypeError("the function returned a coroutine, which would never run: await it in an async def")
+    return result
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
+    return inspect.iscoroutinefunction(_called_by(function)) or gives_asynchronously(function)
+
+
+def gives_asynchronously(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives an asynchronous generator."""
+    return inspect.isasyncgenfunction(_called_by(function))
+
+
+def gives_one_by_one(function: Callable[..., object]) -> bool:
+    """Say whether calling an object gives a generator."""
+    return inspect.isgeneratorfunction(_called_by(function))
+
+
+def _called_by(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what runs when an object is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    routine = inspect.isroutine(function) or inspect.isclass(function)
+    return function if routine else type(function).__call__

@@ -1,0 +1,282 @@
+"""Operators that fold the records of each key per window: tumbling, hopping, session.
+
+Rule for time windows: a record at t belongs to every window [s, s + size) with s a multiple of the advance,
+0 <= s <= t < s + size. A window is closed once stream time is s + size + grace or later; a closed window
+takes no records. A record whose windows are all closed is dropped and counted.
+
+Rule for sessions: a session [s, e] holds its first and last record. It is closed once stream time is past
+e + gap + grace; until then a record at t with s - gap <= t <= e + gap belongs to it, and makes one session of
+all it belongs to: what makes one aggregate of two begins, in ``aggregate``, with an empty one and the first
+session, as in Kafka Streams. A record that belongs to no open session begins one, [t, t], unless that would
+be closed already: then the record is dropped and counted. Closed sessions are never continued, so a result
+that was final stays final. (Kafka Streams closes sessions by the same sum, but lets the very moment
+e + gap + grace pass for both closed and open.)
+
+Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
+of :mod:`airflow_kstreams.streams.kstream.operators.aggregation`, with (:class:`Windowed`, value) for (key,
+value); a session that grew or was merged is emitted with None, since its key is no longer, and with its
+last record's time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of
+the commit point that would have emitted it.
+
+Where the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of
+a record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have
+the record, as in Kafka Streams.
+
+Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
+changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregator,
+    Initializer,
+    Reducer,
+    copier,
+    nothing_kept,
+)
+from airflow_kstreams.streams.kstream.operators.windows.window_emitter import WindowEmitter
+from airflow_kstreams.streams.records.kept_values import begun
+from airflow_kstreams.streams.type_variables import VR, K
+from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
+
+#: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first; before
+#: that, of an empty one and the first session's.
+Merger = Callable[[K, VR, VR], VR | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """How records become an aggregate; None means that there is no aggregate.
+
+    :param kind: ``count``, ``reduce`` or ``aggregate``.
+    :param begin: (key, value) -> the first aggregate.
+    :param add: (key, value, aggregate) -> the next aggregate.
+    :param merge: (key, left, right) -> the aggregate of two sessions.
+    :param empty: makes what the first session is merged with; None for folds without.
+    """
+
+    kind: str
+    begin: Callable[[Any, Any], Any]
+    add: Aggregator
+    merge: Merger
+    empty: Initializer | None = None
+
+
+def counting() -> Fold:
+    """Return the fold that counts."""
+    return Fold(
+        kind="count",
+        begin=lambda key, value: 1,
+        add=lambda key, value, count: count + 1,
+        merge=lambda key, left, right: left + right,
+    )
+
+
+def reducing(reducer: Reducer) -> Fold:
+    """Return the fold whose first value stands for itself."""
+    return Fold(
+        kind="reduce",
+        begin=lambda key, value: begun(value, value),
+        add=lambda key, value, reduced: reducer(reduced, value),
+        merge=lambda key, left, right: reducer(left, right),
+    )
+
+
+def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger) -> Fold:
+    """Return the fold that begins with an empty aggregate."""
+    return Fold(
+        kind="aggregate",
+        begin=lambda key, value: begun(aggregator(key, value, initializer()), value),
+        add=aggregator,
+        merge=merger,
+        empty=initializer,
+    )
+
+
+def fold_of(fold: Fold, context: NodeContext) -> Fold:
+    """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
+    what is in the store.
+    """
+    copied = copier(context, fold.kind)
+    if copied is None:
+        return fold
+    return replace(
+        fold,
+        add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
+        merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeWindowFold:
+    """Folds the records of each key per tumbling or hopping window."""
+
+    fold: Fold
+    window: TimeWindow
+    store: WindowStoreSpec
+
+    @property
+    def type(self) -> str:
+        """Kind of node, with all that decides which windows there are."""
+        window = self.window
+        return f"windowed_{self.fold.kind}({window.size_ms},{_advance_ms(window)},{window.grace_ms})"
+
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.size_ms + self.window.grace_ms
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        fold = fold_of(self.fold, context)
+        begin, add = fold.begin, fold.add
+        size_ms, advance_ms = self.window.size_ms, _advance_ms(self.window)
+        open_ms = size_ms + self.window.grace_ms
+        overlap_ms = size_ms - advance_ms
+        serialize_key = context.store(self.store.name).serialize_key
+        get_entry = context.store(self.store.name).get_entry
+        put_entry = context.store(self.store.name).put_entry
+        count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
+        record_context = context.record_context
+        stream_time = context.stream_time()
+        emitter = WindowEmitter(forward, context, children, self.store)
+        wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            time_ms = record_context.timestamp_ms
+            first_ms = (time_ms - overlap_ms) // advance_ms * advance_ms if time_ms > overlap_ms else 0
+            closed_ms = stream_time() - open_ms
+            if first_ms <= closed_ms:
+                first_ms = (closed_ms // advance_ms + 1) * advance_ms
+            if key is None or value is None:
+                count_null()
+                return
+            if first_ms > time_ms:
+                count_late()
+                return
+            key_bytes = serialize_key(key)
+            for start_ms in range(first_ms, time_ms + 1, advance_ms):
+                entry_id = (start_ms, key_bytes)
+                entry = get_entry(entry_id)
+                old = before(entry_id, entry) if tracked else None
+                newest_ms = time_ms
+                if entry is None:
+                    result = begin(key, value)
+                    if result is None:
+                        nothing()
+                        continue
+                else:
+                    result, entry_ms = entry
+                    result = add(key, value, result)
+                    if entry_ms > newest_ms:
+                        newest_ms = entry_ms
+                    if result is None and not tracked:
+                        delete(entry_id, Windowed(key, start_ms, start_ms + size_ms), newest_ms)
+                        continue
+                if tracked:
+                    windowed = Windowed(key, start_ms, start_ms + size_ms)
+                    change(entry_id, windowed, old, result, newest_ms)
+                    continue
+                put_entry(entry_id, (result, newest_ms))
+                if wanted and entry_id not in dirty:
+                    windowed = Windowed(key, start_ms, start_ms + size_ms)
+                    changed(entry_id, windowed, (result, newest_ms), born=entry is None)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFold:
+    """Folds the records of each key per session."""
+
+    fold: Fold
+    window: SessionWindow
+    store: SessionStoreSpec
+
+    @property
+    def type(self) -> str:
+        """Kind of node, with all that decides which sessions there are."""
+        return f"session_{self.fold.kind}({self.window.gap_ms},{self.window.grace_ms})"
+
+    @property
+    def held_back_ms(self) -> int:
+        """How far behind stream time what it gives may be dated."""
+        return self.window.gap_ms + self.window.grace_ms
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        fold = fold_of(self.fold, context)
+        begin, add, merge, empty = fold.begin, fold.add, fold.merge, fold.empty
+        gap_ms = self.window.gap_ms
+        open_ms = gap_ms + self.window.grace_ms
+        serialize_key = context.store(self.store.name).serialize_key
+        ids_of = context.store(self.store.name).ids_of
+        get_entry = context.store(self.store.name).get_entry
+        put_entry = context.store(self.store.name).put_entry
+        count_null, count_late = context.counting("null"), context.counting("late")
+        nothing = nothing_kept(context)
+        record_context = context.record_context
+        stream_time = context.stream_time()
+        emitter = WindowEmitter(forward, context, children, self.store)
+        wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
+        tracked, before, change = emitter.tracked, emitter.before, emitter.change
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            time_ms = record_context.timestamp_ms
+            if key is None or value is None or time_ms < 0:
+                count_null()
+                return
+            key_bytes = serialize_key(key)
+            open_from_ms = stream_time() - open_ms
+            last_start_ms = time_ms + gap_ms
+            candidates = ids_of(key_bytes, (max(open_from_ms, time_ms - gap_ms),))
+            ids = [entry_id for entry_id in candidates if entry_id[1] <= last_start_ms]
+            if not ids and time_ms < open_from_ms:
+                count_late()
+                return
+            start_ms = end_ms = newest_ms = time_ms
+            result = empty() if ids and empty is not None else None
+            olds = {entry_id: before(entry_id, get_entry(entry_id)) for entry_id in ids} if tracked else {}
+            for entry_id in ids:
+                found, entry_ms = get_entry(entry_id)
+                result = found if result is None else merge(key, result, found)
+                start_ms = min(start_ms, entry_id[1])
+                end_ms = max(end_ms, entry_id[0])
+                newest_ms = max(newest_ms, entry_ms)
+            result = begin(key, value) if result is None else add(key, value, result)
+            merged_id = (end_ms, start_ms, key_bytes)
+            for entry_id in ids:
+                if entry_id != merged_id or result is None:
+                    windowed = Windowed(key, entry_id[1], entry_id[0])
+                    if tracked:
+                        change(entry_id, windowed, olds[entry_id], None, entry_id[0])
+                    else:
+                        delete(entry_id, windowed, entry_id[0])
+            if result is None:
+                if not ids:
+                    nothing()
+                return
+            if tracked:
+                windowed = Windowed(key, start_ms, end_ms)
+                change(merged_id, windowed, olds.get(merged_id), result, newest_ms)
+                return
+            put_entry(merged_id, (result, newest_ms))
+            if wanted and merged_id not in dirty:
+                windowed = Windowed(key, start_ms, end_ms)
+                changed(merged_id, windowed, (result, newest_ms), born=merged_id not in ids)
+
+        return run
+
+
+def _advance_ms(window: TimeWindow) -> int:
+    return window.advance_ms if isinstance(window, HoppingWindow) else window.size_ms

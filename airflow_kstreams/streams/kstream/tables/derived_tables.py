@@ -1,0 +1,224 @@
+"""How tables are made of other tables, and of streams, entry by entry. What their nodes do is written in
+:mod:`airflow_kstreams.streams.kstream.operators.tables.table_changes`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.kstream.arguments import (
+    check_source_of_tables,
+    check_store,
+    check_store_kind,
+    check_table_keys,
+    check_table_store,
+    check_used_stores,
+)
+from airflow_kstreams.streams.kstream.graph import Serdes
+from airflow_kstreams.streams.kstream.grouping import StoreArgument
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.tables.table_filter import TableFilter
+from airflow_kstreams.streams.kstream.operators.tables.table_transform import TableTransformValues
+from airflow_kstreams.streams.kstream.operators.tables.table_values import TableMapValues
+from airflow_kstreams.streams.kstream.operators.tables.versioned_source import keeping
+from airflow_kstreams.streams.processor.definitions import check_transformer_def
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
+
+
+class _Node(NamedTuple):
+    """What a node that derives a table is called, and by which method it was made.
+
+    :ivar kind: begins its name where the user gave none.
+    :ivar name: that the user gave.
+    :ivar call: for messages.
+    """
+
+    kind: str
+    name: str | None
+    call: str
+
+
+def filtered(
+    table: KnownTable, predicate: Predicate, store: StoreArgument, name: str | None, *, passing: bool
+) -> KnownTable:
+    """Add the node that filters a table.
+
+    :param name: of the node, None for a numbered one.
+    :param passing: what the predicate says of entries that stay.
+    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
+    """
+    call = "filter" if passing else "filter_not"
+    spec = derived_spec(table, table.serdes, store, None, call)
+
+    def operator(kept: StoreSpec | None) -> TableFilter:
+        return TableFilter(
+            predicate=predicate, passing=passing, parent=table.node, store=kept, versioned=table.versioned
+        )
+
+    return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
+
+
+def with_values_mapped(
+    table: KnownTable, mapper: ValueMapper, store: StoreArgument, value_serde: Serde | None, name: str | None
+) -> KnownTable:
+    """Add the node that replaces a table's values.
+
+    :param value_serde: of the new values, what the user gave.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the store does not fit, a serde is missing, the table's store has no changelog, or
+        the name is taken.
+    """
+    call = "map_values"
+    serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
+    spec = derived_spec(table, serdes, store, value_serde, call)
+
+    def operator(kept: StoreSpec | None) -> TableMapValues:
+        return TableMapValues(mapper=mapper, parent=table.node, store=kept)
+
+    return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
+
+
+def with_values_transformed(
+    table: KnownTable,
+    definition: ValueTransformerDef,
+    stores: tuple[str | StoreSpec, ...],
+    store: StoreArgument,
+    value_serde: Serde | None,
+    name: str | None,
+) -> KnownTable:
+    """Add the node that replaces a table's values by a transformer.
+
+    :param stores: that it may use, by name, or by spec to add them here.
+    :param value_serde: of the new values, what the user gave.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a serde
+        is missing, or the table's store has no changelog.
+    """
+    call = "transform_values"
+    check_transformer_def(definition, call, call_site())
+    check_used_stores(stores, call)
+    for each in stores:
+        if not isinstance(each, str):
+            check_store_kind(each, StoreSpec, call)
+            table.graph.topology.add_state_store(each)
+    names = tuple(each if isinstance(each, str) else each.name for each in stores)
+    serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
+    spec = derived_spec(table, serdes, store, value_serde, call)
+
+    def operator(kept: StoreSpec | None) -> TableTransformValues:
+        return TableTransformValues(
+            definition=definition, stores_of_user=names, parent=table.node, store=kept
+        )
+
+    node = _Node("KTABLE-TRANSFORMVALUES", name, call)
+    found = _derived(table, node, operator, spec, serdes, names)
+    return dataclasses.replace(found, repeatable=spec is not None or not names)
+
+
+def table_of(
+    stream: KnownStream,
+    store: StoreArgument,
+    key_serde: Serde | None,
+    value_serde: Serde | None,
+    name: str | None,
+) -> KnownTable:
+    """Add the node that keeps a stream's newest values, behind a repartition topic if the key changed.
+
+    :param name: of the node and of the repartition topic, None for a numbered one and the store's.
+    :raises TopologyError: a serde is missing, or the store does not fit.
+    """
+    call, graph = "to_table", stream.graph
+    check_store(store, call)
+    check_serdes(call, key_serde=key_serde, value_serde=value_serde)
+    if isinstance(store, StoreSpec):
+        key_serde = key_serde or stream.serdes.key or store.key_serde
+        value_serde = value_serde or store.value_serde
+    keys = graph.serde("key", key_serde, stream.serdes, call)
+    values = graph.serde("value", value_serde, stream.serdes, call)
+    if isinstance(store, StoreSpec):
+        check_table_store(store, call)
+        check_table_keys(store, keys, call)
+        spec = store
+    else:
+        spec = StoreSpec(
+            name=store or graph.name("KSTREAM-TOTABLE-STATE-STORE"), key_serde=keys, value_serde=values
+        )
+    if stream.key_changed:
+        drop = DropNulls(keep_null_values=True)
+        parent = graph.repartition(name or spec.name, stream.node, keys, values, drop=drop)
+    else:
+        _check_same_keys(stream, keys)
+        parent = stream.with_own_values().node
+    node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,), name=name)
+    return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
+
+
+def derived_spec(
+    table: KnownTable, serdes: Serdes, store: StoreArgument, value_serde: Serde | None, call: str
+) -> StoreSpec | None:
+    """Return the spec of the store that a derived table is kept in; None if the user named none.
+
+    :param serdes: what is known of the derived table's bytes.
+    :param value_serde: of its values, what the user gave.
+    :raises TopologyError: a serde is missing or differs, or the store is of another kind.
+    """
+    check_store(store, call)
+    if store is None:
+        return None
+    if table.windowed:
+        raise TopologyError(
+            f"{call} at {call_site()} is given a store for a table of windows, which would keep every window "
+            "for ever",
+            fix="leave out store=",
+        )
+    keys = table.graph.serde("key", None, serdes, call)
+    if not isinstance(store, StoreSpec):
+        values = table.graph.serde("value", value_serde, serdes, call)
+        return StoreSpec(name=store, key_serde=keys, value_serde=values)
+    check_table_store(store, call)
+    check_table_keys(store, keys, call)
+    if value_serde is not None and value_serde != store.value_serde:
+        raise TopologyError(
+            f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
+            f"{store.value_serde!r}",
+            fix="leave out value_serde=, the StoreSpec has one",
+        )
+    return store
+
+
+def _derived(
+    table: KnownTable,
+    derived: _Node,
+    operator: Callable[[StoreSpec | None], Operator],
+    spec: StoreSpec | None,
+    serdes: Serdes,
+    stores: tuple[str, ...] = (),
+) -> KnownTable:
+    """Add a node that derives a table of one other.
+
+    :param stores: names of the stores that it may use beside that of its result.
+    """
+    check_source_of_tables(table, derived.call)
+    node = table.graph.operator(derived.kind, operator(spec), table.node, stores, name=derived.name)
+    if spec is not None:
+        return kept_table(table.graph, node, spec, redated=table.redated)
+    return dataclasses.replace(table, node=node, serdes=serdes, spec=None)
+
+
+def _check_same_keys(stream: KnownStream, keys: Serde) -> None:
+    if stream.serdes.key is not None and stream.serdes.key != keys:
+        raise TopologyError(
+            f"to_table at {call_site()} is to keep keys of {keys!r}, but reads keys of "
+            f"{stream.serdes.key!r}: equal keys would lie in other partitions than their entries",
+            fix="leave out key_serde=, or repartition the stream: select_key(selector) before to_table, with "
+            f"a selector that gives keys of {keys!r}",
+        )

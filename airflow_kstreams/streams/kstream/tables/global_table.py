@@ -1,0 +1,90 @@
+"""A topic that every task sees whole, as a table, and how a stream is joined with it. What the join does is
+written in :mod:`airflow_kstreams.streams.kstream.operators.tables.global_table_join`.
+
+No partition counts have to fit, and no stream is repartitioned: whichever task a record is in, the entry that
+it names is there.
+"""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.java_names import answers_java_names
+from airflow_kstreams.streams.kstream.graph import StreamGraph
+from airflow_kstreams.streams.kstream.known import KnownStream
+from airflow_kstreams.streams.kstream.operators.tables.global_table_join import (
+    GlobalKeySelector,
+    GlobalTableJoin,
+)
+from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
+from airflow_kstreams.streams.type_variables import K, V
+
+
+@answers_java_names
+class GlobalKTable(Generic[K, V]):
+    """The newest value of each key of a whole topic, as it was when the run began; made by
+    :meth:`KStreamBuilder.global_table`. Streams are joined with it: ``stream.join(table, joiner, key=...)``.
+
+    :param graph: what is being built.
+    :param definition: topic and serdes.
+    """
+
+    def __init__(self, graph: StreamGraph, definition: GlobalTableDef) -> None:
+        self._graph = graph
+        self._definition = definition
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return self._definition.topic
+
+
+def key_in_vain_error(call: str) -> TopologyError:
+    """Describe a join that is given ``key=`` and joins no global table.
+
+    :param call: the DSL method.
+    """
+    return TopologyError(
+        f"{call} at {call_site()} is given key= for a join on the records' own keys",
+        fix="select_key(...) ahead of the join, or builder.global_table(topic)",
+    )
+
+
+def join_global_table(
+    call: str,
+    stream: KnownStream,
+    table: GlobalKTable,
+    joiner: ValueJoiner,
+    selector: GlobalKeySelector | None,
+    name: str | None,
+) -> KnownStream:
+    """Add the join, and return the stream of its results.
+
+    :param selector: that the user gave.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: joiner or selector is no function, or the table is of another builder.
+    """
+    if selector is None:
+        raise TopologyError(
+            f"{call} at {call_site()} joins the global table of {table._definition.topic!r} and does not say "
+            "which entry a record names",
+            fix="give key=lambda key, value: ..., e.g. key=lambda key, value: key",
+        )
+    check_functions(call, joiner=joiner, key=selector)
+    if table._graph is not stream.graph:
+        raise TopologyError(
+            f"{call} at {call_site()} is given a GlobalKTable of another builder",
+            fix="make both with one builder",
+        )
+    operator = GlobalTableJoin(
+        joiner=joiner, selector=selector, global_table=table._definition, left=call == "left_join"
+    )
+    kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
+    joined = stream.behind(kind, operator, name)
+    if operator.left:
+        stream.graph.without_key.append(joined.node)
+    return joined.with_new_value(call)

@@ -1,0 +1,115 @@
+"""A table whose entries are grouped anew, and how a fold makes a table of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.kstream.arguments import (
+    check_logged,
+    check_source_of_tables,
+    check_store,
+    check_store_kind,
+    check_table_keys,
+)
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.grouping import StoreArgument
+from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator
+from airflow_kstreams.streams.kstream.operators.tables.table_fold import TableFold
+from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector, TableSelect
+from airflow_kstreams.streams.kstream.operators.windows.window_fold import Fold
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.changed import changed
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
+
+#: What to pass instead of what is no function.
+TABLE_FUNCTIONS = (
+    "pass functions: aggregate(initializer, adder, subtractor), reduce(adder, subtractor); the subtractor "
+    "takes back what the adder did with a value"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedEntries:
+    """Entries of a table, grouped.
+
+    :param node: the node that selects group and value.
+    :param serdes: what is known of them.
+    :param name: of the repartition topic, None for one per store.
+    """
+
+    graph: StreamGraph
+    node: str
+    serdes: Serdes
+    name: str | None
+
+    def spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
+        """Return the spec of a fold's store.
+
+        :param store: what the user gave.
+        :param value_serde: what the user gave, or the one serde there can be; what ``reduce`` makes of values
+            has theirs unless given.
+        :raises TopologyError: a serde is missing or differs, or the store is of another kind.
+        """
+        check_serdes(call, value_serde=value_serde)
+        check_store(store, call)
+        keys = self.graph.serde("key", None, self.serdes, "group_by")
+        if isinstance(store, StoreSpec):
+            check_store_kind(store, StoreSpec, call)
+            check_table_keys(store, keys, call)
+            if value_serde is not None and value_serde != store.value_serde and call != "count":
+                raise TopologyError(
+                    f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
+                    f"{store.value_serde!r}",
+                    fix="leave out value_serde=, the StoreSpec has one",
+                )
+            return store
+        inherited = self.serdes if call == "reduce" else None
+        return StoreSpec(
+            name=store or self.graph.name("KTABLE-AGGREGATE-STATE-STORE"),
+            key_serde=keys,
+            value_serde=self.graph.serde("value", value_serde, inherited, call),
+        )
+
+    def folded(
+        self, fold: Fold, subtract: Aggregator, spec: StoreSpec, name: str | None = None
+    ) -> KnownTable:
+        """Add a fold's node and store behind the repartition topic, and return its table.
+
+        :param name: of the node, None for a numbered one.
+        :raises TopologyError: a serde is missing, or a name is taken.
+        """
+        graph = self.graph
+        check_logged([spec], fold.kind)
+        keys = graph.serde("key", None, self.serdes, "group_by")
+        values = changed(graph.serde("value", None, self.serdes, "group_by"))
+        parent = graph.repartition(self.name or spec.name, self.node, keys, values)
+        kind = "KTABLE-REDUCE" if fold.kind == "reduce" else "KTABLE-AGGREGATE"
+        operator = TableFold(fold=fold, subtract=subtract, store=spec)
+        return kept_table(graph, graph.operator(kind, operator, parent, (spec.name,), name=name), spec)
+
+
+def grouped_entries(
+    table: KnownTable,
+    selector: EntrySelector,
+    key_serde: Serde | None,
+    value_serde: Serde | None,
+    name: str | None,
+) -> GroupedEntries:
+    """Add the node that selects group and value of each entry.
+
+    :param key_serde: of the groups, what the user gave.
+    :param value_serde: of the values, what the user gave.
+    :param name: of the node and of the repartition topic, None for a numbered one and one per store.
+    :raises TopologyError: one of them is no serde, or the table's store has no changelog.
+    """
+    check_source_of_tables(table, "group_by")
+    serdes = table.serdes.with_new_key("group_by").with_new_value("group_by")
+    node = table.graph.operator(
+        "KTABLE-SELECT", TableSelect(selector=selector), table.latest().node, name=name
+    )
+    known = serdes.given("group_by", key_serde, value_serde)
+    return GroupedEntries(graph=table.graph, node=node, serdes=known, name=name)

@@ -1,0 +1,341 @@
+"""The retry topic of one node in one task: what is parked there, and when it is called again.
+
+The retry topic is the changelog of a store of the stage that the node gives in. So parking, another failed
+attempt, and the end of a parked record are changes of state, released with their record and logged in the
+transaction of its outputs and offsets; the next attempt and the next run restore them like any state.
+
+Rule: a key is parked while it has entries. In the stage behind the node, in input order: a record whose call
+failed and may be made again is parked, and so is each record of a parked key. Where the node is, a record of
+a key that is parked, or is about to be, is not called at all; with order ``key``, a call begins only when the
+one of its key before it has ended, and not to be made again. The first entry of a key is called when it is
+due; the others wait for it.
+
+Invariant: of each key, the entries in the order of their numbers, then the lives under way in their order,
+are the records of the key that are not done, in input order; where one call of a key may run at a time, it is
+that of the first of them.
+
+A back-off is measured with the clock of the process that waits; what an entry says of the moment is for
+processes that come later. Their clocks differ from it, and one that finds a moment further away than the
+entry's back-off moves it up, in its store, too. So a record waits for its back-off once more at most, by
+whatever clock it was parked.
+
+A function is given key and value as the serdes give them back, by the first call as by any later one, so that
+it cannot tell the two apart.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from airflow_kstreams.streams.calls.call import Call
+from airflow_kstreams.streams.calls.turnstile import key_name
+from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
+from airflow_kstreams.streams.records.parked_origin import origin_of_parked, to_park
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
+from airflow_kstreams.streams.runtime.pipeline.life import Entry, Life
+from airflow_kstreams.streams.runtime.pipeline.repeated_call import RepeatedCall, Repeating
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.parked import ParkedKey, ParkedRecord
+
+
+class Parked:
+    """An entry.
+
+    :param number: of its key in the store.
+    """
+
+    __slots__ = ("number", "record")
+
+    def __init__(self, number: int, record: ParkedRecord) -> None:
+        self.number = number
+        self.record = record
+
+
+class Parking:
+    """The parked records of one node.
+
+    :param repeating: how it calls.
+    :param spec: of the store.
+    :param topic: the retry topic, its real name.
+    :param store: holds the entries.
+    :param crossings: of the task.
+    :param context: of the task.
+    :ivar count: entries, those of lives included that are not released.
+    """
+
+    def __init__(
+        self,
+        repeating: Repeating,
+        *,
+        spec: RetryStoreSpec,
+        topic: str,
+        store: Any,
+        crossings: Crossings,
+        context: TaskRecordContext,
+    ) -> None:
+        station = repeating.station
+        self.node = station.node
+        self._task_id = station.task_id
+        self._policy = repeating.policy
+        self._repeating = repeating
+        self._keys = spec.input_keys.bound(topic, "key")
+        self._values = spec.input_values.bound(topic, "value")
+        self._topic = topic
+        self._store = store
+        self._crossings = crossings
+        self._context = context
+        self._by_key = station.options.order == "key"
+        self._deliver = self._delivering(station.node)
+        self._next = 0
+        self.count = 0
+        #: What names a key -> its entries, in order.
+        self._entries: dict[Any, deque[Parked]] = {}
+        #: What names a key -> calls under way that will be parked.
+        self._coming: dict[Any, int] = {}
+        #: What names a key of which a call runs -> its calls behind that one.
+        self._behind: dict[Any, deque[Call]] = {}
+        #: When the first entry of each key that is not being called is due.
+        self._due: list[tuple[int, int, Any]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is parked that no more records may be chosen."""
+        return self.count >= self._policy.max_parked
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next entry may be called again, None if there is none that waits for that alone."""
+        return self._due[0][0] if self._due else None
+
+    def callable_at(self, now_ms: int) -> int:
+        """Return how many entries may be called again at once."""
+        due = sum(due_ms <= now_ms for due_ms, _, _ in self._due)
+        return min(due, self._repeating.station.max_in_flight)
+
+    def load(self) -> Sequence[Parked]:
+        """Take in what the store was restored with.
+
+        :return: the entries that are due sooner than they say, to be kept so.
+        """
+        found = sorted(self._store.all(), key=lambda entry: entry[0].number)
+        now_ms, sooner = self._repeating.now_ms(), list[Parked]()
+        for (key, number), record in found:
+            turn = self._turn(key, self._decoded(self._keys, key))
+            entry = Parked(number, record)
+            due_ms = now_ms + self._delay_ms(record, record.failures)
+            if record.not_before_ms > due_ms:
+                entry.record = msgspec.structs.replace(record, not_before_ms=due_ms)
+                sooner.append(entry)
+            self._entries.setdefault(turn, deque()).append(entry)
+            self._next = number + 1
+        self.count = len(found)
+        for turn in self._entries:
+            self._await_turn(turn)
+        return sooner
+
+    def keep(self, entries: Sequence[Parked]) -> None:
+        """Put entries that have changed into the store."""
+        for entry in entries:
+            self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
+
+    def forward(self) -> Forward:
+        """Return what the node does with a key and a value: call, wait, or be parked behind others."""
+
+        def run(key: Any, value: Any, _node: str = self.node) -> None:
+            crossings, context = self._crossings, self._context
+            life = crossings.life
+            key_bytes, key = self._as_kept(self._keys, "key", key)
+            value_bytes, value = self._as_kept(self._values, "value", value)
+            ordinal = life.next_ordinal(self.node, context.branch)
+            call = self._repeating.call(life, key, value, ordinal)
+            call.turn = self._turn(key_bytes, key)
+            call.again = RepeatedCall(self, key_bytes, value_bytes, ordinal)
+            life.size_bytes += len(key_bytes or b"") + len(value_bytes or b"")
+            crossings.keep_place(call, self._deliver)
+            self._admit(call)
+
+        return run
+
+    def ended(self, call: Call) -> Sequence[Call]:
+        """Take note of a call that has ended.
+
+        :return: the calls that their lives need not wait for any more.
+        """
+        again, turn = call.again, call.turn
+        if again.entry is not None:
+            return (call,)
+        again.failed = self._repeating.fails_for_now(call)
+        if again.failed:
+            self._coming[turn] = self._coming.get(turn, 0) + 1
+        if not self._by_key:
+            return (call,)
+        behind = self._behind[turn]
+        if again.failed:
+            del self._behind[turn]
+            for each in behind:
+                self._hold(each)
+            return (call, *behind)
+        if behind:
+            self._crossings.start(behind.popleft())
+        else:
+            del self._behind[turn]
+        return (call,)
+
+    def call_again(self, now_ms: int) -> Call | None:
+        """Return the call of an entry that is due, to be started, in a life of its own; None if none is."""
+        if not self._due or self._due[0][0] > now_ms:
+            return None
+        _, _, turn = heapq.heappop(self._due)
+        entry = self._entries[turn][0]
+        record, context = entry.record, self._context
+        key, value = self._decoded(self._keys, record.key), self._decoded(self._values, record.value)
+        before = context.record, context.timestamp_ms, context.replaced_headers, context.branch
+        context.record, context.timestamp_ms = origin_of_parked(record), record.timestamp_ms
+        context.replaced_headers, context.branch = record.replaced_headers, ""
+        life = Life(None)
+        life.again, life.pending, life.timestamp_ms = True, 1, record.timestamp_ms
+        life.size_bytes = len(record.key or b"") + len(record.value or b"")
+        call = self._repeating.call(life, key, value, record.ordinal)
+        call.turn = turn
+        call.again = RepeatedCall(self, record.key, record.value, record.ordinal)
+        call.again.entry = entry
+        life.entries = [Entry(self._repeating.stage, context, self._deliver, (call,), call=call)]
+        context.record, context.timestamp_ms, context.replaced_headers, context.branch = before
+        return call
+
+    def _admit(self, call: Call) -> None:
+        """Start a call, or let it wait for the one of its key before it, unless its key is parked."""
+        turn = call.turn
+        if turn in self._entries or turn in self._coming:
+            self._hold(call)
+            return
+        call.owner.pending += 1
+        if self._by_key:
+            behind = self._behind.get(turn)
+            if behind is not None:
+                behind.append(call)
+                return
+            self._behind[turn] = deque()
+        self._crossings.start(call)
+
+    def _hold(self, call: Call) -> None:
+        """Leave a call unmade: its record is parked when it has its turn."""
+        call.again.held = True
+        self._coming[call.turn] = self._coming.get(call.turn, 0) + 1
+
+    def _delivering(self, node: str) -> Callable[[Call], None]:
+        def deliver(call: Call, _node: str = node) -> None:
+            self._take(call)
+
+        return deliver
+
+    def _take(self, call: Call) -> None:
+        """Take a call when its record has its turn in the stage behind the node."""
+        again, turn = call.again, call.turn
+        if again.entry is not None:
+            self._take_again(call, again.entry)
+            return
+        if again.held or again.failed:
+            left = self._coming[turn] - 1
+            if left:
+                self._coming[turn] = left
+            else:
+                del self._coming[turn]
+        elif turn not in self._entries:
+            self._repeating.deliver(call)
+            return
+        self._park(call)
+
+    def _park(self, call: Call) -> None:
+        again = call.again
+        record = to_park(self._context, again.key, again.value, ordinal=again.ordinal)
+        failures = int(again.failed)
+        due_ms = self._repeating.now_ms() + self._delay_ms(record, failures)
+        entry = Parked(self._next, msgspec.structs.replace(record, failures=failures, not_before_ms=due_ms))
+        self._next += 1
+        queue = self._entries.setdefault(call.turn, deque())
+        queue.append(entry)
+        self.keep((entry,))
+        self._counted(1)
+        if len(queue) == 1:
+            self._await_turn(call.turn)
+
+    def _take_again(self, call: Call, entry: Parked) -> None:
+        queue, record, error = self._entries[call.turn], entry.record, call.error
+        failures = record.failures + 1
+        repeatable = self._repeating.fails_for_now(call)
+        if repeatable and failures < self._policy.attempts:
+            due_ms = self._repeating.now_ms() + self._delay_ms(record, failures)
+            entry.record = msgspec.structs.replace(record, failures=failures, not_before_ms=due_ms)
+            self.keep((entry,))
+            self._await_turn(call.turn)
+            return
+        queue.popleft()
+        self._store.delete(ParkedKey(record.key, entry.number))
+        self._counted(-1)
+        if queue:
+            self._await_turn(call.turn)
+        else:
+            del self._entries[call.turn]
+        if repeatable and error is not None:
+            self._repeating.give_up(error)
+        else:
+            self._repeating.deliver(call)
+
+    def _counted(self, change: int) -> None:
+        parked = self._crossings.life.parked
+        parked[self.node] = parked.get(self.node, 0) + change
+        self.count += change
+
+    def _await_turn(self, turn: Any) -> None:
+        first = self._entries[turn][0]
+        heapq.heappush(self._due, (first.record.not_before_ms, first.number, turn))
+
+    def _delay_ms(self, record: ParkedRecord, failures: int) -> int:
+        """Return how long a record waits once so many calls of it have failed."""
+        if not failures:
+            return 0
+        return self._repeating.delay_ms(failures, origin_of_parked(record), record.ordinal)
+
+    def _turn(self, key_bytes: bytes | None, key: Any) -> Any:
+        """Return what equal keys have in common. Without order, their bytes will do."""
+        return key_name(key) if self._by_key else key_bytes
+
+    def _as_kept(self, serde: Serde, side: str, given: Any) -> tuple[bytes | None, Any]:
+        """Return what the retry topic would keep of a key or value, and what it would give back."""
+        if given is None:
+            return None, None
+        try:
+            data = serde.serialize(given)
+            return data, serde.deserialize(data)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise UnfitInputError(
+                f"the {side} of type {type(given).__name__} cannot be kept by {serde!r}, the {side}_serde of "
+                f"the node's retry topic: {type(error).__name__}: {error}"
+            ) from error
+
+    def _decoded(self, serde: Serde, data: bytes | None) -> Any:
+        try:
+            return None if data is None else serde.deserialize(data)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            raise StateStoreError(
+                f"task {self._task_id}: a record parked in {self._topic} is not of {serde!r}: "
+                f"{type(error).__name__}",
+                fix="run the application with the serdes that it was parked with until nothing is parked",
+            ) from error
+
+
+class UnfitInputError(ValueError):
+    """A key or value that the serdes of a retry topic do not take or do not give back."""

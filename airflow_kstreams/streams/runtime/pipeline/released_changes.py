@@ -1,0 +1,38 @@
+"""Changes of stores that run ahead: those of released records, until a commit logs them, once per key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+from airflow_kstreams.streams.runtime.pipeline.life import StoreChanges
+
+#: Key, value or None, timestamp.
+Change = tuple[bytes, bytes | None, int]
+
+
+class ReleasedChanges:
+    """Of the stores of all stages but the last.
+
+    :param stores: their names.
+    """
+
+    def __init__(self, stores: Collection[str]) -> None:
+        self._changes: dict[str, dict[bytes, tuple[bytes | None, int]]] = {name: {} for name in stores}
+
+    def add(self, changes: Iterable[StoreChanges]) -> None:
+        """Take what a released record has changed."""
+        for name, entries in changes:
+            merged = self._changes[name]
+            for key, value, timestamp_ms in entries:
+                merged[key] = (value, timestamp_ms)
+
+    def drain(self, store: str) -> Iterator[Change] | None:
+        """Return the changes of a store, and forget them; None if it is in the last stage."""
+        if store not in self._changes:
+            return None
+        changed, self._changes[store] = self._changes[store], {}
+        return ((key, value, timestamp_ms) for key, (value, timestamp_ms) in changed.items())
+
+    def count(self, store: str) -> int:
+        """Return how many changes of a store no commit has logged."""
+        return len(self._changes.get(store, ()))

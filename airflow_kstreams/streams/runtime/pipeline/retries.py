@@ -1,0 +1,118 @@
+"""What of a task is called again, and for how long the task stays for it.
+
+Rule: what is due is called before further records are chosen. Once the inputs are at their stop, the task
+stays for ``retry.run.budget.ms``, as long as something will be due within it, and in any case for as many
+calls of what is due then as may run at once; what is left stays parked until the next run. Meanwhile its host
+commits what has become of them (``batch/task/end.py``), so no transaction stays open as long as the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from airflow_kstreams.streams.calls.call import Call
+from airflow_kstreams.streams.runtime.pipeline.in_place import InPlace
+from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+
+
+class Retries:
+    """The nodes of one task whose calls are made again.
+
+    :param parkings: those with a retry topic.
+    :param in_place: the others.
+    :param now_ms: epoch milliseconds, of a clock that nobody sets.
+    :param pause: waits for some seconds.
+    :param budget_ms: how long the task stays.
+    """
+
+    def __init__(
+        self,
+        parkings: Sequence[Parking],
+        in_place: Sequence[InPlace],
+        *,
+        now_ms: Callable[[], int],
+        pause: Callable[[float], None],
+        budget_ms: int,
+    ) -> None:
+        self._parkings = tuple(parkings)
+        self._in_place = tuple(in_place)
+        self._now_ms = now_ms
+        self._pause = pause
+        self._budget_ms = budget_ms
+        #: When the task leaves, once its inputs are at their stop.
+        self._leaves_ms: int | None = None
+        #: Calls that are made before that in any case.
+        self._owed = 0
+
+    def load(self) -> list[tuple[str, Callable[[], None]]]:
+        """Take in what the stores were restored with.
+
+        :return: what the nodes have to keep of it otherwise than it was.
+        """
+        found = [(parking, parking.load()) for parking in self._parkings]
+        return [(parking.node, partial(parking.keep, sooner)) for parking, sooner in found if sooner]
+
+    @property
+    def parked(self) -> dict[str, int]:
+        """How much is parked, by node, that of lives included that are not released."""
+        return {parking.node: parking.count for parking in self._parkings}
+
+    @property
+    def parks(self) -> bool:
+        """Whether there are retry topics."""
+        return bool(self._parkings)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is parked that no more records may be chosen."""
+        return bool(self._parkings) and any(parking.full for parking in self._parkings)
+
+    @property
+    def parked_due_ms(self) -> int | None:
+        """When the next parked record is due; None if none waits for that alone."""
+        return _first_due(self._parkings)
+
+    def next_parked(self) -> Call | None:
+        """Return the call of a parked record that is due, in a life of its own; None if there is none."""
+        if _first_due(self._parkings) is None:
+            return None
+        now_ms = self._now_ms()
+        if self._leaves_ms is not None and now_ms >= self._leaves_ms and not self._owed:
+            return None
+        call = next((call for each in self._parkings if (call := each.call_again(now_ms)) is not None), None)
+        if call is not None and self._owed:
+            self._owed -= 1
+        return call
+
+    def next_in_place(self) -> Call | None:
+        """Return a call that is due where its record is; None if there is none."""
+        if _first_due(self._in_place) is None:
+            return None
+        now_ms = self._now_ms()
+        return next((call for each in self._in_place if (call := each.call_again(now_ms)) is not None), None)
+
+    def await_in_place(self, seconds: float) -> None:
+        """Wait until the next call is due where its record is, for some time at most."""
+        due_ms = _first_due(self._in_place)
+        if due_ms is not None:
+            self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
+
+    def stays(self) -> bool:
+        """Say whether a task whose inputs are at their stop, and which calls nothing again, is to stay."""
+        if not self._parkings:
+            return False
+        now_ms = self._now_ms()
+        if self._leaves_ms is None:
+            self._leaves_ms = now_ms + self._budget_ms
+            self._owed = sum(parking.callable_at(now_ms) for parking in self._parkings)
+        due_ms = _first_due(self._parkings)
+        if due_ms is None:
+            return False
+        return max(due_ms, now_ms) < self._leaves_ms or (self._owed > 0 and due_ms <= now_ms)
+
+
+def _first_due(nodes: Sequence[Parking | InPlace]) -> int | None:
+    if not nodes:
+        return None
+    return min((due_ms for each in nodes if (due_ms := each.due_ms) is not None), default=None)

@@ -1,0 +1,185 @@
+"""What one stage does for one record.
+
+Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
+record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
+what the record itself left to the stage, in its order; then what timers brought about behind it, likewise;
+then what waited for a commit point. After a stage before the last, what it changed in stores and counted is
+taken out, and kept with the record until its release.
+
+Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.records.partition_group import RecordRun
+from airflow_kstreams.streams.records.stream_clock import TopicClock
+from airflow_kstreams.streams.runtime.pipeline.life import Entry, Life
+from airflow_kstreams.streams.runtime.pipeline.staged_topology import StagedTopology
+
+
+class StageRunner:
+    """Runs the stages of one task.
+
+    :ivar failing: whether a record under way is going to fail the task.
+    """
+
+    def __init__(self, topology: StagedTopology) -> None:
+        self._topology = topology
+        self._crossings = topology.crossings
+        self._context = topology.context
+        self._last = topology.stages.last
+        self._clocks = topology.clocks
+        self._take_early = topology.counters.take_early
+        self._early_stores = [*(tuple(stores.items()) for stores in topology.early_stores), ()]
+        self._requests = topology.requests
+        self.failing = False
+
+    def run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
+        """Do what a stage does for a life.
+
+        :param chosen: the record, if the stage is its first.
+        """
+        crossings, context = self._crossings, self._context
+        clock = self._clocks[stage]
+        crossings.life, crossings.stage, crossings.clock = life, stage, clock
+        try:
+            entries = life.entries
+            crossings.entries = life.entries = []
+            context.branch = ""
+            topic_clock = clock.topics.get(life.topic)
+            if topic_clock is not None and life.time_ms > topic_clock.time_ms:
+                entries = self._pass_time(entries, stage, topic_clock)
+            if chosen is not None:
+                self._topology.begin(chosen)
+            if entries:
+                for entry in entries:
+                    if entry.moment is not None:
+                        self._do_with_timed(entries, stage)
+                        break
+                else:
+                    self._do(entries, stage)
+                    context.timestamp_ms = life.timestamp_ms
+            else:
+                crossings.moment, context.replaced_headers, context.branch = None, None, ""
+                context.timestamp_ms = life.timestamp_ms
+            if topic_clock is not None and topic_clock.time_ms >= topic_clock.due_ms:
+                clock.fire()
+            if life.point or life.at_end or self._requests.commit_requested:
+                self._at_end(life, stage)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            if stage == self._last:
+                raise
+            # What comes before the record is released, and committed if that is due, before the task fails.
+            self.failing = True
+            crossings.later(self._last, _fail, error)
+        self._take_effects(life, stage)
+
+    def _do(self, entries: Sequence[Entry], stage: int) -> None:
+        crossings, context = self._crossings, self._context
+        later = crossings.entries
+        for entry in entries:
+            if entry.stage == stage:
+                crossings.moment = entry.moment
+                entry.run(context)
+            else:
+                later.append(entry)
+        crossings.moment = None
+        context.replaced_headers = None
+        context.branch = ""
+
+    def _pass_time(self, entries: list[Entry], stage: int, topic_clock: TopicClock) -> list[Entry]:
+        """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
+        among the timers of this one in the order of their moments.
+
+        :return: what is left to do.
+        """
+        life, clock = self._crossings.life, self._clocks[stage]
+        to_ms, number = life.time_ms, 0
+        for entry in entries:
+            if entry.moment is None or entry.moment[0]:
+                break
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms, entry.moment)
+            self._do([entry], stage)
+            number += 1
+        if to_ms < topic_clock.due_ms:
+            topic_clock.time_ms = to_ms
+        else:
+            self._context.replaced_headers = None
+            clock.pass_time(topic_clock, to_ms)
+        return entries[number:] if number else entries
+
+    def _do_with_timed(self, entries: Sequence[Entry], stage: int) -> None:
+        """Do what the record brought about, then what timers of earlier stages did behind it, among those of
+        this one in the order of their moments.
+        """
+        context, clock = self._context, self._clocks[stage]
+        timestamp_ms = self._crossings.life.timestamp_ms
+        self._do([entry for entry in entries if entry.moment is None], stage)
+        context.timestamp_ms = timestamp_ms
+        for entry in entries:
+            if entry.moment is not None:
+                clock.fire(entry.moment)
+                self._do([entry], stage)
+                context.timestamp_ms = timestamp_ms
+
+    def _at_end(self, life: Life, stage: int) -> None:
+        """Do what a stage does behind a record: emit what waited for a commit point."""
+        topology, context = self._topology, self._context
+        of = topology.stages.of
+        at_end, later = [*life.at_end], list[Entry]()
+        life.at_end = self._crossings.entries = later
+        requested = topology.requests.commit_requested
+        if requested:
+            topology.requests.commit_requested = False
+            life.commit = True
+        if (requested and not life.point) or (life.point and stage == 0):
+            self._refuse_unready_flush(stage)
+            life.point = True
+            context.record = None
+            at_end += [
+                Entry(of[node], context, flush, ()) for node, flush in topology.flushes if of[node] >= stage
+            ]
+        self._do(at_end, stage)
+        if topology.requests.commit_requested:
+            topology.requests.commit_requested = False
+            life.commit = True
+
+    def _refuse_unready_flush(self, stage: int) -> None:
+        topology = self._topology
+        ahead = [(node, at) for node, at in topology.cached.items() if at < stage]
+        if not ahead:
+            return
+        table, table_stage = ahead[0]
+        stages = topology.stages
+        calling = [
+            repr(node)
+            for node, at in stages.of.items()
+            if table_stage <= at < stage and stages.gives_in[node] > at
+        ]
+        raise TopologyError(
+            f"processor {topology.requests.commit_asked_by!r} asks for a commit below "
+            f"{', '.join(calling)}, asynchronous, and {table!r} above emits at commit points: it has "
+            "seen later records by now",
+            fix="give the table's store cached=False, or ask for the commit above what is asynchronous",
+        )
+
+    def _take_effects(self, life: Life, stage: int) -> None:
+        """Keep what a stage before the last has changed and counted until the life is released."""
+        counts = self._take_early()
+        if counts:
+            life.counts = [*life.counts, *counts]
+        for name, store in self._early_stores[stage]:
+            if store.undrained_count():
+                changes = list(store.drain_changes())
+                life.changes = [*life.changes, (name, changes)]
+                life.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
+
+
+def _fail(error: Exception) -> None:
+    raise error

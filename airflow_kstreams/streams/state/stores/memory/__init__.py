@@ -1,0 +1,4 @@
+"""Stores that hold their entries in memory.
+
+Made by ``making``.
+"""

@@ -1,0 +1,265 @@
+"""The key-value store in RocksDB, for more keys than memory holds.
+
+Rule: entries that were read or changed lately are kept as objects, as in memory, and hot keys never reach
+RocksDB between two commit points. A drain serializes what changed and writes it to RocksDB in one go. When
+too many entries are kept, the changed ones are written early and all are let go; which keys have changed
+since the last drain is remembered apart, so the changelog is the same whether that happened or not.
+
+Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB as it
+is; after a drain, folding every change drained so far gives exactly the content.
+
+Crash argument: RocksDB may hold changes that were never committed. That is safe because files are only ever
+trusted with a checkpoint, which is written after the last commit and after them, and deleted before they are
+opened again (``local_state.py``); after any other end they are wiped and the changelog replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import RocksDBFiles, StoreFiles
+from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
+
+#: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached
+#: first.
+KEPT_ENTRIES = 100_000
+KEPT_BYTES = 64 * 1024 * 1024
+
+#: Of ``stored_form.py``.
+_FORMAT = 1
+
+
+class _Kept(dict[bytes, Entry | None]):
+    """Entries as objects, None for a key known to be absent. Looking up another key loads it."""
+
+    __slots__ = ("_load",)
+
+    def __init__(self, load: Callable[[bytes], Entry | None]) -> None:
+        super().__init__()
+        self._load = load
+
+    def __missing__(self, key: bytes) -> Entry | None:
+        return self._load(key)
+
+
+class RocksDBKeyValueStore(KeyedAccess):
+    """A :class:`KeyValueStore` on disk, which is also a :class:`PersistentStore`.
+
+    Used before :meth:`open`, as in a test driver, it lies in a temporary folder that goes with it.
+
+    :param spec: name, serdes, and whether changes are logged.
+    :param record_context: gives the timestamp of the record being processed.
+    :param kept_entries: how many entries to keep as objects.
+    :raises ConfigError: the package ``rocksdict`` is not installed.
+    """
+
+    def __init__(
+        self, spec: StoreSpec, record_context: RecordContext, *, kept_entries: int = KEPT_ENTRIES
+    ) -> None:
+        super().__init__(spec, record_context)
+        self._files = StoreFiles(spec.name)
+        self._kept = _Kept(self._load)
+        self._kept_entries = kept_entries
+        #: Bytes read and written since entries were last let go: at least what the kept ones take up.
+        self._kept_bytes = 0
+        #: Keys whose kept entry RocksDB does not have yet.
+        self._unwritten: dict[bytes, None] = {}
+        #: Key changed since the last drain -> timestamp of its deletion, which holds while it is absent.
+        self._changed: dict[bytes, int] = {}
+        self.get_entry = self._kept.__getitem__
+        self.put_entry = self._logged_put() if spec.logged else self._unlogged_put()
+
+    @property
+    def store_format(self) -> str:
+        """What the files are written in."""
+        return f"rocksdb-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
+
+    def open(self, folder: Path) -> None:
+        """Keep the files in a folder, whose entries become the store's."""
+        self._files.open(folder)
+
+    def close(self) -> None:
+        """Let go of the files, which then durably hold everything drained and restored."""
+        self._files.close()
+
+    def approximate_count(self) -> int:
+        """Return about how many keys there are: one changed several times lately may count as often."""
+        unwritten = sum(1 if self._kept[key] is not None else -1 for key in self._unwritten)
+        return max(0, self._files.opened().estimated_count() + unwritten)
+
+    def undrained_count(self) -> int:
+        """Return how many entries have changed since the last drain."""
+        return len(self._changed)
+
+    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+        """Yield what changed since the last drain, once per key, in order of first change; then RocksDB has
+        it, too.
+        """
+        files = self._files.opened()
+        batch = files.batch()
+        changed = list(self._changed.items())
+        self._changed.clear()
+        for key, deleted_ms in changed:
+            if key in self._unwritten:
+                data = self._stored_form(key, self._kept[key])
+                self._add(batch, key, data)
+            else:
+                data = self._files.read(key)
+            if data is None:
+                yield key, None, deleted_ms
+            else:
+                yield key, data[VALUE_OFFSET:], timestamp_of(data)
+        files.write(batch)
+        self._unwritten.clear()
+        self._let_go_if_full()
+
+    def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
+        """Apply one changelog record."""
+        if value is not None:
+            self.stored_values.deserialize(key, value)
+        files = self._files.opened()
+        self._write_early(files)
+        batch = files.batch()
+        self._add(batch, key, None if value is None else timestamp_bytes(timestamp_ms) + value)
+        files.write(batch)
+
+    def restore_batch(self, records: Sequence[Record]) -> int:
+        """Apply changelog records in their order."""
+        files = self._files.opened()
+        self._write_early(files)
+        batch = files.batch()
+        put = batch.put
+        size_bytes = 0
+        last: tuple[bytes, bytes] | None = None
+        for record in records:
+            key = record.key() or b""
+            value = record.value()
+            if value is None:
+                batch.delete(key)
+                size_bytes += len(key)
+            else:
+                put(key, timestamp_bytes(record.timestamp()[1]) + value)
+                last = (key, value)
+                size_bytes += len(key) + len(value)
+        if last is not None:
+            self.stored_values.deserialize(*last)  # a wrong format shows now
+        files.write(batch)
+        return size_bytes
+
+    def _logged_put(self) -> Callable[[bytes, Entry | None], None]:
+        kept = self._kept
+        unwritten = self._unwritten
+        changed = self._changed
+        context = self._context
+        limit = self._kept_entries
+
+        def put_entry(key: bytes, entry: Entry | None) -> None:
+            if entry is not None:
+                changed[key] = 0
+            elif kept[key] is not None:
+                changed[key] = context.timestamp_ms
+            else:
+                return
+            kept[key] = entry
+            unwritten[key] = None
+            if len(kept) > limit:
+                self._write_early(self._files.opened())
+
+        return put_entry
+
+    def _unlogged_put(self) -> Callable[[bytes, Entry | None], None]:
+        kept = self._kept
+        unwritten = self._unwritten
+        limit = self._kept_entries
+
+        def put_entry(key: bytes, entry: Entry | None) -> None:
+            kept[key] = entry
+            unwritten[key] = None
+            if len(kept) > limit:
+                self._write_early(self._files.opened())
+
+        return put_entry
+
+    def _load(self, key: bytes) -> Entry | None:
+        """Read an entry that is not kept, and keep it."""
+        self._let_go_if_full()
+        data = self._files.read(key)
+        entry: Entry | None = None
+        if data is not None:
+            self._kept_bytes += len(data)
+            entry = (self.stored_values.deserialize(key, data[VALUE_OFFSET:]), timestamp_of(data))
+        self._kept[key] = entry
+        return entry
+
+    def _let_go_if_full(self) -> None:
+        if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
+            self._write_early(self._files.opened())
+
+    def _write_early(self, files: RocksDBFiles) -> None:
+        """Write what RocksDB does not have yet, and keep no entry any more."""
+        if self._unwritten:
+            batch = files.batch()
+            for key in self._unwritten:
+                self._add(batch, key, self._stored_form(key, self._kept[key]))
+            files.write(batch)
+            self._unwritten.clear()
+        self._kept.clear()
+        self._kept_bytes = 0
+
+    def _stored_form(self, key: bytes, entry: Entry | None) -> bytes | None:
+        if entry is None:
+            return None
+        return timestamp_bytes(entry[1]) + self.stored_values.serialize(key, entry[0])
+
+    def _add(self, batch: Any, key: bytes, data: bytes | None) -> None:
+        if data is None:
+            batch.delete(key)
+        else:
+            batch.put(key, data)
+            self._kept_bytes += len(data)
+
+    def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:
+        files = self._files.opened()
+        changed = sorted((key, self._kept[key]) for key in self._unwritten if in_bounds(key, low, high))
+        return self._files.ending(self._objects(_merged(changed, files.items(low), high)))
+
+    def _objects(
+        self, merged: Iterator[tuple[bytes, bytes | Entry]]
+    ) -> Generator[tuple[Any, Any], None, None]:
+        deserialize_key = key_deserializer(self.spec)
+        for key, found in merged:
+            if isinstance(found, bytes):
+                yield deserialize_key(key), self.stored_values.deserialize(key, found[VALUE_OFFSET:])
+            else:
+                yield deserialize_key(key), found[0]
+
+
+def _merged(
+    changed: list[tuple[bytes, Entry | None]], stored: Iterator[tuple[bytes, bytes]], high: bytes | None
+) -> Iterator[tuple[bytes, bytes | Entry]]:
+    """Merge two runs sorted by key: a changed entry hides the stored one, and None hides it for good.
+
+    :param changed: within bounds.
+    :param stored: from the lower bound on.
+    """
+    position = 0
+    for key, data in stored:
+        if high is not None and key > high:
+            break
+        while position < len(changed) and changed[position][0] < key:
+            changed_key, entry = changed[position]
+            position += 1
+            if entry is not None:
+                yield changed_key, entry
+        if position == len(changed) or changed[position][0] != key:
+            yield key, data
+    for changed_key, entry in changed[position:]:
+        if entry is not None:
+            yield changed_key, entry
