@@ -64,6 +64,7 @@ def test_tasks_are_taken_together_when_they_are_several() -> None:
     assert found["process-latency-avg"] == pytest.approx(11)
 
 
+@pytest.mark.promise("metrics-unknown-not-zero")
 def test_what_was_counted_is_known_when_there_was_no_room_for_what_was_measured() -> None:
     short = TaskReport(task_id="0_1", records_in=7, commits=1)
     found = figures([report(), short])

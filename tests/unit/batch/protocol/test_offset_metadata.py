@@ -18,6 +18,8 @@ from airflow_kstreams.streams.figures.call_figures import (
 from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut
 
+pytestmark = pytest.mark.promise("parked-records-come-first")
+
 _LARGEST = 2**63 - 1
 
 
@@ -38,6 +40,7 @@ def test_metrics_have_a_bound_whatever_was_measured() -> None:
     assert len(msgspec.json.encode(largest_metrics())) <= MOST_BYTES
 
 
+@pytest.mark.promise("metrics-unknown-not-zero")
 def test_metrics_go_first_when_there_is_no_room_for_all() -> None:
     nodes = tuple(LeftOut(f"node-{number:05}", "filtered", 10**6) for number in range(100))
     counts = PackedCounts(read=(1,), left_out=nodes)

@@ -18,6 +18,8 @@ from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("internal-topics-are-not-shared")
+
 SHARED = "orders-eu-totals-changelog"
 T = TypeVar("T")
 REPARTITION = "orders-eu-totals-repartition"

@@ -19,6 +19,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.written_over import leave_out_counts
 
+pytestmark = pytest.mark.promise("counts-are-exact", "late-share-fails-before-the-marker")
+
 
 def _topology() -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
