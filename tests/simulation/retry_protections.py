@@ -154,7 +154,7 @@ def _commits_when_it_leaves() -> SwitchedOff:
 def _at_its_stops_is_done() -> SwitchedOff:
     """A task at its stops is done, whatever it has parked."""
     off = ExitStack()
-    for module in ("task.task_slice", "protocol.stops", "run.finish"):
+    for module in ("task.task_slice", "protocol.slice.stops", "run.finish.finish"):
         name = f"airflow_kstreams.batch.{module}.owes_last_commit"
         off.enter_context(mock.patch(name, lambda *_, **__: False))
     return off
