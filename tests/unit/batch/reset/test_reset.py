@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.ledger.reset_record import ResetStage
+from airflow_kstreams.batch.ledger.facts import ResetStage
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY, LEASE_KEY
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata

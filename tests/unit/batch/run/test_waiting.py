@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
