@@ -15,9 +15,11 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.retry_budget import RetryBudget
-from airflow_kstreams.batch.run import coordinator
+from airflow_kstreams.batch.run import coordinator, finish
+from airflow_kstreams.batch.run.begin import new_slice
 from airflow_kstreams.batch.task import work
 from airflow_kstreams.batch.task.commit import TaskCommit
+from airflow_kstreams.batch.task.task_slice import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import InvariantError, KStreamsError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -166,7 +168,6 @@ def test_task_ends_when_its_driver_ships_another_stop_than_the_frozen_one(
     app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slice_ = app.begin("run-1")
-    task_slice = work.task_slice
 
     def shorter(*args: Any) -> Any:
         share = task_slice(*args)
@@ -250,7 +251,7 @@ def test_task_ends_when_a_commit_would_pass_a_call_that_runs(
 def test_begin_ends_when_it_would_commit_another_start(
     app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = coordinator.build_slice
+    build = new_slice.build_slice
 
     def further(*args: Any, **named: Any) -> Any:
         new = build(*args, **named)
@@ -268,7 +269,7 @@ def test_begin_ends_when_it_would_commit_another_start(
 def test_begin_ends_when_it_would_leave_a_partition_out(
     app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = coordinator.build_slice
+    build = new_slice.build_slice
 
     def fewer(*args: Any, **named: Any) -> Any:
         new = build(*args, **named)
@@ -284,7 +285,7 @@ def test_finish_ends_when_it_would_take_an_offset_back(
     app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.tasks(app.begin("run-1"))
-    close = coordinator.close_slice
+    close = finish.close_slice
 
     def back(*args: Any, **named: Any) -> Any:
         closed = close(*args, **named)

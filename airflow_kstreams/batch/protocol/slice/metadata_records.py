@@ -14,8 +14,8 @@ tombstone          any of these   null      none
 
 KIP-95 has a task notify once per input partition and intermediate partition (``A_1-I_1`` -> ``60``), and each
 reader takes the maximum. Those records grow with partitions squared. Here a task notifies once, and its
-coordinator writes the stop (:mod:`airflow_kstreams.batch.protocol.slice.stops`). Readers understand pairs that
-other programs write.
+coordinator writes the stop (:mod:`airflow_kstreams.batch.protocol.slice.stops`). Readers understand pairs
+that other programs write.
 
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
