@@ -54,7 +54,7 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it comes without types
         if not waiting:
             return None
         scope, tests = next(iter(waiting.items()))
-        killer = next(iter(tests))
+        killer: str = next(iter(tests))
         del tests[killer]
         if not tests:
             del waiting[scope]
