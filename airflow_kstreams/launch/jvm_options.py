@@ -17,6 +17,7 @@ garbage collector is chosen here, since Java refuses to start with two.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,15 +44,20 @@ def size_file(archive: Path) -> Path:
     return archive.with_name(f"{archive.name}.size")
 
 
-def taking(archive: Path) -> str:
+def taking(archive: Path) -> tuple[str, ...]:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
     # An archive that does not fit is nothing for a run's log.
-    return f"-XX:SharedArchiveFile={archive} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+    return f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
 
 
-def keeping(archive: Path) -> str:
+def keeping(archive: Path) -> tuple[str, ...]:
     """Return the options with which a JVM writes the classes that it has read into an archive as it ends."""
-    return f"-XX:ArchiveClassesAtExit={archive} -Xlog:cds=error -Xlog:cds+dynamic=error"
+    return f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=error", "-Xlog:cds+dynamic=error"
+
+
+def spark_options(*options: str) -> str:
+    """Return options of a JVM as Spark reads them from a variable or setting: quoted as for a shell."""
+    return shlex.join(options)
 
 
 def quick_start_options(environment: Mapping[str, str]) -> dict[str, str]:
@@ -61,8 +67,7 @@ def quick_start_options(environment: Mapping[str, str]) -> dict[str, str]:
     :return: to be added to it.
     """
     given, archive = environment.get(VARIABLE, ""), class_archive(environment)
-    # Spark's launcher splits at spaces.
-    options = f"{COMPILER} {taking(archive)}" if _is_whole(archive) and " " not in str(archive) else COMPILER
+    options = spark_options(COMPILER, *(taking(archive) if _is_whole(archive) else ()))
     return {VARIABLE: given if options in given else f"{options} {given}".strip()}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -59,7 +60,7 @@ def _session(kind: str, folder: str) -> SparkSession:
         *("--conf", f"spark.python.worker.reuse={'false' if kind == 'engine-fresh-workers' else 'true'}"),
         "pyspark-shell",
     ]
-    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(submit)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(submit)
     # Whatever this Python's environment has, only what is measured as prepared is.
     classes = SPARK_CLASSES if kind == "engine-prepared" else Path(folder, "no-classes.jsa")
     os.environ[ARCHIVE_VARIABLE] = str(classes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -40,11 +41,12 @@ class Driver:
 
     def __init__(self, arguments: list[str], *, master: str, executor_cores: int, log: Path) -> None:
         self.log = log
+        quick = shlex.quote(QUICK_SPARK)
         submit = "--conf spark.driver.memory=512m --conf spark.ui.enabled=false"
-        submit += f" --conf spark.driver.extraJavaOptions='{QUICK_SPARK}'"
+        submit += f" --conf spark.driver.extraJavaOptions={quick}"
         if master.startswith("spark://"):
             submit += f" --conf spark.executor.memory=512m --conf spark.executor.cores={executor_cores}"
-            submit += f" --conf spark.executor.extraJavaOptions='{QUICK_SPARK}'"
+            submit += f" --conf spark.executor.extraJavaOptions={quick}"
         environment = {
             **os.environ,
             "PYTHONPATH": str(_ROOT),

@@ -25,12 +25,12 @@ def main() -> None:
     partial.replace(KAFKA_CLASSES)
 
 
-def _keep_kafka(options: str) -> None:
+def _keep_kafka(options: tuple[str, ...]) -> None:
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.cimpl import NewTopic
 
     with tempfile.TemporaryDirectory(prefix="kstreams-classes-") as folder:
-        broker = Broker(port=free_port(), folder=Path(folder) / "broker", java_options=tuple(options.split()))
+        broker = Broker(port=free_port(), folder=Path(folder) / "broker", java_options=options)
         with broker:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
             for created in admin.create_topics([NewTopic("any", 1, 1)]).values():

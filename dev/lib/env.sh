@@ -41,6 +41,11 @@ find_java() {
   return 1
 }
 
+# Java reads and writes the names of files in the locale's encoding.
+if [[ "$(locale charmap 2>/dev/null)" != UTF-8 ]]; then
+  export LC_ALL=C.UTF-8
+fi
+
 # pip, uv and Ivy need a folder they may write to; a service account often has none.
 if [[ -z "${HOME:-}" || ! -w "$HOME" ]]; then
   export HOME="$setup_dir/home"
@@ -53,8 +58,10 @@ export PYSPARK_PYTHON="$python" PYSPARK_DRIVER_PYTHON="$python" SPARK_LOCAL_IP=1
 export KSTREAMS_DEV_KAFKA_LIBS="$kafka_libs" KSTREAMS_DEV_STREAMS_LIBS="$kafka_streams_libs"
 export KSTREAMS_DEV_SPARK_KAFKA_LIBS="$spark_kafka_libs" KSTREAMS_DEV_ROCKSDB_LIBS="$rocksdb_libs"
 export KSTREAMS_DEV_PARALLEL_CONSUMER_LIBS="$parallel_consumer_libs"
-# A spark-submit or a Hadoop of the machine must not shadow the pinned one.
-unset SPARK_HOME SPARK_CONF_DIR HADOOP_CONF_DIR
+# A spark-submit or a Hadoop of the machine must not shadow the pinned one; and spark-submit itself finds its home
+# by a command in which it quotes no path.
+export SPARK_HOME="$venv/lib/python3.11/site-packages/pyspark"
+unset SPARK_CONF_DIR HADOOP_CONF_DIR
 
 export AIRFLOW_HOME="${KSTREAMS_DEV_AIRFLOW_HOME:-$root/.airflow}"
 export AIRFLOW__CORE__DAGS_FOLDER="$root/dags"

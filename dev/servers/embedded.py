@@ -409,7 +409,7 @@ def _java() -> str:
 
 def _java_options() -> list[str]:
     log_config = f"-Dlog4j2.configurationFile={_LIBRARY / 'log4j2.properties'}"
-    archive = taking(KAFKA_CLASSES).split() if KAFKA_CLASSES.exists() else []
+    archive = taking(KAFKA_CLASSES) if KAFKA_CLASSES.exists() else ()
     return [log_config, "-XX:+UseG1GC", *archive, "-cp", f"{kafka_libraries()}/*"]
 
 

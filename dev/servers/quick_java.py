@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from airflow_kstreams.launch.jvm_options import COMPILER, taking
+from airflow_kstreams.launch.jvm_options import COMPILER, spark_options, taking
 
 #: For a JVM with few classes.
 QUICK_START: Final = f"{COMPILER} -XX:+UseSerialGC"
@@ -19,9 +19,8 @@ _SETUP = Path(__file__).parents[2] / ".setup"
 #: Where Java keeps the classes of a Spark driver, of a Kafka broker.
 SPARK_CLASSES, KAFKA_CLASSES = _SETUP / "spark-classes.jsa", _SETUP / "kafka-classes.jsa"
 
-
 #: For Spark's drivers, executors and daemons.
-QUICK_SPARK: Final = f"{QUICK_START} {taking(SPARK_CLASSES)}"
+QUICK_SPARK: Final = f"{QUICK_START} {spark_options(*taking(SPARK_CLASSES))}"
 #: Where Spark looks for options: its launcher, whatever ``spark-submit`` starts, and a cluster's daemons.
 _VARIABLES: Final = {
     "SPARK_LAUNCHER_OPTS": QUICK_START,

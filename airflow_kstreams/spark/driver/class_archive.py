@@ -15,7 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, COMPILER, VARIABLE, keeping, size_file
+from airflow_kstreams.launch.jvm_options import (
+    ARCHIVE_VARIABLE,
+    COMPILER,
+    VARIABLE,
+    keeping,
+    size_file,
+    spark_options,
+)
 from airflow_kstreams.spark.driver.session import STATIC_SETTINGS, plan_quickly
 from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 
@@ -31,14 +38,9 @@ _JAVA_ENDS_SECONDS = 300
 def keep_classes(archive: Path) -> None:
     """Write an archive, in place of an older one.
 
-    :raises ConfigError: it cannot be written there, or not be named to Java.
+    :raises ConfigError: it cannot be written there.
     :raises SparkSessionError: Spark did not start, or ended without it.
     """
-    if " " in str(archive):
-        raise ConfigError(
-            f"{str(archive)!r} cannot be named to Java: Spark's launcher splits its options at spaces",
-            fix=f"name a file without spaces by --output, and in {ARCHIVE_VARIABLE} where runs are started",
-        )
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(prefix=f"{archive.name}-", dir=archive.parent)
@@ -58,7 +60,7 @@ def keep_classes(archive: Path) -> None:
 
 def _run_driver(partial: Path) -> None:
     environment = os.environ | {
-        VARIABLE: f"{COMPILER} {keeping(partial)}",
+        VARIABLE: spark_options(COMPILER, *keeping(partial)),
         ARCHIVE_VARIABLE: str(partial),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
+import airflow_kstreams
+
+#: What the file names in this package's code objects begin with. It is not resolved: neither are those.
+PACKAGE_FOLDER: Final = f"{Path(airflow_kstreams.__file__).parent}/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +29,10 @@ def call_site() -> CallSite:
     frame = sys._getframe(1)
     # The __init__ that dataclasses generate has no file, but the globals of the module it was made in.
     while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(_PACKAGE)
+        frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
         or (
             frame.f_code.co_filename == "<string>"
-            and frame.f_globals.get("__file__", "").startswith(_PACKAGE)
+            and frame.f_globals.get("__file__", "").startswith(PACKAGE_FOLDER)
         )
     ):
         frame = frame.f_back

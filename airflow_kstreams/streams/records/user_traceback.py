@@ -11,13 +11,12 @@ import linecache
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
 from airflow_kstreams.streams.records.failing_node import node_of
 
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}/"
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 _TITLE = "Traceback of the application's code (most recent call last):"
@@ -116,7 +115,7 @@ def _frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 
 def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith((_PACKAGE, "<"))
+    return code.co_filename.startswith((PACKAGE_FOLDER, "<"))
 
 
 def _place(frame: FrameType, line: int) -> Place:

@@ -35,7 +35,7 @@ def run(archive: Path, *command: str, options: str = "") -> subprocess.Completed
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("classes") / "spark.jsa"
+    path = tmp_path_factory.mktemp("classes") / "größere Klassen" / "spark.jsa"
     made = run(path, "-m", "airflow_kstreams.cli", "prepare-spark")
     assert made.returncode == 0, made.stderr
     assert made.stdout.startswith(f"{path}: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import urllib.request
@@ -85,11 +86,13 @@ def submit_arguments(master: str, environment: dict[str, str], *confs: str) -> s
         "spark.driver.memory=512m",
         "spark.ui.enabled=false",
         f"spark.executor.memory={_EXECUTOR_MEMORY}",
-        f"spark.executor.extraJavaOptions='{QUICK_SPARK}'",
+        f"spark.executor.extraJavaOptions={QUICK_SPARK}",
         *(f"spark.executorEnv.{name}={value}" for name, value in environment.items()),
         *confs,
     ]
-    return " ".join([f"--master {master}", *(f"--conf {setting}" for setting in settings), "pyspark-shell"])
+    return shlex.join(
+        ["--master", master, *(word for each in settings for word in ("--conf", each)), "pyspark-shell"]
+    )
 
 
 def _environment(folder: Path, *, checkout: bool) -> dict[str, str]:

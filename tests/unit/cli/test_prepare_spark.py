@@ -24,13 +24,6 @@ def test_archive_is_not_tried_when_it_could_not_be_written(tmp_path: Path) -> No
     assert "KSTREAMS_SPARK_CLASSES" in result.stderr
 
 
-def test_archive_is_refused_when_sparks_launcher_would_split_its_name(tmp_path: Path) -> None:
-    result = invoke("prepare-spark", "--output", str(tmp_path / "two words.jsa"))
-
-    assert result.exit_code == 1
-    assert "splits its options at spaces -- what to do: name a file without spaces" in result.stderr
-
-
 def test_archive_is_refused_when_spark_ended_well_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

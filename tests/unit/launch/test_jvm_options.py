@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from airflow_kstreams.launch.jvm_options import (
     class_archive,
     quick_start_options,
     size_file,
+    spark_options,
     starting_quickly,
     taking,
 )
@@ -33,7 +35,7 @@ def archive_at(path: Path) -> Path:
 
 def test_archive_is_named_when_there_is_one(archive: Path) -> None:
     named = {ARCHIVE_VARIABLE: str(archive)}
-    assert quick_start_options(named) == {VARIABLE: f"{COMPILER} {taking(archive)}"}
+    assert quick_start_options(named) == {VARIABLE: spark_options(COMPILER, *taking(archive))}
     archive.unlink()
     assert quick_start_options(named) == {VARIABLE: COMPILER}
 
@@ -56,9 +58,10 @@ def test_nothing_is_added_twice(archive: Path) -> None:
     assert quick_start_options(once) == {VARIABLE: once[VARIABLE]}
 
 
-def test_archive_is_left_out_when_sparks_launcher_would_split_its_name(tmp_path: Path) -> None:
-    spaced = archive_at(tmp_path / "two words.jsa")
-    assert quick_start_options({ARCHIVE_VARIABLE: str(spaced)}) == {VARIABLE: COMPILER}
+def test_archive_stays_one_word_when_its_name_has_spaces(tmp_path: Path) -> None:
+    spaced = archive_at(tmp_path / "zwei Wörter.jsa")
+    options = quick_start_options({ARCHIVE_VARIABLE: str(spaced)})[VARIABLE]
+    assert f"-XX:SharedArchiveFile={spaced}" in shlex.split(options)
 
 
 @pytest.mark.parametrize("told", ["", "8", "seven", "\u0667", None])
@@ -86,9 +89,9 @@ def test_this_process_environment_is_set_when_it_starts_spark_itself(
     monkeypatch.setenv(VARIABLE, "-Dmine=1")
     monkeypatch.setenv(ARCHIVE_VARIABLE, str(archive))
     with starting_quickly():
-        assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)} -Dmine=1"
+        assert os.environ[VARIABLE] == f"{spark_options(COMPILER, *taking(archive))} -Dmine=1"
     assert os.environ[VARIABLE] == "-Dmine=1"
     monkeypatch.delenv(VARIABLE)
     with starting_quickly():
-        assert os.environ[VARIABLE] == f"{COMPILER} {taking(archive)}"
+        assert os.environ[VARIABLE] == spark_options(COMPILER, *taking(archive))
     assert VARIABLE not in os.environ

@@ -14,8 +14,11 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, RecordError, Topology, serdes
 from airflow_kstreams.streams.calls import abandoned, loop_calls, threaded_caller
 from airflow_kstreams.streams.errors import CallsStuckError
+from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
+
+pytestmark = pytest.mark.promise("threads-are-shared-whole", "failed-calls-have-an-outcome")
 
 IN = TopicPartition("in", 0)
 #: The record at which something goes wrong, of so many.
@@ -224,7 +227,7 @@ def test_error_shows_the_line_of_the_user_when_a_call_raised(function: Callable[
         run.run()
     assert 'raise ValueError(f"no answer for {value}")' in failed.value.trace
     assert "node 'ask', defined at" in failed.value.trace
-    assert "airflow_kstreams/streams" not in failed.value.trace
+    assert PACKAGE_FOLDER not in failed.value.trace
 
 
 def test_threads_go_on_when_a_call_hangs_on_one(held: threading.Event) -> None:
