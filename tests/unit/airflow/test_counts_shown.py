@@ -126,7 +126,7 @@ def test_status_says_the_same_and_what_is_unknown_when_there_was_no_room(
     application.finish("short")
     shown = [line.split() for line in _status().splitlines()]
     assert [line[-3:] for line in shown if line[:1] == ["short"]] == [["-", "-", "-"]]
-    assert "Records of run" not in _status()
+    assert "Records of run short" not in _status()
 
 
 def _status() -> str:
