@@ -19,6 +19,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.hints.function_checks import (
     check_called_functions,
+    declared_by,
     refuse_other_arguments,
     refuse_unfilled,
     shown_as,
@@ -399,9 +400,9 @@ class CallingStream(Generic[K, V]):
         :raises TopologyError: the function or an option cannot be.
         """
         check_called_functions(shape.type, threads=options.threads, **{argument: function})
-        called_with = shape.arguments("key", "value")
-        refuse_unfilled(shape.type, function, len(called_with), resource=options.resource is not None)
-        refuse_other_arguments(shape.type, argument, function, called_with)
+        refuse_unfilled(shape.type, function, resource=options.resource is not None)
+        called_with, by_name = shape.arguments("key", "value"), sorted(declared_by(function))
+        refuse_other_arguments(shape.type, argument, function, called_with, by_name=by_name)
         checked_options(shape.type, options, name)
         operator = Asynchronous(shape=shape, function=function, calls=options)
         kind = shape.type.removesuffix("_async").replace("_", "").upper()

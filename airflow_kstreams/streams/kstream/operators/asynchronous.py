@@ -67,7 +67,7 @@ class Asynchronous:
 
     :param function: the user's.
     :param calls: how.
-    :param with_context: whether its first argument is the record's context, before those of its shape.
+    :param with_context: whether it is given the record's context; of plain operators only.
     """
 
     shape: Shape

@@ -10,13 +10,12 @@ from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
-from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.records.record_context import InContext
 from airflow_kstreams.streams.records.result_facts import checked_headers
 from airflow_kstreams.streams.type_variables import K, V
 
 #: Gives a list of (name, bytes or None).
 HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
-ContextHeadersFunction = Callable[[RecordContext, K, V], Sequence[tuple[str, bytes | None]]]
 
 _SAID = "set_headers: the function returned {}"
 
@@ -25,7 +24,7 @@ _SAID = "set_headers: the function returned {}"
 class SetHeaders:
     """Passes each record on with the headers that a function gives."""
 
-    function: HeadersFunction | ContextHeadersFunction
+    function: HeadersFunction | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "set_headers"

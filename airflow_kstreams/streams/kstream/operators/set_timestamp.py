@@ -15,12 +15,11 @@ from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.services import NodeContext
 from airflow_kstreams.streams.kstream.operators.stateless import written_call
-from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.records.record_context import InContext
 from airflow_kstreams.streams.records.result_facts import checked_time
 from airflow_kstreams.streams.type_variables import K, V
 
 TimestampFunction = Callable[[K, V], int]
-ContextTimestampFunction = Callable[[RecordContext, K, V], int]
 
 _SAID = "set_timestamp: the function returned {}"
 
@@ -29,7 +28,7 @@ _SAID = "set_timestamp: the function returned {}"
 class SetTimestamp:
     """Passes each record on with the timestamp that a function gives."""
 
-    function: TimestampFunction | ContextTimestampFunction
+    function: TimestampFunction | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "set_timestamp"

@@ -30,7 +30,7 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     Asynchronous,
 )
 from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
-from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 Predicate = Callable[[K, V], bool]
@@ -41,14 +41,6 @@ FlatValueMapper = Callable[[V], Iterable[VR]]
 KeySelector = Callable[[K, V], KR]
 GroupSelector = Callable[[K, V], KR | None]
 Action = Callable[[K, V], object]
-#: The same with ``with_context=True``.
-ContextPredicate = Callable[[RecordContext, K, V], bool]
-ContextKeyValueMapper = Callable[[RecordContext, K, V], tuple[KR, VR]]
-ContextValueMapper = Callable[[RecordContext, V], VR]
-ContextFlatMapper = Callable[[RecordContext, K, V], Iterable[tuple[KR, VR]]]
-ContextFlatValueMapper = Callable[[RecordContext, V], Iterable[VR]]
-ContextKeySelector = Callable[[RecordContext, K, V], KR]
-ContextAction = Callable[[RecordContext, K, V], object]
 
 
 class _Written(Protocol):
@@ -76,15 +68,15 @@ def written_call(
     :param hint: what the function's name begins with.
     :param arguments: variables that hold them.
     """
-    about = f"{written_context(code)}, " if with_context else ""
-    return f"{code.name(function, hint)}({about}{arguments})"
+    about = f", context={written_context(code)}" if with_context else ""
+    return f"{code.name(function, hint)}({arguments}{about})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
     """Passes on what satisfies a predicate."""
 
-    predicate: Predicate | ContextPredicate
+    predicate: Predicate | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "filter"
@@ -112,7 +104,7 @@ class Filter:
 class FilterNot:
     """Passes on what does not satisfy a predicate."""
 
-    predicate: Predicate | ContextPredicate
+    predicate: Predicate | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "filter_not"
@@ -140,7 +132,7 @@ class FilterNot:
 class Peek:
     """Shows each record to an action and passes it on as it was."""
 
-    action: Action | ContextAction
+    action: Action | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "peek"
@@ -162,7 +154,7 @@ class Peek:
 class Foreach:
     """Hands each record to an action, where a stream ends."""
 
-    action: Action | ContextAction
+    action: Action | InContext
     with_context: bool = False
 
     type: ClassVar[str] = "foreach"
@@ -214,7 +206,7 @@ def _written_results(code: LoopCode, call: str, called: str) -> str:
 class Map:
     """Replaces key and value."""
 
-    mapper: KeyValueMapper | ContextKeyValueMapper
+    mapper: Callable[..., Any]
     with_context: bool = False
 
     type: ClassVar[str] = "map"
@@ -237,7 +229,7 @@ class Map:
 class MapValues:
     """Replaces the value."""
 
-    mapper: ValueMapper | ContextValueMapper
+    mapper: Callable[..., Any]
     with_context: bool = False
 
     type: ClassVar[str] = "map_values"
@@ -262,7 +254,7 @@ class MapValues:
 class FlatMap:
     """Replaces a record by any number of records."""
 
-    mapper: FlatMapper | ContextFlatMapper
+    mapper: Callable[..., Any]
     with_context: bool = False
 
     type: ClassVar[str] = "flat_map"
@@ -284,7 +276,7 @@ class FlatMap:
 class FlatMapValues:
     """Replaces a value by any number of values under the same key."""
 
-    mapper: FlatValueMapper | ContextFlatValueMapper
+    mapper: Callable[..., Any]
     with_context: bool = False
 
     type: ClassVar[str] = "flat_map_values"
@@ -308,7 +300,7 @@ class FlatMapValues:
 class SelectKey:
     """Replaces the key."""
 
-    selector: KeySelector | ContextKeySelector
+    selector: Callable[..., Any]
     with_context: bool = False
 
     type: ClassVar[str] = "select_key"
@@ -340,7 +332,7 @@ class Branch:
     :param rest: name of the child that takes the records which satisfy none; None drops and counts them.
     """
 
-    predicates: tuple[Predicate | ContextPredicate, ...]
+    predicates: tuple[Predicate | InContext, ...]
     children: tuple[str, ...]
     rest: str | None = None
     with_context: bool = False
@@ -354,9 +346,9 @@ class Branch:
             shape=BRANCH, function=self._child_of, calls=calls, with_context=self.with_context
         )
 
-    def _child_of(self, *arguments: Any) -> str | None:
+    def _child_of(self, key: Any, value: Any, **context: RecordContext) -> str | None:
         for predicate, child in zip(self.predicates, self.children, strict=True):
-            if predicate(*arguments):
+            if predicate(key, value, **context):
                 return child
         return self.rest
 
@@ -366,7 +358,7 @@ class Branch:
         if self.with_context:
             about = code.variable("about")
             code.line(f"{about} = {written_context(code)}")
-            arguments = f"{about}, {arguments}"
+            arguments = f"{arguments}, context={about}"
         for predicate, child in zip(self.predicates, self.children, strict=True):
             with code.block(f"{keyword} {code.name(predicate, 'predicate')}({arguments})"):
                 code.forward(key, value, to=child)
