@@ -8,14 +8,8 @@ from typing import Self
 
 from airflow_kstreams.streams.hints.function_checks import declares_context, shown_as
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
-from airflow_kstreams.streams.kstream.operators.set_headers import (
-    HeadersFunction,
-    SetHeaders,
-)
-from airflow_kstreams.streams.kstream.operators.set_timestamp import (
-    SetTimestamp,
-    TimestampFunction,
-)
+from airflow_kstreams.streams.kstream.operators.function_kinds import SET_HEADERS, SET_TIMESTAMP
+from airflow_kstreams.streams.kstream.operators.stateless import HeadersFunction, Stateless, TimestampFunction
 from airflow_kstreams.streams.records.record_context import InContext
 from airflow_kstreams.streams.type_variables import K, V
 
@@ -52,7 +46,9 @@ class ChangingStream(CallingStream[K, V]):
         """
         with_context = declares_context("set_headers", function=function)
         return self._behind(
-            "KSTREAM-SETHEADERS", SetHeaders(function=function, with_context=with_context), name
+            "KSTREAM-SETHEADERS",
+            Stateless(kind=SET_HEADERS, function=function, with_context=with_context),
+            name,
         )
 
     def set_timestamp(
@@ -77,6 +73,6 @@ class ChangingStream(CallingStream[K, V]):
         5
         """
         with_context = declares_context("set_timestamp", function=function)
-        operator = SetTimestamp(function=function, with_context=with_context)
+        operator = Stateless(kind=SET_TIMESTAMP, function=function, with_context=with_context)
         known = self._known.behind("KSTREAM-SETTIMESTAMP", operator, name)
         return self._new(dataclasses.replace(known, redated=True))

@@ -16,23 +16,26 @@ from airflow_kstreams.streams.hints.function_checks import (
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_topic
 from airflow_kstreams.streams.kstream.branches import Branches, branched
+from airflow_kstreams.streams.kstream.operators.function_kinds import (
+    FILTER,
+    FILTER_NOT,
+    FLAT_MAP,
+    FLAT_MAP_VALUES,
+    FOREACH,
+    MAP,
+    MAP_VALUES,
+    PEEK,
+    SELECT_KEY,
+)
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
-    Filter,
-    FilterNot,
-    FlatMap,
     FlatMapper,
-    FlatMapValues,
     FlatValueMapper,
-    Foreach,
     KeySelector,
     KeyValueMapper,
-    Map,
-    MapValues,
-    Peek,
     Predicate,
-    SelectKey,
+    Stateless,
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
@@ -69,7 +72,9 @@ class RecordStream(ProcessingStream[K, V]):
         [2, 3]
         """
         with_context = declares_context("filter", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-FILTER", Stateless(kind=FILTER, function=predicate, with_context=with_context), name
+        )
 
     def filter_not(
         self, predicate: Predicate[K, V] | InContext[K, V, bool], *, name: str | None = None
@@ -87,7 +92,9 @@ class RecordStream(ProcessingStream[K, V]):
         [1]
         """
         with_context = declares_context("filter_not", predicate=predicate)
-        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-FILTER", Stateless(kind=FILTER_NOT, function=predicate, with_context=with_context), name
+        )
 
     def peek(self, action: Action[K, V] | InContext[K, V, object], *, name: str | None = None) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
@@ -107,7 +114,9 @@ class RecordStream(ProcessingStream[K, V]):
         ([1, 2], [1, 2])
         """
         with_context = declares_context("peek", action=action)
-        return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-PEEK", Stateless(kind=PEEK, function=action, with_context=with_context), name
+        )
 
     def foreach(self, action: Action[K, V] | InContext[K, V, object], *, name: str | None = None) -> None:
         """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
@@ -130,7 +139,9 @@ class RecordStream(ProcessingStream[K, V]):
         [('a', 1), ('a', 2)]
         """
         with_context = declares_context("foreach", action=action)
-        self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
+        self._known.behind(
+            "KSTREAM-FOREACH", Stateless(kind=FOREACH, function=action, with_context=with_context), name
+        )
 
     @overload
     def select_key(self, selector: KeySelector[K, V, KR], *, name: str | None = None) -> KStream[KR, V]: ...
@@ -152,7 +163,7 @@ class RecordStream(ProcessingStream[K, V]):
         [('a', 'ant'), ('b', 'bee')]
         """
         with_context = declares_context("select_key", selector=selector)
-        operator = SelectKey(selector=selector, with_context=with_context)
+        operator = Stateless(kind=SELECT_KEY, function=selector, with_context=with_context)
         return self._retyped(
             self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
         )
@@ -176,7 +187,9 @@ class RecordStream(ProcessingStream[K, V]):
         [('ant', 'a')]
         """
         with_context = declares_context("map", mapper=mapper)
-        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
+        return self._rekeyed(
+            "KSTREAM-MAP", Stateless(kind=MAP, function=mapper, with_context=with_context), "map", name
+        )
 
     @overload
     def map_values(self, mapper: ValueMapper[V, VR], *, name: str | None = None) -> KStream[K, VR]: ...
@@ -199,7 +212,10 @@ class RecordStream(ProcessingStream[K, V]):
         """
         with_context = declares_context("map_values", mapper=mapper)
         return self._revalued(
-            "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
+            "KSTREAM-MAPVALUES",
+            Stateless(kind=MAP_VALUES, function=mapper, with_context=with_context),
+            "map_values",
+            name,
         )
 
     @overload
@@ -224,7 +240,10 @@ class RecordStream(ProcessingStream[K, V]):
         """
         with_context = declares_context("flat_map", mapper=mapper)
         return self._rekeyed(
-            "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
+            "KSTREAM-FLATMAP",
+            Stateless(kind=FLAT_MAP, function=mapper, with_context=with_context),
+            "flat_map",
+            name,
         )
 
     @overload
@@ -250,7 +269,7 @@ class RecordStream(ProcessingStream[K, V]):
         with_context = declares_context("flat_map_values", mapper=mapper)
         return self._revalued(
             "KSTREAM-FLATMAPVALUES",
-            FlatMapValues(mapper=mapper, with_context=with_context),
+            Stateless(kind=FLAT_MAP_VALUES, function=mapper, with_context=with_context),
             "flat_map_values",
             name,
         )
