@@ -24,7 +24,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     :param application_id: the application.
     :param run_id: the run; owner of the slice it begins.
-    :param order: (clear number, try number) of the Airflow task that submits; a higher one takes over.
+    :param order: (clear number, try number) of the Airflow task that submits; a higher one claims the run.
     :param owner: who to name in messages, e.g. ``dag flight_delays_hourly, task run.topology``.
     :param settings: application settings that differ from their defaults, by dotted name.
     :param topology_hash: the hash capture saw; the driver refuses another one. Empty: not captured before.

@@ -95,7 +95,7 @@ def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def resumed(self: Coordinator, caller: Any, plan: Any, folded: Any, slice_: Any) -> Any:
         taken = inner(self, caller, plan, folded, slice_)
         if slice_.generation and taken.generation > slice_.generation:
-            sometimes("a run was taken over")
+            sometimes("a run was claimed")
         return taken
 
     return resumed

@@ -4,7 +4,7 @@ Rule: a task goes on only if the last lease is in force for its run and generati
 claimed its transactional id, and before it reads its committed offsets. The lease is renewed all the time, so
 it stands among the last records; a look takes the last few offsets, and twice as many until it finds one.
 
-Races: a driver that takes the slice over, another start, and a reset first write another lease, let this one
+Races: a driver that claims the slice, another start, and a reset first write another lease, let this one
 go, or take it away, and then fence the tasks. So of a task that claims its id before that fence, the claim is
 void, and nothing that it writes is seen; one that claims it afterwards looks after that write. What the
 write's transaction still hides is waited for, longer than the broker lets a dead coordinator's transaction

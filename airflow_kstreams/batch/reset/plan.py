@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -32,7 +33,6 @@ from airflow_kstreams.batch.reset.topics import (
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
-from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.past.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError

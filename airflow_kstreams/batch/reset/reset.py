@@ -58,6 +58,7 @@ from airflow_kstreams.batch.ledger.facts import (
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
@@ -69,7 +70,7 @@ from airflow_kstreams.batch.reset.plan import (
     plan_reset,
     survey,
 )
-from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.last_tasks import last_tasks
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError

@@ -2,9 +2,9 @@
 
 Rule: a begin that makes a new slice, or a continuous run, asks the broker for the names of all topics that
 its user may see, and puts those that match into the plan. The plan is frozen with the completed marker, so
-every attempt, and a driver that takes over, reads the same topics. A topic that is created later enters with
-the next run, by the first-run policy (``first.run.offsets``). One that matched in the last run and is gone is
-read no more, as if its name were taken out of the file; the run's warnings name it.
+every attempt, and a driver that claims the run, reads the same topics. A topic that is created later enters
+with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last run and is
+gone is read no more, as if its name were taken out of the file; the run's warnings name it.
 """
 
 from __future__ import annotations

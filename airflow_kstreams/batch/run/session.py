@@ -21,13 +21,13 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.slice.metadata_view import MetadataView
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.past.own_topics import Neighbours
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics

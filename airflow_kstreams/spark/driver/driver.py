@@ -1,7 +1,7 @@
 """The driver of a run: takes the lease, runs the jobs, lets go.
 
 Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
-takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
+claims, with the same stop offsets; a driver whose run was claimed finds its coordinator's transactional id
 fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
 
 A continuous run has tasks in every slot until it is asked to stop, which the tasks read in the lease. A

@@ -12,12 +12,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand import processors
-from airflow_kstreams.batch.expand.copying import ThreadCopies
+from airflow_kstreams.batch.growing.copying import ThreadCopies
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
+from airflow_kstreams.operators.expand import ExpandProcessorsOperator
 from airflow_kstreams.streams.errors import KilledError
-from tests.unit.batch.expand.test_processors import grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("catch-ups-go-on-where-they-were")
 

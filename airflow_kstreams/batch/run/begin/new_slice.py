@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from airflow_kstreams.batch.growing.grown_groups import placements
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
@@ -24,14 +25,13 @@ from airflow_kstreams.batch.run.begin.advance import (
     closes_any,
     early_warnings,
     frozen_advance,
-    held_by_waiting,
+    held_by_blocked,
     held_warnings,
     refuse_unfit_advance,
 )
 from airflow_kstreams.batch.run.begin.freeze import freeze
 from airflow_kstreams.batch.run.begin.groundwork import lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
-from airflow_kstreams.batch.run.growth import placements
 from airflow_kstreams.batch.run.past.own_topics import next_own_topics
 from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -114,9 +114,9 @@ def build_slice(
             kept_ms=frozen.kept_ms,
             moved_starts=_moved(inputs, ledger),
             placements=placements(plan, frozen.grouped),
-            waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
+            blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
-            advance=held_by_waiting(advance, plan, {tp.topic for tp in frozen.waiting}),
+            advance=held_by_blocked(advance, plan, {tp.topic for tp in frozen.blocked}),
         ),
         inputs=inputs,
     )

@@ -1,5 +1,5 @@
 """Gives a subtopology with state more processors: copies their state while runs go on as before, until a
-begin takes over (:mod:`airflow_kstreams.batch.run.takeover`).
+begin takes over (:mod:`airflow_kstreams.batch.growing.takeover`).
 
 A source with nothing to copy is not claimed, so that no begin is kept from taking over.
 
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.copying import Copies, Ended, ThreadCopies
 from airflow_kstreams.batch.expand.processor_plan import (
     CopiedSource,
     ProcessorPlan,
     plan_processors,
     sources_now,
 )
-from airflow_kstreams.batch.moving.state_copy import CopyWork
-from airflow_kstreams.batch.run.more_processors import add_partitions
+from airflow_kstreams.batch.growing.copying import Copies, Ended, ThreadCopies
+from airflow_kstreams.batch.growing.expansion_rules import add_partitions
+from airflow_kstreams.batch.growing.state_copy import CopyWork
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -70,7 +70,7 @@ class CatchUpOptions:
 
 
 #: Is told how far the copies are.
-Progress = Callable[[Sequence[CopiedSource]], None]
+CopyProgress = Callable[[Sequence[CopiedSource]], None]
 
 
 class ProcessorExpansion:
@@ -117,7 +117,7 @@ class ProcessorExpansion:
     def run(
         self,
         options: CatchUpOptions | None = None,
-        progress: Progress | None = None,
+        progress: CopyProgress | None = None,
     ) -> ProcessorPlan:
         """Copy the state of the new processors.
 
@@ -150,7 +150,7 @@ class ProcessorExpansion:
         plan: ProcessorPlan,
         works: Sequence[CopyWork],
         options: CatchUpOptions,
-        progress: Progress | None,
+        progress: CopyProgress | None,
     ) -> Sequence[Ended]:
         count = min(options.parallel, len(works))
         shares = [works[at::count] for at in range(count)]

@@ -24,19 +24,19 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.moving.expansion import (
+from airflow_kstreams.batch.growing.expansion import (
     Expansion,
     live,
     positions_of,
     sources_of,
 )
-from airflow_kstreams.batch.moving.homes import placing_hash
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group, catch_up_id
+from airflow_kstreams.batch.growing.homes import placing_hash
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.naming.expansion_names import catch_up_group, catch_up_id
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan

@@ -7,13 +7,13 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
-from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import ManualClock
-from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import begin_to_copy, expand, grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said")
 
