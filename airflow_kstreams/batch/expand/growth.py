@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 class NewPartition:
     """A partition that the topic would gain.
 
-    :param partition: which one.
+    :param partition: the partition.
     :param group: its partition group, the number of the task that reads it.
     :param ancestors: partitions of the topic that its keys lie in before it is there.
     """
@@ -61,7 +61,7 @@ class GrowthPlan:
     """What it would mean that a topic has more partitions.
 
     :param application_id: the application that was asked.
-    :param topic: which one.
+    :param topic: the topic.
     :param before: its partition count now.
     :param count: how many it would have.
     :param subtopology: that reads it.
@@ -153,7 +153,7 @@ class TopicGrowth:
 
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
-    :param topic: which one.
+    :param topic: the topic.
     :param count: how many partitions it is to have: a whole number, or its text.
     :raises ConfigError: it is none.
     """

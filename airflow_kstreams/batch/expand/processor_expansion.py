@@ -69,7 +69,7 @@ class CatchUpOptions:
             )
 
 
-#: Is told how far the copies are.
+#: Called with how far the copies are.
 CopyProgress = Callable[[Sequence[CopiedSource]], None]
 
 
@@ -121,7 +121,7 @@ class ProcessorExpansion:
     ) -> ProcessorPlan:
         """Copy the state of the new processors.
 
-        :param progress: is told how far the copies are, now and then.
+        :param progress: called now and then with how far the copies are.
         :return: how it stands in the end; without ``after`` when a begin has taken over.
         :raises ConfigError: as :func:`plan_processors`, or the options cannot be.
         :raises TopologyError: as :func:`plan_processors`, or a store turns out to have other keys than the
@@ -138,7 +138,7 @@ class ProcessorExpansion:
             if not (works or options.follow):
                 break
             if works and "fenced" in self._copied(plan, works, options, progress):
-                # A begin that is about to take over; whoever claims an id again would keep it from that.
+                # A begin is about to take over; another claim of the id would keep it from that.
                 self._clock.sleep(_BEGIN_SECONDS)
             elif options.follow and not works:
                 self._clock.sleep(_POLL_SECONDS)

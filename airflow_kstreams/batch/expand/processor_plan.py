@@ -1,4 +1,4 @@
-"""What it would mean for a subtopology with state to have more processors, and how far that has come."""
+"""Works out what it would mean for a subtopology with state to have more processors, and how far that is."""
 
 from __future__ import annotations
 

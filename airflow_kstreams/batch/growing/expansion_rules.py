@@ -1,4 +1,4 @@
-"""Whether a subtopology can have more processors, and what that needs; asked by begin and by the command."""
+"""Says whether a subtopology can have more processors, and what that needs, to begin and to the command."""
 
 from __future__ import annotations
 

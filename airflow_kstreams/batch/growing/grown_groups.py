@@ -1,4 +1,4 @@
-"""What becomes of the partition groups of state when topics gain partitions; docs/internals/expansion.md.
+"""Keeps partition groups with their state when topics gain partitions (docs/internals/expansion.md).
 
 Rule: a subtopology with state and equal-id groups keeps as many groups as it began with. A partition that
 comes later joins the group of the ancestor that its keys came from, so that every key stays with its state,

@@ -1,8 +1,8 @@
 """Copies the state of one source to the processors that take keys from it.
 
-Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So whoever
-copies, a catch-up or a begin that takes over, goes on where the last one was, and whoever claims the id first
-makes the other one's writes fail.
+Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So a
+catch-up, or a begin that takes over, goes on where the last copy ended; and of two copies at one time, the
+writes of the one that claimed the id first fail.
 
 Entries are copied as they are, deletions included, in the order of the log, those of moving keys only. A
 deletion is there to be copied for ``delete.retention.ms``; a copy that has made no step for half of that

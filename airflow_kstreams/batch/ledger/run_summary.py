@@ -1,4 +1,4 @@
-"""What a finished run did: its entry in the ledger."""
+"""The entry of a finished run in the ledger: what it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many partitions each source topic of an application has, and whether topics that meet fit each other.
+"""Counts the partitions of each source topic, and checks that topics that meet fit each other.
 
 Rule: a topic that exists has the partitions it has. A repartition topic that is yet to be created takes the
 count it was given, else that of what it is joined with, else that of the largest source of the subtopology

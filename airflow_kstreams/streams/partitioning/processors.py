@@ -1,5 +1,5 @@
-"""Which processor a key belongs to, once a subtopology has more processors than its topics had partitions at
-first; docs/internals/expansion.md argues it.
+"""Finds which processor a key belongs to, once a subtopology has more processors than its topics had
+partitions at first; docs/internals/expansion.md argues it.
 
 A processor is named by the partition that its keys have among so many as there are processors. Under linear
 hashing that is all. Under ``modulo`` it depends on the counts that the topics have had, up to the first one

@@ -1,4 +1,4 @@
-"""What it means for keys that a topic has gained partitions; docs/internals/expansion.md argues it.
+"""Says what it means for keys that a topic has gained partitions; docs/internals/expansion.md argues it.
 
 A *history* is the partition counts that a topic is known to have had, rising, the first one before all growth
 and the last one now. A *kind* is the arithmetic of its producers:
@@ -7,7 +7,7 @@ and the last one now. A *kind* is the arithmetic of its producers:
 - ``modulo``: Kafka's default, the hash modulo the count; each count a multiple of the one before, else keys
   leave their ancestors.
 
-A topic may have passed through counts between two known ones that nobody saw. Linear hashing places a key
+A topic may have passed through counts between two known ones that no run saw. Linear hashing places a key
 then in an ancestor of where it lies now. Modulo, in ``h mod c`` for a count ``c`` that lies on the way: a
 multiple of the known one before it that divides the known one behind it.
 """

@@ -1,4 +1,4 @@
-"""What a run processes: the slice that begin froze, and the plan that travels with it."""
+"""The slice, which is what a run processes as begin froze it, and the plan that travels with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a driver ships to a task: the task's share of the slice, and beside it what all tasks have in common.
+"""Makes what a driver ships to a task: its share of the slice, and what all tasks have in common.
 
 Neither grows with the number of tasks, so that a task need not read the metadata topic, which does. A slice
 is the same type everywhere: the one that a task knows holds its own partitions only.
