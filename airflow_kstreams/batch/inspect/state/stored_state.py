@@ -2,7 +2,7 @@
 
 Rule: the store of a task is the fold of the task's partition of the changelog, less the entries whose keys
 have moved to another processor. Both are what a restore does, so the same code decides it
-(``moving/homes.py``).
+(``growing/homes.py``).
 
 A partition is read to its last stable offset, and on until it ends where it was read to: what compaction
 removes in front of a reader has been replaced behind it. Its writer is one task, which commits whole

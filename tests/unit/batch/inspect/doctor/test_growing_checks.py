@@ -98,6 +98,6 @@ def test_doctor_says_that_it_may_not_see_new_processors() -> None:
     scene = grown()
     group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
     denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
-    with mock.patch("airflow_kstreams.batch.inspect.doctor.expansion_checks.expansions", side_effect=denied):
+    with mock.patch("airflow_kstreams.batch.inspect.doctor.growing_checks.expansions", side_effect=denied):
         (found,) = findings(scene, "permissions")
     assert "processors that are on their way" in found.text
