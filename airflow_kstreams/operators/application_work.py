@@ -16,7 +16,7 @@ from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.run_state import Standing
+from airflow_kstreams.operators.run_state import FoundRun
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
@@ -95,11 +95,11 @@ class ApplicationWork:
         and what was begun goes on, or is found finished, as it is.
         """
         app = self.settings.application_id
-        standing = Standing.read(self.cluster(), app, self.identity.run_id)
-        if standing.slice is not None:
-            sinks = {topic for sub in standing.slice.plan.topology.subtopologies for topic in sub.sinks}
-        elif standing.finished is not None:
-            sinks = {topic for sub in standing.finished.topics for topic in sub.sinks}
+        found = FoundRun.read(self.cluster(), app, self.identity.run_id)
+        if found.slice is not None:
+            sinks = {topic for sub in found.slice.plan.topology.subtopologies for topic in sub.sinks}
+        elif found.finished is not None:
+            sinks = {topic for sub in found.finished.topics for topic in sub.sinks}
         else:
             return False
         written = {topic for topic in sinks if not topic.startswith(f"{app}-")}

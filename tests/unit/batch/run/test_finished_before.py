@@ -12,7 +12,7 @@ import pytest
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.results import result_of_summary
-from airflow_kstreams.batch.run.past.finished_before import nothing_processed
+from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, TopologyError

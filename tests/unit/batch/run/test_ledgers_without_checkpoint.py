@@ -14,8 +14,8 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.batch.report.reading import finished_run
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import ToOffset
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka

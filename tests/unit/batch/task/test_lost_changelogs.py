@@ -10,8 +10,8 @@ import pytest
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.protocol.slice.metadata_records import H_PLAN
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Headers, TopicSpec
