@@ -34,6 +34,8 @@ from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_complete_logs import counts
 
+pytestmark = pytest.mark.promise("contradictions-are-refused", "offsets-may-be-set-by-hand")
+
 METADATA, LEDGER = ProtocolTopics(APP).protocol
 IN = TopicPartition("in", 0)
 DROP = f"airflow-kstreams reset --bootstrap-server <broker> --application-id {APP} --delete-stopoffsets"

@@ -28,6 +28,8 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("cost-grows-with-tasks")
+
 APP = "app"
 METADATA, LEDGER = ProtocolTopics(APP).protocol
 SMALL, LARGE = 8, 32

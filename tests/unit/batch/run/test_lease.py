@@ -25,6 +25,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import ResetScene
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("leases-are-judged-by-renewals")
+
 APP = "app"
 LEASE_SECONDS = 30.0
 HALF_A_DAY_MS = 12 * 3_600_000

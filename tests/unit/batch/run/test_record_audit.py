@@ -21,6 +21,8 @@ from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("counts-are-exact", "late-share-fails-before-the-marker")
+
 
 def _topology() -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())

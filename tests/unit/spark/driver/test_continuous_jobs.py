@@ -29,6 +29,8 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 
+pytestmark = pytest.mark.promise("no-more-spark-tasks-than-slots")
+
 A, B = TaskId(subtopology=0, group=0), TaskId(subtopology=1, group=0)
 
 

@@ -115,6 +115,7 @@ def test_nothing_runs_when_the_subtopology_was_done_already(scene: ResetScene) -
     assert executors.ran == []
 
 
+@pytest.mark.promise("finish-refuses-early")
 def test_run_cannot_be_finished_when_a_subtopology_was_left_out(scene: ResetScene) -> None:
     drive(scene, InProcess(scene=scene), "r1", 0)
     drive(scene, InProcess(scene=scene), "r1", 1)
