@@ -202,6 +202,7 @@ class TaskAttempt:
             CommitBasis(
                 slice=slice_,
                 share=share,
+                task_id=self._task_id,
                 before=before,
                 restored=restored,
                 attempt=self._number,
