@@ -228,8 +228,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
         facts = view.facts(self.application_id, unless_finished=self.run_id)
         summary = facts.ledger.find(self.run_id)
         if summary is not None:
-            # Entries of earlier versions do not say which there were.
-            self._refuse_unknown([sub.id for sub in summary.topics] or [self.subtopology])
+            self._refuse_unknown([sub.id for sub in summary.topics])
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         slice_ = facts.under_way
         if slice_ is None or slice_.run_id != self.run_id:
