@@ -73,8 +73,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     TimestampFunction,
     ValueMapper,
 )
-from airflow_kstreams.streams.kstream.operators.tables.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
+from airflow_kstreams.streams.kstream.operators.tables.table_join import GlobalKeySelector, ValueJoiner
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.kstream.stream_join import (
     JoinOptions,
