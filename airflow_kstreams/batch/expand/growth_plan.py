@@ -1,6 +1,6 @@
 """What it would mean for an application that one of its topics has more partitions: asked of the code that
-the next begin runs (``run/source_topics.py``, ``run/growth.py``), with the new count in place of the one that is
-there.
+the next begin runs (``run/source_topics.py``, ``run/growth.py``), with the new count in place of the one
+that is there.
 
 Nothing is claimed, fenced or written: what tasks commit meanwhile moves positions forward, and the next begin
 looks again.
