@@ -269,6 +269,7 @@ def outcome(
         progress=TaskProgress(),
     )
     try:
+        task.restored()
         task.open()
         for partition, log in logs.items():
             task.add(partition, log)
@@ -280,7 +281,8 @@ def outcome(
                 task.flush()
             if "drain" in step:
                 done.extend((changelog, list(changes)) for changelog, changes in task.changes())
-        task.close()
+        task.stop()
+        task.close_processors()
         done.extend((changelog, list(changes)) for changelog, changes in task.changes())
     except RecordError as error:
         done.append((error.cause, error.topic, error.partition, error.offset, error.node))

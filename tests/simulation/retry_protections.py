@@ -81,7 +81,7 @@ def _parked_keys_hold_nothing_back() -> SwitchedOff:
             admit(self, call)
             return
         call.owner.pending += 1
-        self._crossings.start(call)
+        self._handoff.start(call)
 
     def ending(self: Parking, call: Any) -> Any:
         if self._by_key and call.again.entry is None:
@@ -108,7 +108,7 @@ def _calls_behind_a_failed_one_go_on() -> SwitchedOff:
         self._coming[turn] = self._coming.get(turn, 0) + 1
         behind = self._behind[turn]
         if behind:
-            self._crossings.start(behind.popleft())
+            self._handoff.start(behind.popleft())
         else:
             del self._behind[turn]
         return (call,)

@@ -1,7 +1,7 @@
 """Operators whose function takes its time: calls run side by side, and what they give leaves in input order.
 
 Rule: an operator has a shape, which says what its function is called with and what becomes of the answer. How
-the calls run is the task's business (``runtime/lanes.py``). The operators that are ``accounted`` pass each
+the calls run is the task's business (``runtime/pipeline``). The operators that are ``accounted`` pass each
 record on once or count it as left out.
 """
 

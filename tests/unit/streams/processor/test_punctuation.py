@@ -169,6 +169,7 @@ def ticks_of(times: dict[TopicPartition, PartitionTimes], *timestamps: int) -> l
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(partition_times=times),
     )
+    task.restored()
     task.open()
     task.add(
         IN,
