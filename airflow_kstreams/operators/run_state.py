@@ -168,7 +168,7 @@ def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
 
     :raises RecordsParkedError: some are; the text says where, and when they are due.
     """
-    from airflow_kstreams.batch.inspect.still_parked import still_parked
+    from airflow_kstreams.batch.inspect.conditions import still_parked
     from airflow_kstreams.batch.ledger.ledger import read_ledger
 
     still = still_parked(read_ledger(cluster, run.application_id, wait_ms=0), run) if run.parked else ""
@@ -184,7 +184,7 @@ def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
 
 def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
     """Describe a slice with what the tasks of some subtopologies have committed so far."""
-    from airflow_kstreams.batch.run.finish.record_audit import counts_of
+    from airflow_kstreams.batch.run.record_audit import counts_of
 
     tasks = _tasks(cluster, slice_, subtopologies)
     topology = slice_.plan.topology
@@ -200,7 +200,7 @@ def _tasks(
     cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]
 ) -> Mapping[str, OffsetMetadata]:
     from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-    from airflow_kstreams.batch.run.finish.finish import task_metadata
+    from airflow_kstreams.batch.run.finish import task_metadata
 
     if slice_.plan.empty:
         return {}

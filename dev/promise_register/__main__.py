@@ -16,7 +16,7 @@ from dev.promise_register.checks import complaints
 from dev.promise_register.faults import Copy, Outcome, Verdict
 from dev.promise_register.marks import marked
 from dev.promise_register.page import PAGE, draw
-from dev.promise_register.register import Fault, load, planted
+from dev.promise_register.register import Fault, all_faults, load
 
 
 def main() -> int:
@@ -35,8 +35,8 @@ def main() -> int:
         found = complaints(promises)
         print("\n".join(found) or f"{len(promises)} promises are marked, registered and drawn")
         return 1 if found else 0
-    faults = planted(promises)
-    of_promise = {name: planted({name: promise}) for name, promise in promises.items()}
+    faults = all_faults(promises)
+    of_promise = {name: all_faults({name: promise}) for name, promise in promises.items()}
     unknown = sorted(set(options.ids) - {*faults, *promises})
     if unknown:
         parser.error(f"not registered: {', '.join(unknown)}")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 
 from dev.promise_register.marks import PAGES, marked, unmarked
 from dev.promise_register.page import PAGE, draw
-from dev.promise_register.register import ROOT, Fault, Promise, planted
+from dev.promise_register.planting import module_of, planted
+from dev.promise_register.proofs import dying, proofs, stray_marks
+from dev.promise_register.register import ROOT, Fault, Promise, all_faults
 from tests.simulation.protections import PROTECTIONS
 
 __all__ = ["complaints"]
-
-_TESTS = ROOT / "tests"
 
 
 def complaints(promises: Mapping[str, Promise]) -> list[str]:
@@ -22,8 +20,8 @@ def complaints(promises: Mapping[str, Promise]) -> list[str]:
     return [
         *_about_marks(promises),
         *_about_unregistered(),
-        *(line for promise in promises.values() for line in _about_tests(promise)),
-        *(line for name, fault in planted(promises).items() for line in _about_fault(name, fault)),
+        *_about_tests(promises),
+        *(line for name, fault in all_faults(promises).items() for line in _about_fault(name, fault)),
         *_about_protections(promises),
         *_about_page(promises),
     ]
@@ -47,14 +45,17 @@ def _about_unregistered() -> Iterator[str]:
             )
 
 
-def _about_tests(promise: Promise) -> Iterator[str]:
-    if not promise.tests:
-        yield f"{promise.id}: no test proves it"
-    if not promise.faults:
-        yield f"{promise.id}: no fault is planted for it"
-    for test in promise.tests:
-        if not _is_a_test(test):
-            yield f"{promise.id}: there is no test {test}"
+def _about_tests(promises: Mapping[str, Promise]) -> Iterator[str]:
+    proven = proofs()
+    for place in stray_marks():
+        yield f"tests/{place}: a promise's mark that stands on no test, or names no promise"
+    for name in sorted(set(proven) - set(promises)):
+        yield f"{name}: marked on {proven[name][0].node}, not registered: add it to tests/promises.toml"
+    for name, promise in promises.items():
+        if name not in proven:
+            yield f'{name}: no test proves it: mark one with @pytest.mark.promise("{name}")'
+        if not promise.faults:
+            yield f"{name}: no fault is planted for it"
 
 
 def _about_fault(name: str, fault: Fault) -> Iterator[str]:
@@ -62,17 +63,16 @@ def _about_fault(name: str, fault: Fault) -> Iterator[str]:
         if fault.protection not in PROTECTIONS:
             yield f"{name}: the simulation has no protection {fault.protection!r}"
         return
-    if not _is_a_test(fault.dies) or "::" not in fault.dies:
-        yield f"{name}: there is no test {fault.dies}"
     try:
-        source = (ROOT / fault.file).read_text(encoding="utf-8")
-        compile(fault.patched(source), fault.file, "exec")
-    except (OSError, ValueError, SyntaxError) as error:
+        dying(fault)
+        path = module_of(fault)
+        compile(planted(fault, path.read_text(encoding="utf-8")), path, "exec")
+    except (ValueError, SyntaxError) as error:
         yield f"{name}: cannot be planted: {error}"
 
 
 def _about_protections(promises: Mapping[str, Promise]) -> Iterator[str]:
-    used = {fault.protection for fault in planted(promises).values()}
+    used = {fault.protection for fault in all_faults(promises).values()}
     for protection in PROTECTIONS:
         if protection not in used:
             yield f"protection {protection!r} of the simulation is no promise's fault"
@@ -81,23 +81,6 @@ def _about_protections(promises: Mapping[str, Promise]) -> Iterator[str]:
 def _about_page(promises: Mapping[str, Promise]) -> Iterator[str]:
     if PAGE.read_text(encoding="utf-8") != draw(promises, marked()):
         yield f"{_named(PAGE)} is not what the register says: run dev/promises --write"
-
-
-def _is_a_test(node: str) -> bool:
-    path, _, name = node.partition("::")
-    return bool(_tests_in(_TESTS / path)) if not name else name.split("[")[0] in _tests_in(_TESTS / path)
-
-
-@cache
-def _tests_in(file: Path) -> frozenset[str]:
-    if not file.is_file():
-        return frozenset()
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    return frozenset(
-        node.name
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    )
 
 
 def _named(page: Path) -> str:

@@ -1,7 +1,7 @@
 """Planting faults: each in a copy of the checkout, in which its test must fail.
 
 Rule: a fault is *found* if the test that the register names passes in the copy as it is, and fails in the
-copy with the fault. A test that cannot be collected, or fails because the patch is no proper program, finds
+copy with the fault. A test that cannot be collected, or fails because the code is no proper program, finds
 nothing, and neither does one that outlasts the limit. Of a protection of the simulation, the test that
 switches it off must pass.
 """
@@ -19,6 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from xml.etree import ElementTree
 
+from dev.promise_register.planting import module_of, planted
+from dev.promise_register.proofs import dying
 from dev.promise_register.register import ROOT, Fault
 from tests.simulation.protections import PROTECTIONS
 
@@ -27,7 +29,7 @@ __all__ = ["Copy", "Outcome", "Verdict", "tests_of"]
 _SECONDS = 600.0
 #: What the checkout holds beside git's files and tests may ask for.
 _LINKED = (".venv", ".kafka", ".airflow", ".setup")
-#: A patch that makes such a failure is a slip of the pen: the code that it stands for would not start.
+#: Code that makes such a failure is a slip of the pen: the code that it stands for would not start.
 _SLIPS = (
     "SyntaxError",
     "IndentationError",
@@ -57,7 +59,7 @@ class Outcome:
 def tests_of(fault: Fault) -> str:
     """Return the test that finds a fault, from the root, as pytest takes it."""
     if not fault.protection:
-        return f"tests/{fault.dies}"
+        return f"tests/{dying(fault)}"
     scene = PROTECTIONS[fault.protection].scene
     if scene:
         return f"tests/simulation/{scene}"
@@ -122,9 +124,9 @@ class Copy:
         if fault.protection:
             yield
             return
-        file = self._folder / fault.file
+        file = self._folder / module_of(fault).relative_to(ROOT)
         source = file.read_text(encoding="utf-8")
-        file.write_text(fault.patched(source), encoding="utf-8")
+        file.write_text(planted(fault, source), encoding="utf-8")
         _forget_compiled(file)
         try:
             yield

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jinja2
 
+from dev.promise_register.proofs import proofs
 from dev.promise_register.register import ROOT, Promise, Section
 
 __all__ = ["PAGE", "draw"]
@@ -50,7 +51,7 @@ def draw(promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -
 
 
 def _proof(promise: Promise) -> str:
-    named = ", ".join(f"`{test}`" for test in promise.tests)
+    named = ", ".join(f"`{proof.node}`" for proof in proofs().get(promise.id, ()))
     return f"{named}; {promise.beside}" if promise.beside else named
 
 

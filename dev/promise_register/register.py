@@ -1,4 +1,4 @@
-"""``tests/promises.toml``: each promise with the tests that prove it, and the faults that they find."""
+"""Reads ``tests/promises.toml``: each promise, and the faults that its tests find."""
 
 from __future__ import annotations
 
@@ -7,55 +7,49 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
-__all__ = ["REGISTER", "ROOT", "Fault", "Promise", "Section", "load", "planted"]
+__all__ = ["REGISTER", "ROOT", "Fault", "Promise", "Section", "all_faults", "load"]
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTER = ROOT / "tests" / "promises.toml"
 
 
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A small mistake, and the test that fails on it.
+    """A small mistake, and the test that fails on it; :mod:`dev.promise_register.planting` finds its place.
 
     :param what: the mistake, in a phrase; of a protection its name says it.
-    :param file: the file that is patched, from the root.
-    :param old: what stands in it, exactly once.
-    :param new: what stands there instead.
-    :param dies: the test that must fail, below ``tests/``.
-    :param protection: instead of a patch, a protection of the simulation that is switched off.
+    :param where: the function, class or constant that is changed, by its qualified name.
+    :param code: one expression or statement in it.
+    :param becomes: what stands there instead.
+    :param without: instead of both, what is left out.
+    :param dies: the test that must fail: one that carries the promise's mark, by its name.
+    :param protection: instead of all this, a protection of the simulation that is switched off.
+    :param promise: the id of the promise that it breaks; :attr:`Promise.faults` sets it.
     """
 
     what: str = ""
-    file: str = ""
-    old: str = ""
-    new: str = ""
+    where: str = ""
+    code: str = ""
+    becomes: str = ""
+    without: str = ""
     dies: str = ""
     protection: str = ""
+    promise: str = ""
 
     @property
     def title(self) -> str:
         """What is wrong."""
         return f"without: {self.protection}" if self.protection else self.what
 
-    def patched(self, source: str) -> str:
-        """Return a file's text with the mistake in it.
-
-        :raises ValueError: the place is not there, or is there more than once.
-        """
-        found = source.count(self.old)
-        if not self.old or found != 1:
-            raise ValueError(f"{self.file} holds the place of {self.what!r} {found} times, expected once")
-        return source.replace(self.old, self.new)
-
 
 class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a page promises.
 
-    :param id: stands in the marks of the pages.
+    :param id: stands in the marks of the pages, and of the tests that fail without it.
     :param sentence: the promise in a phrase, Markdown.
     :param section: where it stands on the page of guarantees; unset for what another page says in full.
     :param settings: what must be set for it, Markdown.
-    :param tests: files or tests below ``tests/`` that fail without it.
     :param beside: more that bears it out, Markdown.
     :param means: what the phrase means, Markdown.
     :param protections: of the simulation, which notices when one is switched off.
@@ -66,7 +60,6 @@ class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sentence: str
     section: str = ""
     settings: str = ""
-    tests: tuple[str, ...]
     beside: str = ""
     means: str = ""
     protections: tuple[str, ...] = ()
@@ -75,7 +68,8 @@ class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def faults(self) -> tuple[Fault, ...]:
         """All that is planted for it."""
-        return (*(Fault(protection=name) for name in self.protections), *self.fault)
+        named = (*(Fault(protection=name) for name in self.protections), *self.fault)
+        return tuple(replace(fault, promise=self.id) for fault in named)
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -97,7 +91,7 @@ def load(path: Path = REGISTER) -> Mapping[str, Promise]:
     return found
 
 
-def planted(promises: Mapping[str, Promise]) -> Mapping[str, Fault]:
+def all_faults(promises: Mapping[str, Promise]) -> Mapping[str, Fault]:
     """Return every fault by its name: the promise's id, with a number where it has several."""
     return {
         promise.id if len(promise.faults) == 1 else f"{promise.id}-{number}": fault

@@ -27,6 +27,7 @@ def test_topic_is_left_alone_when_it_exists(contract: Contract) -> None:
     assert contract.admin.describe_topics([topic]) == before
 
 
+@pytest.mark.promise("topics-grow-once-by-the-operator")
 def test_topic_gains_partitions_when_it_is_given_more(contract: Contract) -> None:
     topic, admin = contract.topic(2), contract.admin
     writer = contract.writer(None)

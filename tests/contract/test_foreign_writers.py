@@ -20,6 +20,8 @@ from tests.contract.conftest import Contract
 from tests.contract.foreign import ForeignProgram, Scene
 from tests.simulation.crash_points import one_after_the_other
 
+pytestmark = pytest.mark.promise("foreign-runs-are-taken-over")
+
 T = TypeVar("T")
 #: What a finished run of ours leaves: two stops, two notifications, the stop between and the marker.
 TOMBSTONES = 6
@@ -235,6 +237,7 @@ class DiesAt:
 BEGIN_RECORDS = TOMBSTONES + 3
 
 
+@pytest.mark.promise("stops-never-move")
 def test_stops_are_all_there_or_none_when_our_begin_dies(scene: Scene) -> None:
     """At each of its records, and on both sides of its commit, one begin each."""
     scene.arrive(0, 0, 1)

@@ -16,6 +16,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from tests.contract.conftest import Contract
 from tests.support.kafka.printed_commands import execute, printed_commands
 
+pytestmark = pytest.mark.promise("hanging-transactions-are-named")
+
 
 @pytest.mark.parametrize(
     ("which", "read"),

@@ -15,6 +15,8 @@ from tests.contract.conftest import Contract
 from tests.simulation.crash_points import one_after_the_other
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("runs-end-with-their-interval")
+
 #: The first interval's start, long before any clock: transaction markers are dated past every interval.
 T0 = 1_600_000_000_000
 HOUR = 3_600_000

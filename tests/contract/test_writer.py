@@ -18,6 +18,8 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition, WriterPort
 from tests.contract.conftest import Contract
 
+pytestmark = pytest.mark.promise("large-records-are-taken-or-named", "offset-commits-fit")
+
 
 def test_records_and_offsets_appear_together_when_a_transaction_commits(contract: Contract) -> None:
     topic, source = contract.topic(2), TopicPartition(contract.topic(), 0)

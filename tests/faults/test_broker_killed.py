@@ -13,6 +13,8 @@ from tests.support.kafka.kafka_tools import hanging_transactions
 from tests.support.spark.driver_process import DriverProcess
 from tests.support.spark.gated_scene import Scene
 
+pytestmark = pytest.mark.promise("exactly-once")
+
 RECORDS = 4_000
 RETRIES = 4
 

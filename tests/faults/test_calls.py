@@ -14,7 +14,10 @@ import pytest
 from tests.conftest import Row
 from tests.support.spark.calling_scene import CallingScene, kill
 
-pytestmark = pytest.mark.prove
+pytestmark = [
+    pytest.mark.prove,
+    pytest.mark.promise("calls-change-no-result", "calls-keep-their-key", "failed-calls-have-an-outcome"),
+]
 
 RECORDS = 900
 #: How often Spark starts a task of its own before it gives up.

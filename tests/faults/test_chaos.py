@@ -18,6 +18,8 @@ from dev.chaos_rounds import log
 from dev.chaos_rounds.plan import Fault
 from tests.conftest import TESTS
 
+pytestmark = pytest.mark.promise("exactly-once", "one-owner")
+
 SEED = 3987
 PROOF_ROUNDS = 60
 #: Faults whose harm a cheaper test brings about at a known moment of a run.

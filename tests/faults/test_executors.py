@@ -10,9 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.kafka.kafka_tools import hanging_transactions
 from tests.support.spark.gated_scene import Scene, kill_executor_at, reached
 from tests.support.spark.spark_cluster import spark_cluster, submit_arguments
+
+pytestmark = pytest.mark.promise("exactly-once")
 
 RECORDS = 4_000
 #: Spark gives a stage up after so many lost tasks; then it is for the driver to launch the job again.

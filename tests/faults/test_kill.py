@@ -15,6 +15,8 @@ from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene, reached
 
+pytestmark = pytest.mark.promise("exactly-once", "stops-never-move")
+
 RECORDS = 4_000
 
 
@@ -59,6 +61,7 @@ def test_nothing_is_lost_or_doubled_when_a_python_worker_is_killed(
     assert scene.results() == scene.sums(scene.sent)
 
 
+@pytest.mark.promise("at-least-once")
 def test_nothing_is_lost_in_at_least_once_when_the_driver_is_killed(
     scene: Scene, wait_until: Callable[..., Any]
 ) -> None:

@@ -23,6 +23,8 @@ from dev.proxy.kafka_request import FENCED, Api, end_txn_error, txn_offset_commi
 from tests.conftest import Row
 from tests.support.kafka.one_task import EVERY, Gate, HowCalled, MakeTask, OneTask
 
+pytestmark = pytest.mark.promise("late-answers-end-nothing", "retries-keep-order")
+
 HARMFUL: tuple[Action, ...] = tuple(action for action in get_args(Action) if action != "watch")
 
 
@@ -143,6 +145,7 @@ def test_writer_is_left_only_when_its_commit_may_have_been_repeated(
         writer.close()
 
 
+@pytest.mark.promise("every-run-ends")
 def test_adding_offsets_ends_in_time_when_nobody_says_where_the_group_is(
     kafka: str,
     proxy: KafkaProxy,

@@ -17,6 +17,8 @@ from dev.proxy.kafka_proxy import Action, KafkaProxy, Rule
 from dev.proxy.kafka_request import FENCED, Api, end_txn_error
 from tests.support.kafka.one_task import RECORDS, MakeTask, OneTask
 
+pytestmark = pytest.mark.promise("late-answers-end-nothing")
+
 HARMFUL: tuple[Action, ...] = tuple(action for action in get_args(Action) if action != "watch")
 #: Published after the run may have begun.
 LATE_RECORDS = 10

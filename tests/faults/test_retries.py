@@ -20,7 +20,7 @@ from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.calling_scene import CallingScene, kill
 
-pytestmark = [pytest.mark.prove, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.prove, pytest.mark.timeout(400), pytest.mark.promise("retries-keep-order")]
 
 APPLICATION = Path(__file__).parents[1] / "applications" / "counted_answers.py"
 RECORDS = 220

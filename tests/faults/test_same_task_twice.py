@@ -9,7 +9,9 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
@@ -20,8 +22,7 @@ from tests.support.kafka.in_process import Application
 from tests.support.spark.gated_scene import APPLICATION, Scene
 from tests.support.spark.spark_hosts import run_spark_task
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.promise("zombies-change-nothing")
 
 RECORDS = 3_000
 

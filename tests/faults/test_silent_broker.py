@@ -17,6 +17,8 @@ from dev.proxy.kafka_request import Api
 from tests.support.command_line import process
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("status-ends")
+
 
 @pytest.fixture
 def application(

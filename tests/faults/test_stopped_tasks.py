@@ -22,6 +22,8 @@ from tests.conftest import Row
 from tests.support.kafka.kafka_tools import hanging_transactions
 from tests.support.spark.gated_scene import Scene
 
+pytestmark = pytest.mark.promise("zombies-change-nothing")
+
 RECORDS = 3_000
 PARTITIONS = 3
 

@@ -33,6 +33,10 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.topology.task_on_logs import Logs, TaskOnLogs, Written, log_of
 
+pytestmark = pytest.mark.promise(
+    "calls-change-no-result", "threads-are-shared-whole", "processors-forward-in-order"
+)
+
 #: Makes ``map_values`` of a stream, by calls or at once.
 Mapped = Callable[[Any, Callable[[Any], Any]], Any]
 

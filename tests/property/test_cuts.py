@@ -33,6 +33,8 @@ from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.drawn_parts import INPUTS, KEYS, Part, parts, topology_of
 
+pytestmark = pytest.mark.promise("cuts-by-interval-keep-the-order")
+
 #: One task reads both partitions of every input.
 ONE_TASK = FixedGroups(1)
 PARTITIONS = 2
@@ -291,6 +293,7 @@ def _failing_folds(storage: Any) -> Topology:
     return builder.build()
 
 
+@pytest.mark.promise("left-out-records-leave-no-aggregate")
 @settings(max_examples=25, deadline=None)
 @given(
     rows=ROWS,

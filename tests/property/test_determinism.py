@@ -36,6 +36,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import stream_task
 from tests.support.topology.task_on_logs import Logs, TaskOnLogs, log_of
 
+pytestmark = pytest.mark.promise("same-slice-same-output")
+
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 entries = st.lists(

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from airflow_kstreams.streams.timestamps import InvalidTimestamp
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.drawn_parts import INPUTS, KEYS, Part, parts, topology_of
+
+pytestmark = pytest.mark.promise("driver-gives-what-runs-give")
 
 #: Topic, key, value, timestamp, partition (modulo the number of partitions).
 Row = tuple[str, str, int | None, int, int]

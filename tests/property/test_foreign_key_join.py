@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,8 @@ from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve impor
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKeySubscribe
 from airflow_kstreams.streams.serde import foreign_keys
 from airflow_kstreams.streams.state.stores.making import make_store
+
+pytestmark = pytest.mark.promise("foreign-key-joins-end-with-the-newest-values")
 
 TEXT = serdes.string()
 INSIDE = SerdeOfTopic(topic="t", side="value", serde=TEXT)
@@ -170,6 +173,7 @@ def test_newest_pairs_are_the_result_in_whatever_order_topics_are_read(
         event(f"{len(expected)} results")
 
 
+@pytest.mark.promise("foreign-key-joins-follow-both-sides")
 @settings(max_examples=100, deadline=None)
 @given(rows=st.lists(LEFT, max_size=20), left=st.booleans())
 def test_subscriptions_are_those_of_the_newest_entries(

@@ -6,12 +6,15 @@ The oracle is a dict that takes what lay in the topic before a run began.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, partition_of_key, serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application, tasks_of
+
+pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
 
 CODES = ("a", "b", "c")
 NAME_PARTITIONS, CODE_PARTITIONS = 3, 2

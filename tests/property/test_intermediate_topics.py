@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ from tests.simulation.machines import Machine
 from tests.simulation.stages import APPLICATION_ID, Application
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, World
+
+pytestmark = pytest.mark.promise("intermediate-topics-are-drained")
 
 _TASK = re.compile(r"task (\d+)_(\d+) ")
 #: Calls at which a process may die, and up to which of them.

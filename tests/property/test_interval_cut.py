@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.crash_points import Calls, Died, one_after_the_other
 from tests.support.kafka.in_process import Application
+
+pytestmark = pytest.mark.promise("runs-end-with-their-interval", "backfills-keep-to-their-interval")
 
 TEXT = serdes.string()
 EPOCH_MS = 1_600_000_000_000

@@ -19,6 +19,8 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValu
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("stores-are-their-changelogs")
+
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
 
 MAKERS: dict[str, Callable[[TaskRecordContext], Any]] = {

@@ -6,10 +6,13 @@ import math
 from random import Random
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies, LatencyRecorder
+
+pytestmark = pytest.mark.promise("latencies-add-up")
 
 Sample = tuple[float, int]
 

@@ -6,12 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from tests.support.topology.crashing_files import CrashingFiles
 from tests.support.topology.task_life import Life
+
+pytestmark = pytest.mark.promise("stores-are-their-changelogs", "local-files-are-checked")
 
 CHANGES = st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(0, 9), max_size=6)
 ENDS: st.SearchStrategy[dict[str, Any]] = st.one_of(

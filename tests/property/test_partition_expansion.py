@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.serde import serdes
 from tests.unit.batch.expand.test_processors import abort, expand
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+
+pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def place_of(record: Record) -> TopicPartition:
     return TopicPartition(record.topic(), record.partition())
 
 
+@pytest.mark.promise("same-slice-same-output")
 @settings(max_examples=300, deadline=None)
 @given(
     data=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000), mixed_share=st.sampled_from([0, 0.5])

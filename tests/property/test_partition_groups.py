@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import next_assignment, refuse_regrouping
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.partitioning.growth import keys_stay

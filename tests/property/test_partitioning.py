@@ -64,6 +64,7 @@ def multiples(draw: st.DrawFn) -> tuple[int, ...]:
     return tuple(history)
 
 
+@pytest.mark.promise("partitioners-agree")
 @given(first=FIRST, more=st.integers(0, 40))
 def test_keys_lie_where_splitting_puts_them_when_partitions_come_one_by_one(first: int, more: int) -> None:
     for partition, hashes in enumerate(split(first, first + more)):

@@ -24,6 +24,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("windows-close-in-their-run")
+
 TEXT = serdes.string()
 #: (topic, key, time).
 Row = tuple[str, str, int]

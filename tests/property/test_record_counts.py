@@ -28,6 +28,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("counts-are-exact")
+
 SIZE_MS = 10
 #: A record with this number makes the user's function fail.
 FAILS = 13

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from tests.support.topology.records import FakeRecord
 _ALLOWED_MS = 25
 
 
+@pytest.mark.promise("stream-time-follows-the-logs")
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 10), st.integers(0, 30), st.integers(1, 12))
 def test_minimum_looks_ahead_as_far_as_the_window_when_timestamps_come_anyhow(
     timestamps: list[int], start: int, count: int, window: int

@@ -24,6 +24,8 @@ from airflow_kstreams.testing import ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
+pytestmark = pytest.mark.promise("retries-keep-order")
+
 ATTEMPTS, BACKOFF_MS = 6, 1_000
 #: Calls of a record span more than that, so what is away for less is never given up.
 LONGEST_OUTAGE_MS = (ATTEMPTS - 2) * BACKOFF_MS

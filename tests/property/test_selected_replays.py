@@ -21,6 +21,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, Scene
 from tests.support.kafka.interception import CrashingAt, Meanwhile
 
+pytestmark = pytest.mark.promise("dead-letters-come-back-once", "unselected-letters-stay")
+
 PARTITIONS = 2
 NODES = ("a", "b", "c")
 

@@ -13,6 +13,8 @@ from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_key_value_store
 from tests.support.topology.bound_topology import BoundTopology
 
+pytestmark = pytest.mark.promise("iterators-show-their-moment")
+
 SPEC = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.json())
 
 KEYS = st.text(max_size=2)

@@ -20,6 +20,8 @@ from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.making import make_store
 
+pytestmark = pytest.mark.promise("storage-changes-no-result")
+
 WINDOWS = WindowStoreSpec(name="w", key_serde=serdes.bytes(), value_serde=serdes.json(), retention_ms=10)
 SESSIONS = SessionStoreSpec(name="s", key_serde=serdes.bytes(), value_serde=serdes.json(), retention_ms=10)
 JOIN = JoinStoreSpec(name="j", key_serde=serdes.bytes(), value_serde=serdes.json(), retention_ms=8_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from tests.support.topology.records import FakeRecord
+
+pytestmark = pytest.mark.promise("stream-time-follows-the-logs")
 
 Log = dict[TopicPartition, list[int]]
 Seen = list[tuple[TopicPartition, int, int]]

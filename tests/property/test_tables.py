@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pytest
 from hypothesis import event, given, reject, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,12 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.restarts import RestartingTopology
+
+pytestmark = pytest.mark.promise(
+    "tables-take-back-what-they-gave",
+    "foreign-key-joins-follow-both-sides",
+    "foreign-key-joins-end-with-the-newest-values",
+)
 
 INPUTS = ("a", "b", "c")
 KEYS = ("u", "v", "w", "x", "y")

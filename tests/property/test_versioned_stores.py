@@ -16,6 +16,8 @@ from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology
 
+pytestmark = pytest.mark.promise("streams-meet-the-version-of-their-time")
+
 HISTORY_MS = 10
 KEYS = ["a", "b"]
 TIMES = st.integers(0, 40)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,8 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import RunEnd
 from tests.support.oracles.window_oracle import Row, contents_of
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
+
+pytestmark = pytest.mark.promise("windows-go-on-from-run-to-run")
 
 Window = TumblingWindow | HoppingWindow | SessionWindow
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
 from airflow_kstreams.streams.topology.topology import Topology
 from tests.support.topology.restarts import RestartingTopology
+
+pytestmark = pytest.mark.promise("partners-are-found-once", "joins-hold-or-flush")
 
 Side = Literal["left", "right"]
 

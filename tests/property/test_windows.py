@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ def _closed(contents: list[Content]) -> list[tuple[int, Content]]:
     return [(content.closed_at, content) for content in contents if content.closed_at is not None]
 
 
+@pytest.mark.promise("held-windows-give-one-result")
 @settings(max_examples=300)
 @given(WINDOWS, STEPS, st.booleans(), st.booleans())
 def test_suppress_emits_each_closed_window_once_when_runs_end_and_crash_anywhere(
@@ -144,6 +146,7 @@ def _flushing(window: Window) -> Window:
     return type(window)(**given_, at_run_end=flush)
 
 
+@pytest.mark.promise("flushed-windows-are-replaced")
 @settings(max_examples=300)
 @given(TUMBLING | HOPPING, STEPS, st.booleans(), st.booleans())
 def test_flush_emits_what_changed_since_its_last_emission_when_a_run_ends(

@@ -184,9 +184,9 @@ def _suspects_go_on() -> SwitchedOff:
 def _finish_anywhere() -> SwitchedOff:
     """Finish does not compare committed offsets with stops, nor ask for notifications."""
     return _both(
-        mock.patch("airflow_kstreams.batch.run.finish.finish._refuse_unfinished", lambda *_: None),
+        mock.patch("airflow_kstreams.batch.run.finish._refuse_unfinished", lambda *_: None),
         mock.patch(
-            "airflow_kstreams.batch.run.finish.finish.all_stops",
+            "airflow_kstreams.batch.run.finish.all_stops",
             lambda folded, slice_: {part.topic_partition: part.stop_offset for part in slice_.inputs},
         ),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions

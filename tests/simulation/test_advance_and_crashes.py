@@ -20,6 +20,8 @@ from tests.simulation.crash_points import Calls, Died
 from tests.simulation.dying_tasks import other_results, run_tasks
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("windows-close-in-their-run")
+
 TEXT = serdes.string()
 HOUR = 3_600_000
 T0 = 444_444 * HOUR

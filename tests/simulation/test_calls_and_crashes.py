@@ -28,6 +28,10 @@ from airflow_kstreams.streams import (
 from tests.simulation.calling_runs import Arrivals, CallingRuns, Left
 from tests.simulation.crash_points import STEPS, Calls, deaths
 
+pytestmark = pytest.mark.promise(
+    "calls-change-no-result", "processors-forward-in-order", "retries-keep-order"
+)
+
 Mapped = Callable[[Any, Callable[[Any], Any]], Any]
 
 #: Two partitions; in the second run one of them has nothing new.

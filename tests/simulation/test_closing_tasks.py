@@ -21,6 +21,8 @@ from tests.simulation.protections import PROTECTIONS
 from tests.simulation.stages import APPLICATION_ID
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("exactly-once")
+
 
 class Closing(Processor):
     """Passes records on, and says in the end which task it was."""

@@ -25,6 +25,8 @@ from tests.simulation.history import LEDGER, History
 from tests.simulation.protections import PROTECTIONS
 from tests.simulation.stages import APPLICATION_ID
 
+pytestmark = pytest.mark.promise("exactly-once", "stops-never-move")
+
 _SOURCES = ("a", "b", REPARTITION)
 
 
@@ -133,6 +135,7 @@ def test_everything_comes_once_when_a_process_dies_at_any_port_call(takes_effect
     assert violations("exactly_once", takes_effect=takes_effect, step=step) == []
 
 
+@pytest.mark.promise("at-least-once")
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["before", "after"])
 def test_nothing_is_lost_or_moved_when_a_task_of_at_least_once_dies_at_any_port_call(

@@ -22,6 +22,8 @@ from tests.simulation.steps import Steps
 from tests.simulation.threads import Executor, running_in
 from tests.simulation.world import World
 
+pytestmark = pytest.mark.promise("leases-are-judged-by-renewals")
+
 T = TypeVar("T")
 
 

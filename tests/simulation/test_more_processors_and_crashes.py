@@ -17,6 +17,8 @@ from tests.simulation.crash_points import STEPS, Calls, deaths
 from tests.simulation.test_calls_and_crashes import by_key
 from tests.simulation.test_growth_and_crashes import FIRST, GROWN, listed
 
+pytestmark = pytest.mark.promise("keys-follow-to-new-processors", "catch-ups-go-on-where-they-were")
+
 _NUMBERED = [b"%d" % number for number in range(10, 100)]
 #: Two keys that move, and one of each old partition that stay.
 MOVES = [key for key in _NUMBERED if partition_of_key(key, FIRST, GROWN) == FIRST][:2]

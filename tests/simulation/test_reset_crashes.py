@@ -21,6 +21,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.interception import CrashingAt, Meanwhile
 from tests.support.kafka.reset_scene import ResetScene
 
+pytestmark = pytest.mark.promise("resets-are-whole", "forced-resets-fence")
+
 #: What all runs together say of each value when nothing was reset, and when everything is processed again.
 COUNTS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 1}
 
@@ -138,6 +140,7 @@ def test_nothing_goes_wrong_when_a_reset_dies_anywhere(case: Case) -> None:
     assert len(stages) == (3 if case is CASES["only the slice"] else 4), "it died in every stage"
 
 
+@pytest.mark.promise("resets-shift-once")
 def test_offsets_are_shifted_once_when_whoever_died_anywhere_comes_again_with_its_name() -> None:
     case = Case(request={**CASES["shift"].request, "reset_id": "ours"}, unfinished=False, after={})
     whole = made(case)

@@ -19,6 +19,17 @@ from tests.simulation.faults import CELLS, CYCLE, UNCALLED, port_calls
 from tests.simulation.scenario import scenario_of, simulate
 from tests.simulation.table_applications import TABLES
 
+pytestmark = pytest.mark.promise(
+    "exactly-once",
+    "every-run-ends",
+    "parked-records-come-first",
+    "calls-change-no-result",
+    "calls-of-a-key-in-order",
+    "calls-keep-their-key",
+    "retries-keep-order",
+    "parked-records-end-no-run-late",
+)
+
 #: In ``dev/test``: twice as many as leave no hole in the matrix of calls and faults; which is asserted, too.
 RUNS = 2_350
 #: In ``dev/prove``, from a seed that is drawn anew.

@@ -13,6 +13,8 @@ import pytest
 
 import airflow_kstreams
 
+pytestmark = pytest.mark.promise("nothing-from-kafka-is-run")
+
 PACKAGE = Path(airflow_kstreams.__file__).parent
 MODULES = frozenset(
     {

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 import msgspec
 
 from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
@@ -55,7 +55,7 @@ from airflow_kstreams.batch.run.begin.offsets import find_losses, find_unfit, st
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease.lease_errors import (
-    Caller,
+    Claimant,
     refuse_other_application,
     refuse_other_topology,
 )
@@ -103,7 +103,7 @@ def begin_continuous(
     refuse_unfit_advance(session.settings, plan)
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
-    caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
+    caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)
     run = coordinator.lease.taking_over(caller)(_begin, coordinator, caller, plan, groups)
     with session.reading:
         refuse_shared(session.neighbours, run.plan)
@@ -132,7 +132,7 @@ def delete_metadata(coordinator: Coordinator) -> None:
 
 
 def _begin(
-    coordinator: Coordinator, caller: Caller, plan: TopologyPlan, groups: AskGroups | None
+    coordinator: Coordinator, caller: Claimant, plan: TopologyPlan, groups: AskGroups | None
 ) -> ContinuousRun:
     before = coordinator.session.read_ledger(wait_ms=0)
     with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
@@ -143,7 +143,7 @@ def _begin(
 
 
 def _begin_claimed(
-    coordinator: Coordinator, caller: Caller, request: SliceRequest, ledger: Ledger
+    coordinator: Coordinator, caller: Claimant, request: SliceRequest, ledger: Ledger
 ) -> ContinuousRun:
     """Check the topics, fence the tasks of the last run, work out where to start, and write it all."""
     session, plan = coordinator.session, request.plan

@@ -5,7 +5,7 @@ offsets on, without end.
 from __future__ import annotations
 
 from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata

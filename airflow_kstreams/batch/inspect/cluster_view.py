@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.conditions import NewRecords
-from airflow_kstreams.batch.inspect.record_counts import RecordCounts
+from airflow_kstreams.batch.inspect.record_counts import NewRecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
@@ -64,7 +64,7 @@ class ClusterView:
         self._committed: RoundMemory[
             tuple[str, tuple[TopicPartition, ...]], tuple[object, dict[TopicPartition, int]]
         ] = RoundMemory()
-        self._counts = RecordCounts(self._clock)
+        self._counts = NewRecordCounts(self._clock)
 
     def __enter__(self) -> Self:
         return self

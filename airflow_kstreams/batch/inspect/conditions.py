@@ -1,4 +1,4 @@
-"""What a sensor can wait for, as plain data, and how it is seen whether it has come.
+"""Defines what a sensor can wait for, as plain data, and says of a view of the cluster whether it has come.
 
 A condition asks a :class:`View` of the cluster and nothing else. Sensors in a worker and triggers in the
 triggerer evaluate the same condition on different views, so deferred or not they give the same answer. All
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from airflow_kstreams.batch.inspect.still_parked import still_parked
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import stops_of, unfinished_groups
+from airflow_kstreams.batch.report.counts import due_text
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
     RunResult,
@@ -37,6 +37,9 @@ from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
 
 Json = dict[str, Any]
+
+#: How many places a text names.
+_NAMED = 5
 
 
 class NewRecords(NamedTuple):
@@ -342,3 +345,26 @@ def condition_from_json(data: Json) -> Condition:
             fix="install the same airflow_kstreams version on workers and triggerers",
         ) from None
     return condition
+
+
+def still_parked(ledger: Ledger, run: RunSummary) -> str:
+    """Say how many records are parked where, and when they are due; empty if all that a run left parked is
+    processed.
+
+    :param run: finished.
+    """
+    parked = ledger.parked_since(run)
+    last = ledger.last()
+    if not parked or last is None:
+        return ""
+    places = [
+        f"{'an unknown number' if count is None else count} at {node} "
+        f"({retry_topic(run.application_id, node)}-{group})"
+        for node, by_group in sorted(parked.items())
+        for group, count in sorted(by_group.items())
+    ]
+    more = f" and {len(places) - _NAMED} more places" if len(places) > _NAMED else ""
+    return (
+        f"records are parked as of run {last.run_id!r}: {', '.join(places[:_NAMED])}{more}; "
+        f"{due_text(last.parked_due_ms)}"
+    )

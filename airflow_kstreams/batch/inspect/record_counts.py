@@ -36,7 +36,7 @@ class _Count:
         return self.processed != processed or self.position > max(end, self.start)
 
 
-class RecordCounts:
+class NewRecordCounts:
     """Counts that go on from round to round, as far as they are asked for."""
 
     def __init__(self, clock: Clock) -> None:

@@ -8,11 +8,8 @@ from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
@@ -28,7 +25,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
-from airflow_kstreams.batch.run.finish.finish import task_metadata
+from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions

@@ -8,10 +8,14 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from airflow_kstreams.batch.ledger.archive import Entries, Everything, Located
-from airflow_kstreams.batch.ledger.assignment import Assignment
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, entry_of
-from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
+from airflow_kstreams.batch.ledger.facts import (
+    Assignment,
+    ChangelogEnds,
+    ContinuousRun,
+    OwnTopics,
+    ResetRecord,
+)
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, past_of
 from airflow_kstreams.batch.ledger.records import (
     ASSIGNMENT_KEY,
@@ -22,8 +26,8 @@ from airflow_kstreams.batch.ledger.records import (
     RESERVED,
     RESET_KEY,
     TOPICS_KEY,
-    Checkpoint,
     LeaseSeen,
+    LedgerCheckpoint,
     Span,
     decode,
     decode_lease,
@@ -31,7 +35,6 @@ from airflow_kstreams.batch.ledger.records import (
     key_of,
     lease_seen,
 )
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -47,7 +50,7 @@ class TornCheckpointError(KafkaClientError):
 class FoldedLedger(NamedTuple):
     """What a checkpoint and the records after it say."""
 
-    checkpoint: Checkpoint
+    checkpoint: LedgerCheckpoint
     span: Span | None
     lease: LeaseSeen | None
 
@@ -64,7 +67,7 @@ def checkpoint_span(records: tuple[Record, ...]) -> Span | None:
     return lease.checkpoint if all(key_of(record) == LEASE_KEY for record in after) else None
 
 
-def last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None:
+def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] | None:
     """Return the last checkpoint among records, and where it is; None if there is none.
 
     :raises TornCheckpointError: it is not whole.
@@ -93,7 +96,7 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[Checkpoint, Span] | None
             code="TORN_LEDGER",
             retriable_code=True,
         )
-    found = decode(content, Checkpoint, last.topic(), last.offset())
+    found = decode(content, LedgerCheckpoint, last.topic(), last.offset())
     return found, (last.offset() - pieces_of(headers_of(last)), last.offset() + 1)
 
 
@@ -103,7 +106,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
     """
     known = last_checkpoint(records)
-    checkpoint, span = known or (Checkpoint(past=PastRuns(), at=-1), None)
+    checkpoint, span = known or (LedgerCheckpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
     details: dict[str, int] = {}
@@ -135,7 +138,7 @@ class _Changes:
     :ivar others: whether anything but leases came after the checkpoint.
     """
 
-    def __init__(self, checkpoint: Checkpoint, topic: str) -> None:
+    def __init__(self, checkpoint: LedgerCheckpoint, topic: str) -> None:
         self.state = checkpoint
         self.lease = checkpoint.lease
         self.others = False

@@ -38,7 +38,7 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pages: dict[str, int] = {}
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     """An entry that was written.
 
     :param digest: of what it is found by.
@@ -77,7 +77,7 @@ def look_up(root: IndexPage, digest: str, load: LoadPage) -> tuple[int, ...]:
 
 
 def updated(
-    root: IndexPage, changes: Iterable[Change], load: LoadPage, *, first_offset: int
+    root: IndexPage, changes: Iterable[IndexChange], load: LoadPage, *, first_offset: int
 ) -> tuple[IndexPage, list[tuple[str, IndexPage]]]:
     """Insert entries.
 
@@ -97,7 +97,7 @@ def updated(
 def _updated(
     page: IndexPage,
     digits: str,
-    changes: list[Change],
+    changes: list[IndexChange],
     load: LoadPage,
     write: Callable[[str, IndexPage], int],
 ) -> IndexPage:
@@ -110,7 +110,9 @@ def _updated(
     return IndexPage(pages=pages)
 
 
-def _inserted(runs: Mapping[str, tuple[int, ...]], changes: Iterable[Change]) -> dict[str, tuple[int, ...]]:
+def _inserted(
+    runs: Mapping[str, tuple[int, ...]], changes: Iterable[IndexChange]
+) -> dict[str, tuple[int, ...]]:
     found = dict(runs)
     for change in changes:
         others = tuple(at for at in found.get(change.digest, ()) if at != change.replaced)

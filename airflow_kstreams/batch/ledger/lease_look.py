@@ -22,7 +22,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.streams.bounded_read import BoundedRead

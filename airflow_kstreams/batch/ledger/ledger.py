@@ -40,8 +40,15 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.archive import Everything, LogSpan, RunArchive
-from airflow_kstreams.batch.ledger.assignment import Assignment
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import (
+    Assignment,
+    ChangelogEnds,
+    ContinuousRun,
+    Lease,
+    OwnTopics,
+    ResetRecord,
+    ResetStage,
+)
 from airflow_kstreams.batch.ledger.fold import (
     FoldedLedger,
     TornCheckpointError,
@@ -49,11 +56,8 @@ from airflow_kstreams.batch.ledger.fold import (
     fold_ledger,
     last_checkpoint,
 )
-from airflow_kstreams.batch.ledger.lease import Lease
-from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, Span, key_of, lease_seen
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord, ResetStage
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,

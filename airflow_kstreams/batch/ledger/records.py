@@ -8,12 +8,15 @@ from typing import TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.assignment import Assignment
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
-from airflow_kstreams.batch.ledger.lease import Lease
-from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, OwnTopics
+from airflow_kstreams.batch.ledger.facts import (
+    Assignment,
+    ChangelogEnds,
+    ContinuousRun,
+    Lease,
+    OwnTopics,
+    ResetRecord,
+)
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.streams.decoders import decode_json
@@ -53,7 +56,7 @@ class LeaseSeen(msgspec.Struct, frozen=True, kw_only=True):
     written_ms: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
 
     :param past: of the runs before.

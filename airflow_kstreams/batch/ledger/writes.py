@@ -18,7 +18,7 @@ from airflow_kstreams.batch.ledger.archive import Located, WrongHintError
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, details_of, entry_of
 from airflow_kstreams.batch.ledger.index import (
     INDEX_KEY,
-    Change,
+    IndexChange,
     IndexPage,
     digest_of,
     digest_of_interval,
@@ -26,7 +26,7 @@ from airflow_kstreams.batch.ledger.index import (
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, Checkpoint, LeaseSeen, Span
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.slice.pieces import cut, piece_key
@@ -100,7 +100,7 @@ class _Writing:
             lease = LeaseSeen(
                 lease=ledger.lease, offset=ledger.lease_offset, written_ms=ledger.lease_written_ms
             )
-        checkpoint = Checkpoint(
+        checkpoint = LedgerCheckpoint(
             past=past,
             at=self._at,
             lease=lease,
@@ -112,7 +112,7 @@ class _Writing:
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 
-    def _add_checkpoint(self, checkpoint: Checkpoint) -> Span:
+    def _add_checkpoint(self, checkpoint: LedgerCheckpoint) -> Span:
         """Write the checkpoint, which says where it stands, and return where that is."""
         span = self._ledger.checkpoint
         before = 0 if span is None else span[1] - span[0] - 1
@@ -188,15 +188,15 @@ class _Writing:
             self._add(f"{INDEX_KEY}{digits}", msgspec.json.encode(page))
         return found[0]
 
-    def _changes(self, entry: Located) -> Iterable[Change]:
+    def _changes(self, entry: Located) -> Iterable[IndexChange]:
         """Say under what an entry is found, and which entry it takes the place of."""
         run, archive = entry.summary, self._ledger.archive
         before = archive.find(run.run_id)
-        yield Change(digest_of(run.run_id), entry.offset, -1 if before is None else before.offset)
+        yield IndexChange(digest_of(run.run_id), entry.offset, -1 if before is None else before.offset)
         if run.interval_ms is not None:
             of_interval = archive.find_interval(run.interval_ms)
             replaced = -1 if of_interval is None else of_interval.offset
-            yield Change(digest_of_interval(run.interval_ms), entry.offset, replaced)
+            yield IndexChange(digest_of_interval(run.interval_ms), entry.offset, replaced)
 
     def _add(self, key: str, value: bytes | None) -> None:
         self._records.append(MetadataRecord(self._topic, value, key.encode(), None))
@@ -221,16 +221,16 @@ class _Writing:
         return (first, self._at), len(pieces)
 
 
-def _all_changes(entries: Iterable[Located]) -> Iterable[Change]:
+def _all_changes(entries: Iterable[Located]) -> Iterable[IndexChange]:
     """Say under what entries are found: each by its run, the last finished one by its data interval."""
     by_interval: dict[tuple[int, int], Located] = {}
     for entry in entries:
         run = entry.summary
-        yield Change(digest_of(run.run_id), entry.offset)
+        yield IndexChange(digest_of(run.run_id), entry.offset)
         if run.interval_ms is None or run.taken_back_ms:
             continue
         other = by_interval.get(run.interval_ms)
         if other is None or other.summary.finished_ms <= run.finished_ms:
             by_interval[run.interval_ms] = entry
     for interval_ms, entry in by_interval.items():
-        yield Change(digest_of_interval(interval_ms), entry.offset)
+        yield IndexChange(digest_of_interval(interval_ms), entry.offset)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan

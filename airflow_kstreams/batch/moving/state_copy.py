@@ -24,7 +24,7 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.moving.expansion import (
     Expansion,
     live,

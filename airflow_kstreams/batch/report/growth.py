@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.waiting import WaitingPartition
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import (
@@ -22,7 +22,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.reset.scenario import Logs, Scenario, Span, ToEarliest, spans_of
+from airflow_kstreams.batch.reset.scenario import Logs, LogSpan, Scenario, ToEarliest, spans_of
 from airflow_kstreams.batch.reset.topics import (
     InternalTopics,
     RecordedTopics,
@@ -406,7 +406,9 @@ def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -
     )
 
 
-def _change(tp: TopicPartition, span: Span, seen: Survey, asked: int, *, intermediate: bool) -> OffsetChange:
+def _change(
+    tp: TopicPartition, span: LogSpan, seen: Survey, asked: int, *, intermediate: bool
+) -> OffsetChange:
     return OffsetChange(
         partition=tp,
         before=seen.positions.get(tp),

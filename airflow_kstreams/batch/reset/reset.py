@@ -49,10 +49,14 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import (
+    Assignment,
+    GroupedPartitions,
+    OwnTopics,
+    ResetRecord,
+    ResetStage,
+)
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.own_topics import OwnTopics
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord, ResetStage
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone

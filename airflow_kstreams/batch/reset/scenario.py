@@ -29,7 +29,7 @@ _UNIT_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _COLUMNS = 3
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """A partition's log: its first offset and its high watermark."""
 
     start: int
@@ -49,7 +49,7 @@ class Logs:
     :param now_ms: epoch milliseconds.
     """
 
-    spans: Mapping[TopicPartition, Span]
+    spans: Mapping[TopicPartition, LogSpan]
     positions: Mapping[TopicPartition, int]
     admin: AdminPort
     now_ms: int
@@ -293,11 +293,11 @@ def one_scenario(asked: Mapping[str, Scenario | None]) -> Scenario:
     return next(iter(found.values()), ToEarliest(named=False))
 
 
-def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Span]:
+def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogSpan]:
     """Return the bounds of some logs."""
     starts = admin.start_offsets(partitions)
     ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    return {tp: Span(starts[tp], ends[tp]) for tp in partitions}
+    return {tp: LogSpan(starts[tp], ends[tp]) for tp in partitions}
 
 
 def _epoch_ms(text: str) -> int | None:

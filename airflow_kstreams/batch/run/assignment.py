@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.growth import Bound, grown_groups
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics

@@ -53,11 +53,11 @@ from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refus
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
-from airflow_kstreams.batch.run.finish.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease.lease_errors import (
-    Caller,
+    Claimant,
     refuse_other_application,
     refuse_other_topology,
 )
@@ -137,7 +137,7 @@ class Coordinator:
         check_run_id(run_id)
         check_interval(self._settings, run_id, interval_ms)
         refuse_other_application(plan, self._app)
-        caller = Caller(run_id=run_id, order=order, owner=owner or run_id, hold_lease=hold_lease)
+        caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=hold_lease)
         request = SliceRequest(
             run_id=run_id,
             plan=plan,
@@ -156,7 +156,7 @@ class Coordinator:
     @contextmanager
     def beginning(
         self,
-        caller: Caller,
+        caller: Claimant,
         ledger: Ledger,
         *,
         ensure_topics: Callable[[AdminPort, ApplicationSettings], None],
@@ -204,7 +204,7 @@ class Coordinator:
         :raises RunSupersededError: another driver has taken the run over.
         """
         check_run_id(run_id)
-        caller = Caller(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
+        caller = Claimant(run_id=run_id, order=(0, 0), owner=run_id, hold_lease=False)
         return self.lease.taking_over(caller, same_run_may_wait=False)(self._finish, caller, reports)
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Coordinator:
         finally:
             self.session.close()
 
-    def _begin(self, caller: Caller, request: SliceRequest) -> BeginResult:
+    def _begin(self, caller: Claimant, request: SliceRequest) -> BeginResult:
         ledger = self.session.read_ledger(wait_ms=0)
         if (done := ledger.find(caller.run_id)) is not None:
             return self._finished(request, ledger.detailed(done))
@@ -224,7 +224,7 @@ class Coordinator:
         with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
             return self._begin_claimed(caller, request, ledger)
 
-    def _finish(self, caller: Caller, reports: Collection[TaskReport]) -> RunSummary:
+    def _finish(self, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
         run_id = caller.run_id
         ledger = self.session.read_ledger(wait_ms=0)
         if (done := _finished_run(ledger, run_id)) is not None:
@@ -260,7 +260,7 @@ class Coordinator:
         )
         return BeginResult(finished=summary)
 
-    def _waiting_slice(self, caller: Caller, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
+    def _waiting_slice(self, caller: Claimant, plan: TopologyPlan, ledger: Ledger) -> Slice | None:
         """Return the run's own slice to a caller that takes no lease: there is nothing to write, and no owner
         to disturb.
         """
@@ -273,7 +273,7 @@ class Coordinator:
         refuse_other_topology(slice_, plan)
         return slice_
 
-    def _begin_claimed(self, caller: Caller, request: SliceRequest, ledger: Ledger) -> BeginResult:
+    def _begin_claimed(self, caller: Claimant, request: SliceRequest, ledger: Ledger) -> BeginResult:
         plan = request.plan
         if (done := ledger.find(caller.run_id)) is not None:
             return self._finished(request, ledger.detailed(done))
@@ -344,7 +344,7 @@ class Coordinator:
             return []
         return find_foreign_progress(slice_, self.session.committed(partitions))
 
-    def _resume(self, caller: Caller, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
+    def _resume(self, caller: Claimant, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
@@ -365,7 +365,7 @@ class Coordinator:
         log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
-    def _finish_claimed(self, run_id: str, caller: Caller, reports: Collection[TaskReport]) -> RunSummary:
+    def _finish_claimed(self, run_id: str, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:
         claimed = self.session.claimed
         with nullcontext() if claimed else self.session.claiming():
             ledger = self.session.read_ledger()

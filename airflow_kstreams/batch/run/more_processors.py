@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.growth import with_processors
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import msgspec
 import tenacity
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.moving.expansion import (
     Expansion,
     first_sources,

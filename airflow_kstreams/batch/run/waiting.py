@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.ports import TopicPartition

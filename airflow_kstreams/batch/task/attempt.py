@@ -1,4 +1,11 @@
-"""One attempt of a task: the steps of :mod:`airflow_kstreams.batch.task.runner`, with one set of clients."""
+"""Makes one attempt at a task: the steps of :mod:`airflow_kstreams.batch.task.runner`, with its clients.
+
+How far ahead records may be dated (``max.timestamp.ahead.ms``): the bound of an input topic depends on what
+the run froze, so that every attempt has the same one: the moment at which the slice was frozen, and in a
+backfill the end of its interval. A topic that the topology writes has the wall clock's bound, if that is
+later: its records may be dated when they were written, by the broker or by a timer, and a slice may be
+retried days after it was frozen. A continuous run froze nothing; all its topics go by the wall clock.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +27,11 @@ from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unf
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
 from airflow_kstreams.batch.task.global_tables import ReadTable, left_out_of
-from airflow_kstreams.batch.task.latest_allowed import latest_allowed
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores
@@ -36,10 +42,12 @@ from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.ports import AdminPort, ReaderPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 
 log = logging.getLogger(__name__)
@@ -298,7 +306,7 @@ class TaskAttempt:
                 steady_ms=steady_ms(self._clock),
                 partition_count=_partition_count(slice_, admin),
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
-                latest_allowed=latest_allowed(slice_.plan, self._settings, self._clock),
+                latest_allowed=_latest_allowed(slice_.plan, self._settings, self._clock),
                 refused=self._attempts.refused,
                 dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
                 pause=self._clock.sleep,
@@ -369,3 +377,21 @@ def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
     """Return the report of a task that was found at its stop offsets, with what it had committed there."""
     report = before.report()
     return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")
+
+
+def _latest_allowed(
+    plan: RunPlan, settings: ApplicationSettings, clock: Clock
+) -> Callable[[str], LatestAllowed]:
+    """Return what gives, for a topic's real name, the latest time at which its records may be dated."""
+    ahead_ms = settings.max_timestamp_ahead_ms
+    if ahead_ms < 0:
+        return lambda topic: no_bound
+    frozen_ms = plan.begun_ms if plan.kept_ms is None else plan.kept_ms[1]
+    written = set(plan.topology.intermediates)
+
+    def of_topic(topic: str) -> LatestAllowed:
+        if settings.continuous or topic in written:
+            return lambda: max(frozen_ms, clock.now_ms()) + ahead_ms
+        return lambda: frozen_ms + ahead_ms
+
+    return of_topic

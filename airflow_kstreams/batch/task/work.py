@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, slice_of

@@ -28,7 +28,13 @@ from tests.integration.airflow.dag_run_process import going_on
 from tests.support.airflow.airflow_environment import TEST_DAGS
 from tests.support.kafka.in_process import Application
 
-pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(400),
+    pytest.mark.promise(
+        "backfills-keep-to-their-interval", "assets-after-the-marker", "backfills-leave-the-live-application"
+    ),
+]
 
 HOURS = 3
 HOUR = timedelta(hours=1)

@@ -25,7 +25,7 @@ from airflow_kstreams.launch.processes import session_members
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from tests.support.kafka.reset_scene import APP, ResetScene
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("killed-tasks-leave-resumable-runs")]
 
 _ACTIVE = ("RUNNING", "UNDEFINED")
 _SUCCEEDED = ("FINISHED", "SUCCEEDED")

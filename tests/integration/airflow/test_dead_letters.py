@@ -11,7 +11,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from tests.conftest import Row
 from tests.support.kafka.in_process import Application
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("dead-letters-come-back-once")]
 
 
 def test_letters_are_processed_once_when_their_cause_is_mended_and_a_dag_brings_them_back(

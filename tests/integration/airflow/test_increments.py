@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.airflow.word_totals import WordTotals, totals
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("assets-after-the-marker")]
 
 RunDag = Callable[..., Any]
 

@@ -44,7 +44,7 @@ from tests.support.kafka.in_process import Application
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("sensors-only-read")]
 
 RunDag = Callable[..., Any]
 _BOTH = pytest.mark.parametrize("mode", ["here", "deferred"])

@@ -100,6 +100,7 @@ def test_openlineage_is_told_topics_offsets_and_counts_when_tasks_end(deployment
     assert (facet["run_id"], facet["records_in"]) == (run.run_id, run.records_in)
 
 
+@pytest.mark.promise("watchers-miss-nothing")
 def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: Deployment) -> None:
     sensor_and_watcher_go_on(deployment, "while-dead")
     repeated_event_is_the_same_and_ignored(deployment, "while-dead")
@@ -119,6 +120,7 @@ def test_nothing_changes_when_a_finished_run_is_cleared(deployment: Deployment) 
     nothing_changes_when_a_finished_run_is_cleared(deployment)
 
 
+@pytest.mark.promise("backfills-keep-to-their-interval")
 def test_days_of_a_stateless_topology_are_backfilled_right_when_their_runs_overlap(
     deployment: Deployment,
 ) -> None:

@@ -22,7 +22,7 @@ from tests.support.airflow.airflow_environment import prepare
 from tests.support.kafka.access_control import Acls
 from tests.support.spark.leak_watch import LeakWatch
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.promise("no-secret-is-seen")]
 
 CONNECTION = "kafka_secured"
 _DEBUG = """

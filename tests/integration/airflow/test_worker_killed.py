@@ -23,7 +23,10 @@ from airflow_kstreams.batch.report.reading import finished_run
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene
 
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.promise("killed-tasks-leave-resumable-runs", "orphans-write-nothing"),
+]
 
 ROOT = Path(__file__).parent.parent.parent.parent
 _WORKER = Path(__file__).parent / "dag_run_process.py"

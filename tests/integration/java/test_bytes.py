@@ -15,6 +15,8 @@ from airflow_kstreams.streams.partitioning.murmur2 import murmur2
 from airflow_kstreams.streams.serde.base import Serde
 from tests.integration.java.peer import KafkaStreamsPeer
 
+pytestmark = pytest.mark.promise("same-as-kafka-streams")
+
 _INT64 = st.integers(-(2**63), 2**63 - 1)
 _TIMES = st.integers(0, 2**62)
 

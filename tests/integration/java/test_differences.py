@@ -20,6 +20,8 @@ from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES
 from tests.support.programs.comparing import Result
 
+pytestmark = pytest.mark.promise("same-as-kafka-streams")
+
 _PAGE = Path(__file__).parents[3] / "docs" / "kafka-streams.md"
 
 #: (index of the record it came after, key, value, timestamp_ms); of windows, the key is (key, start), of

@@ -14,6 +14,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from tests.integration.java.peer import KafkaClients
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("ends-at-stop-offsets", "no-transaction-stays-open")
+
 Produce = Callable[..., None]
 TEXT = serdes.string()
 _GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

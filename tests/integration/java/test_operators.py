@@ -23,6 +23,10 @@ from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
 from tests.support.programs.comparing import Result, without_vain_deletions
 
+pytestmark = pytest.mark.promise(
+    "streams-meet-the-version-of-their-time", "foreign-key-joins-follow-both-sides", "same-as-kafka-streams"
+)
+
 #: Whatever the input is: without value, without key, late.
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
 ONE_BY_ONE += ["peek", "branch", "merge", "two_children", "repartition"]

@@ -14,6 +14,8 @@ from confluent_kafka import Producer
 from airflow_kstreams.streams import LinearHashPartitioner, partition_of_key
 from tests.integration.java.peer import JavaRecord, KafkaClients, KafkaStreamsPeer, PeerError, compiled
 
+pytestmark = pytest.mark.promise("partitioners-agree")
+
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "growing.md"
 _SECONDS = 60
 _NAME = "LinearHashPartitioner"

@@ -27,6 +27,8 @@ from tests.support.programs.operators import DEEP, SOUGHT
 from tests.support.programs.program import Program, kept
 from tests.support.programs.shrinking import shrunk
 
+pytestmark = pytest.mark.promise("same-as-kafka-streams")
+
 _FOLDER = Path(__file__).parent / "programs"
 _IN_TEST = 200
 _IN_PROOF = 2_000

@@ -13,6 +13,8 @@ from tests.conformance.playing import Outcome, play
 from tests.conformance.scene import Scene
 from tests.conformance.steps import Case
 
+pytestmark = pytest.mark.promise("ends-at-stop-offsets")
+
 #: Cases wait for the broker most of the time.
 _SIDE_BY_SIDE = 4
 

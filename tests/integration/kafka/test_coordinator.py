@@ -33,6 +33,8 @@ from airflow_kstreams.streams.errors import (
 from tests.support.kafka.slice_tasks import SECONDS, TwoStageApplication
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("one-owner")
+
 Produce = Callable[..., None]
 
 

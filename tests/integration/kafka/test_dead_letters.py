@@ -17,6 +17,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
 from tests.unit.cli.test_app import invoke
 
+pytestmark = pytest.mark.promise("dead-letters-come-back-once")
+
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]
 DEAD = {
@@ -129,6 +131,7 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     assert sum(row.json() == -1 for row in consume_all(target)) == 30
 
 
+@pytest.mark.promise("unselected-letters-stay")
 def test_letters_come_back_by_conditions_and_limits_when_the_command_asks_for_them(
     kafka: str,
     application_id: str,

@@ -17,6 +17,8 @@ from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import execute, printed_commands
 
+pytestmark = pytest.mark.promise("doctor-finds-settings")
+
 APPLICATION = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
 

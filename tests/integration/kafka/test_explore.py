@@ -63,6 +63,7 @@ def passed_on(topic: str) -> Topology:
     return builder.build()
 
 
+@pytest.mark.promise("exploring-writes-nothing")
 def test_broker_is_as_it_was_when_a_topology_that_writes_much_was_explored(
     kafka: str,
     kafka_admin: AdminClient,

@@ -14,6 +14,8 @@ from tests.support.kafka.in_process import Application, tasks_of
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
+
 NAMES = 500
 
 

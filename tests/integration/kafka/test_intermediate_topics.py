@@ -17,6 +17,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.in_process import Application
 from tests.support.spark.slots import run_on_slots
 
+pytestmark = pytest.mark.promise("intermediate-topics-are-drained", "repartition-fixes-the-count")
+
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]
 Counts = dict[str, int]

@@ -10,6 +10,8 @@ from confluent_kafka import KafkaException, Producer
 
 from airflow_kstreams.streams import ConfigError, LinearHashPartitioner, partition_of_key
 
+pytestmark = pytest.mark.promise("producers-acknowledge-before-they-switch")
+
 SECONDS = 60
 KEYS = [b"%d" % number for number in range(300)]
 

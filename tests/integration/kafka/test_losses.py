@@ -24,6 +24,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept, execute, printed_commands
 
+pytestmark = pytest.mark.promise("nothing-is-skipped", "a-person-accepts-loss")
+
 Produce = Callable[..., None]
 TEXT = serdes.string()
 
@@ -204,6 +206,7 @@ def test_truncated_log_is_accepted_by_the_printed_command(scene: Scene) -> None:
     assert scene.results() == ["1", "2", "3", "a"]
 
 
+@pytest.mark.promise("contradictions-are-refused")
 def test_offsets_that_were_rolled_back_are_set_right_by_the_printed_command(scene: Scene) -> None:
     scene.publish(1, 2, 3)
     scene.run("run-1")
@@ -312,6 +315,7 @@ def test_slice_is_read_again_by_the_printed_command_only_when_its_offsets_expire
     assert scene.results() == ["1", "2", "3"]
 
 
+@pytest.mark.promise("hanging-transactions-are-named")
 def test_printed_command_finds_the_producer_of_a_hung_transaction(scene: Scene) -> None:
     scene.publish(1, 2)
     foreign = scene.cluster.writer(transactional_id=f"{scene.source}-foreign")

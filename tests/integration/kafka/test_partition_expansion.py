@@ -11,6 +11,8 @@ import pytest
 from airflow_kstreams.streams import partition_of_key
 from tests.support.kafka.growing_scene import FIRST, KEYS, Consume, Story, Topics
 
+pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
+
 
 @pytest.mark.parametrize(
     ("kind", "steps"),

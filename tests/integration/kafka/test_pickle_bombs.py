@@ -19,6 +19,8 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.plan import TopologyPlan
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("nothing-from-kafka-is-run")
+
 Produce = Callable[..., None]
 
 

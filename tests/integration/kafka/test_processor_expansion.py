@@ -16,6 +16,8 @@ from airflow_kstreams.streams import partition_of_key
 from tests.support.kafka.growing_scene import FIRST, KEYS, Consume, Story, Topics, by_key
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("keys-follow-to-new-processors")
+
 #: How many runs may pass until one takes over.
 _RUNS = 6
 

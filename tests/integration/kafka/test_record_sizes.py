@@ -14,6 +14,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import RecordError
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("large-records-are-taken-or-named")
+
 Consume = Callable[..., list[Any]]
 #: What producers that take more than the client by itself can write into a topic that says nothing.
 LARGE = [Random(size).randbytes(size) for size in (1_000_000, 1_030_000, 1_048_400)]

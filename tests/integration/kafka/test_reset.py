@@ -26,6 +26,8 @@ from dev.servers import embedded
 from tests.integration.java.peer import java
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("resets-are-whole")
+
 EPOCH_MS = 1_700_000_000_000
 
 

@@ -18,6 +18,8 @@ from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept
 
+pytestmark = pytest.mark.promise("rewritten-logs-are-refused")
+
 #: Of a batch: base offset, and how many bytes follow these two numbers.
 _BATCH = struct.Struct(">qi")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from airflow_kstreams.explore import stored_state
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -19,6 +20,8 @@ from tests.unit.cli.test_app import invoke
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
+
+pytestmark = pytest.mark.promise("state-says-its-moment")
 
 FILE = """
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes

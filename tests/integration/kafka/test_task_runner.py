@@ -252,6 +252,7 @@ def test_every_result_comes_once_when_an_attempt_dies_between_commits(
     assert summary.records_in == 40
 
 
+@pytest.mark.promise("zombies-change-nothing")
 def test_older_attempt_stops_when_a_newer_one_takes_the_task_over(
     kafka: str, application_id: str, source: str, target: str, produce: Produce, consume_all: Consume
 ) -> None:

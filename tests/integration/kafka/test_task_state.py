@@ -181,6 +181,7 @@ def test_age_is_judged_by_the_changelogs_own_setting_when_the_user_gave_one(
     assert scene.restored() == 2
 
 
+@pytest.mark.promise("failed-attempts-leave-nothing")
 @pytest.mark.parametrize("commits_before", [0, 2])
 def test_everything_is_replayed_when_an_attempt_was_killed(scene: Scene, commits_before: int) -> None:
     application = scene.application

@@ -19,6 +19,8 @@ from airflow_kstreams.streams.errors import RecordError
 from tests.conftest import Row
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("punctuation-comes-once")
+
 Produce = Callable[..., None]
 Consume = Callable[..., list[Any]]
 

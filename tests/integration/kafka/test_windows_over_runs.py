@@ -13,6 +13,8 @@ from airflow_kstreams.streams.windows import RunEnd
 from tests.conftest import Row
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("windows-go-on-from-run-to-run")
+
 
 def _summing(source: str, target: str, at_run_end: RunEnd, on_value: Callable[[int], None]) -> Topology:
     """Sums in windows of 10 ms as [start, sum]."""

@@ -16,6 +16,8 @@ from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from dev.flight_demo.data import Stretch, TimedRecord, records
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("windows-close-in-their-run")
+
 HOUR_MS = 3_600_000
 #: A result: carrier and start of its hour, flights in it, time of the last of them.
 Result = tuple[str, int, int]

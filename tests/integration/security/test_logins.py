@@ -20,6 +20,8 @@ from tests.support.kafka.access_control import Acls
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+pytestmark = pytest.mark.promise("wrong-logins-are-final")
+
 SETTINGS = ApplicationSettings.parse("app", {"client.timeout.ms": 20_000})
 Config = Mapping[str, str]
 

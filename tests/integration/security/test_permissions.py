@@ -19,6 +19,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.servers.secured import SecuredBroker
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("each-missing-acl-is-named")
+
 Allow = Callable[[Iterable[Permission]], None]
 DEAD_LETTERS = {"deserialization.exception.handler": "dead-letter"}
 APP = "APP"

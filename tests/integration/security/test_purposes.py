@@ -238,6 +238,7 @@ def copy(cluster: ClusterPort, settings: ApplicationSettings) -> None:
         tool.run(CatchUpOptions(follow=False))
 
 
+@pytest.mark.promise("catch-ups-need-what-is-listed")
 def test_copying_state_for_more_processors_needs_exactly_its_list(
     grown: Application, cluster: KafkaCluster, application_id: str, allow: Allow
 ) -> None:
@@ -252,6 +253,7 @@ def test_copying_state_for_more_processors_needs_exactly_its_list(
     copy(cluster, grown.checked)
 
 
+@pytest.mark.promise("catch-ups-need-what-is-listed")
 def test_runs_take_over_once_their_user_may_see_what_is_copied_and_go_on_before(
     grown: Application, secured_broker: SecuredBroker, application_id: str, allow: Allow
 ) -> None:

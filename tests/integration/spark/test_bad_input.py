@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.spark.driver_process import DriverProcess, driver
 
+pytestmark = pytest.mark.promise("exit-codes-say-whether-to-retry")
+
 APPLICATIONS = Path(__file__).parents[2] / "applications"
 RETRY_MAY_HELP, RETRY_CANNOT_HELP = 1, 2
 

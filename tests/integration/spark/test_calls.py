@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.support.spark.calling_scene import CallingScene, kill
+
+pytestmark = pytest.mark.promise("calls-change-no-result", "calls-keep-their-key")
 
 RECORDS = 600
 

@@ -17,6 +17,8 @@ from tests.conftest import Row
 from tests.support.spark.driver_process import DriverProcess
 from tests.support.spark.gated_scene import Scene, reached
 
+pytestmark = pytest.mark.promise("modes-may-be-switched")
+
 PARTITIONS = 4
 MASTER = "local[2,4]"
 
@@ -71,6 +73,7 @@ def arrived(scene: Scene, process: DriverProcess) -> Callable[[], bool]:
     return check
 
 
+@pytest.mark.promise("no-task-starves")
 @pytest.mark.parametrize(("threads", "number"), [(1, signal.SIGTERM), (3, signal.SIGINT)])
 def test_every_task_makes_progress_and_ends_cleanly_when_eight_share_two_slots(
     wide: Scene, wait_until: Callable[..., Any], threads: int, number: signal.Signals

@@ -12,12 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from airflow_kstreams import __version__
 from dev.servers import embedded
 from tests.support.airflow.python_environment import build_wheel, environment_with, install
 from tests.support.spark.driver_process import DriverProcess
 from tests.support.spark.gated_scene import Scene
 from tests.support.spark.spark_cluster import spark_cluster, submit_arguments
+
+pytestmark = pytest.mark.promise("no-secret-is-seen", "unfit-executors-end-the-run")
 
 _OTHER_VERSION = "0.0.9"
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import APPLICATION, Scene, reached
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_spark_is_not_started_when_nothing_is_new(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +60,7 @@ def test_second_run_is_refused_when_the_first_is_at_work(
     assert scene.results() == scene.sums(scene.sent), "the first run was not disturbed"
 
 
+@pytest.mark.promise("orphans-write-nothing")
 def test_older_driver_leaves_when_a_newer_attempt_takes_the_run_over(
     scene: Scene, wait_until: Callable[..., Any]
 ) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.spark.gated_scene import Scene
 
+pytestmark = pytest.mark.promise("intermediate-topics-are-drained")
+
 
 @pytest.mark.parametrize("slots", [1, pytest.param(4, marks=pytest.mark.prove)])
 def test_deadlock_dag_ends_when_spark_has_one_slot_or_four(

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError

@@ -19,6 +19,8 @@ from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from tests.support.kafka.reset_scene import APP, ResetScene
 
+pytestmark = pytest.mark.promise("assets-after-the-marker")
+
 TOTALS = Asset("totals")
 
 

@@ -38,6 +38,8 @@ from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("backfills-keep-to-their-interval", "assets-after-the-marker")
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 OUTPUTS = {"out": "out-again"}
@@ -78,6 +80,7 @@ def test_scheduled_run_works_on_the_live_application() -> None:
     assert live.application_id == "app"
 
 
+@pytest.mark.promise("backfills-leave-the-live-application")
 def test_backfill_run_works_on_an_application_of_its_own() -> None:
     found = settings_for(identity(), {"processing.guarantee": "exactly_once"})
     assert re.fullmatch("app-backfill-[0-9a-f]{12}", found.application_id)
@@ -108,6 +111,7 @@ def test_stateful_backfill_is_refused_without_a_name_that_fits(name: str, said: 
         backfill_id(identity(name=name), "app", in_order=True, written=OUTPUTS)
 
 
+@pytest.mark.promise("backfill-outputs-are-named")
 def test_backfill_is_refused_when_nothing_says_what_it_may_write() -> None:
     with pytest.raises(ConfigError, match="which topics it may write") as caught:
         settings_for(identity(), outputs=None)
@@ -269,6 +273,7 @@ def test_backfill_runs_go_side_by_side_and_beside_the_live_one(scene: Callable[[
     assert (again["finished"], again["records_in"]) == (True, 2), "a cleared run opens no second slice"
 
 
+@pytest.mark.promise("backfills-update-no-live-asset")
 @pytest.mark.parametrize(
     ("run_type", "outputs", "updated"),
     [("scheduled", OUTPUTS, True), ("backfill", OUTPUTS, False), ("backfill", {"out": "out"}, True)],
@@ -312,6 +317,7 @@ def test_finished_run_runs_again_under_another_name_of_the_backfill(scene: Calla
     assert made.values("out-again") == [b"a", b"a"]
 
 
+@pytest.mark.promise("state-is-backfilled-apart")
 def test_stateful_topology_is_backfilled_in_order_and_only_so(scene: Callable[[str], Scene]) -> None:
     made = scene(STATEFUL)
     made.publish(("a", 0.5), ("b", 1.5), ("c", 0.6))
@@ -461,6 +467,7 @@ def test_backfill_of_an_interval_is_always_a_whole_run(given: dict[str, Any]) ->
         )
 
 
+@pytest.mark.promise("live-actions-are-refused-in-backfills")
 @pytest.mark.parametrize(
     "operator",
     [
@@ -477,6 +484,7 @@ def test_what_acts_on_the_live_application_is_refused_in_a_backfill(
         operator.execute(scene(STATELESS).context(0, run_type="backfill"))
 
 
+@pytest.mark.promise("empty-intervals-fail")
 def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
     scene: Callable[[str], Scene],
 ) -> None:
@@ -487,6 +495,7 @@ def test_interval_that_is_empty_fails_for_good_and_says_which_timetable_helps(
         made.capture(context)
 
 
+@pytest.mark.promise("unfinished-runs-come-first")
 def test_run_operator_says_that_an_unfinished_run_comes_first(
     scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch
 ) -> None:

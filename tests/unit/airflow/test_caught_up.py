@@ -21,6 +21,8 @@ from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("sensors-only-read")
+
 
 @pytest.fixture
 def scene() -> ResetScene:

@@ -23,6 +23,8 @@ from tests.unit.cli.test_app import invoke
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+pytestmark = pytest.mark.promise("counts-are-exact", "late-share-fails-before-the-marker")
+
 RECORDS, FILTERED, LATE = 5_000, 301, 7
 HOUR = 3_600_000
 

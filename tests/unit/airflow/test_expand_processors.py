@@ -19,6 +19,8 @@ from airflow_kstreams.streams.errors import KilledError
 from tests.unit.batch.expand.test_processors import grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
+pytestmark = pytest.mark.promise("catch-ups-go-on-where-they-were")
+
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:

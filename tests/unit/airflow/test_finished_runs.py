@@ -24,6 +24,8 @@ from airflow_kstreams.triggers.finished_runs import FinishedRunsProducer, Finish
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.reset_scene import APP, ResetScene
 
+pytestmark = pytest.mark.promise("watchers-miss-nothing", "unreadable-ledgers-stop-watches")
+
 
 class Gate:
     """Lets one thread at a time into a cluster in memory, and notes who called what.

@@ -15,6 +15,8 @@ from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("functions-stand-alone")
+
 LIMIT = 7
 
 

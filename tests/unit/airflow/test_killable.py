@@ -24,6 +24,8 @@ from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import KilledError
 from tests.support.kafka.reset_scene import APP, ResetScene
 
+pytestmark = pytest.mark.promise("killed-tasks-leave-resumable-runs")
+
 
 @pytest.fixture
 def context() -> Context:

@@ -24,6 +24,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("lineage-counts-are-exact")
+
 _BOOTSTRAP = "b1:9092, b2:9092"
 
 

@@ -22,6 +22,8 @@ from tests.support.kafka.in_process import Application
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+pytestmark = pytest.mark.promise("metrics-exported-once")
+
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:

@@ -88,6 +88,7 @@ def test_operator_fails_for_good_and_says_how_to_run_it_when_there_is_no_dag_run
         _operators()[index].execute(Context())
 
 
+@pytest.mark.promise("operators-run-batches")
 @pytest.mark.parametrize("unset", [None, ""])
 def test_continuous_mode_is_refused_when_an_operator_is_asked_for_it(unset: str | None) -> None:
     with pytest.raises(ConfigError, match="cannot run continuously") as caught:
@@ -95,6 +96,7 @@ def test_continuous_mode_is_refused_when_an_operator_is_asked_for_it(unset: str 
     assert "outside Airflow" in caught.value.fix
 
 
+@pytest.mark.promise("operators-run-batches")
 @pytest.mark.parametrize("given", [None, {}, {"autostop.at": "eol"}])
 def test_operators_run_batches_when_nothing_is_said(given: dict[str, str] | None) -> None:
     settings = batch_settings("app", given)
@@ -124,6 +126,7 @@ def test_run_operator_takes_the_providers_parameters_when_given() -> None:
     assert operator._executor_memory == "3g"
 
 
+@pytest.mark.promise("drivers-list-holds")
 def test_driver_is_told_what_the_deployment_allows_when_a_dag_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -352,6 +355,7 @@ def scenes(monkeypatch: pytest.MonkeyPatch) -> Scenes:
     return Scenes(scene)
 
 
+@pytest.mark.promise("resets-shift-once")
 def test_offsets_are_shifted_once_however_often_the_task_is_tried(scenes: Scenes) -> None:
     scene = scenes.scene
     scene.send("a", "b", "c")
@@ -393,6 +397,7 @@ def test_reset_is_refused_for_good_or_for_now_as_the_command_does(scenes: Scenes
         scenes.execute(wrong)
 
 
+@pytest.mark.promise("topics-grow-once-by-the-operator")
 def test_topic_grows_once_however_often_the_task_is_tried(scenes: Scenes) -> None:
     scene = scenes.scene
     scene.send("a")
@@ -606,6 +611,7 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
     assert f"[warning  ] Run r: {WARNING}" in capsys.readouterr().out
 
 
+@pytest.mark.promise("unfinished-runs-come-first")
 def test_capture_says_that_an_unfinished_run_comes_first(
     scenes: Scenes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -666,6 +672,7 @@ def finished(scenes: Scenes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return scenes
 
 
+@pytest.mark.promise("finished-runs-process-nothing")
 def test_last_line_and_result_say_that_nothing_was_processed_now_when_a_run_is_cleared(
     finished: Scenes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -694,6 +701,7 @@ def test_cleared_run_fails_without_retry_when_the_topology_was_mended_and_the_se
             finished.execute(operator, clear_number=1)
 
 
+@pytest.mark.promise("other-work-is-refused")
 def test_run_is_refused_without_retry_when_another_dag_has_finished_one_of_its_name(scenes: Scenes) -> None:
     scene = scenes.scene
     scene.send("a")

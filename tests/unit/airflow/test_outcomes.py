@@ -20,6 +20,8 @@ from airflow_kstreams.streams.errors import (
     reported_in,
 )
 
+pytestmark = pytest.mark.promise("exit-codes-say-whether-to-retry")
+
 _NO_RETRY: list[KStreamsError] = [
     ConfigError("unknown setting 'x'", fix="did you mean 'y'?"),
     TopologyError("no sink", fix="add one"),

@@ -30,6 +30,8 @@ from tests.support.kafka.parking_scene import APP, DUE_MS, RETRY, ParkingScene, 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+pytestmark = pytest.mark.promise("zero-parked-on-demand")
+
 parked_before = pytest.fixture(parking_scene)
 DUE = datetime.fromtimestamp(DUE_MS / 1000, tz=UTC).isoformat()
 WHERE = f"2 at enrich ({RETRY}-1); the first is due at {DUE}, in the next run after that"

@@ -23,6 +23,8 @@ from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequ
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
+pytestmark = pytest.mark.promise("results-are-small")
+
 
 def _inputs(topics: int, partitions: int = 2) -> tuple[FrozenPartition, ...]:
     return tuple(

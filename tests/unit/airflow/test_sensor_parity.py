@@ -34,6 +34,8 @@ from airflow_kstreams.triggers import condition
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("sensors-only-read")
+
 _SENSORS: dict[str, tuple[type[ConditionSensor], dict[str, Any]]] = {
     "run": (RunFinishedSensor, {"run_id": "one"}),
     "interval": (

@@ -8,6 +8,8 @@ from typer.testing import CliRunner, Result
 
 from airflow_kstreams.cli.app import app
 
+pytestmark = pytest.mark.promise("each-missing-acl-is-named", "catch-ups-need-what-is-listed")
+
 APPLICATION = """
 from airflow_kstreams.streams import KStreamBuilder, serdes
 

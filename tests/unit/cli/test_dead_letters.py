@@ -85,6 +85,7 @@ def test_other_name_does_the_same_and_says_how_the_command_is_called(kafka: InMe
     assert not re.search(r"^ *replay", invoke("--help").stdout, re.MULTILINE)
 
 
+@pytest.mark.promise("dry-runs-change-nothing")
 def test_nothing_changes_when_run_dry(kafka: InMemoryKafka) -> None:
     result = invoke(*REPLAY, "--dead-letter-topic", "named", "--dry-run")
 
@@ -171,6 +172,7 @@ def test_limit_below_one_is_a_wrong_command_line(airlines: InMemoryKafka) -> Non
 # == list
 
 
+@pytest.mark.promise("dead-letter-values-on-request")
 def test_letters_are_counted_by_what_failed_and_the_newest_are_listed(airlines: InMemoryKafka) -> None:
     invoke(*REPLAY, "--where", "node=parse")
 
@@ -194,6 +196,7 @@ def test_letters_are_counted_by_what_failed_and_the_newest_are_listed(airlines: 
     assert "UA" not in result.stdout, "no values"
 
 
+@pytest.mark.promise("looking-at-dead-letters-changes-nothing")
 def test_listing_changes_nothing(airlines: InMemoryKafka) -> None:
     topics = airlines.topics()
 
@@ -214,6 +217,7 @@ def test_only_letters_that_fit_are_listed(airlines: InMemoryKafka) -> None:
 # == show
 
 
+@pytest.mark.promise("dead-letter-values-on-request")
 def test_one_letter_is_shown_whole_and_its_values_only_on_request(airlines: InMemoryKafka) -> None:
     result = invoke(*SHOW, f"{DEAD}-0@1")
 
@@ -245,6 +249,7 @@ def test_all_letters_of_a_record_are_shown_when_its_place_is_given(airlines: InM
     assert ["value", "none"] in rows(result.stdout)
 
 
+@pytest.mark.promise("dead-letter-values-on-request")
 def test_errors_quote_values_only_on_request(airlines: InMemoryKafka) -> None:
     for place in (f"{DEAD}-0@0", f"{DEAD}-0@2"):
         hidden, whole = invoke(*SHOW, place).stdout, invoke(*SHOW, place, "--values").stdout

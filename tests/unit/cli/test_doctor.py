@@ -8,6 +8,8 @@ import pytest
 
 from tests.unit.cli.test_app import FLIGHTS, invoke
 
+pytestmark = pytest.mark.promise("doctor-finds-settings")
+
 
 @pytest.mark.parametrize("setting", ["commit.interval.ms", "=5"])
 def test_setting_is_refused_when_it_is_no_pair(setting: str) -> None:

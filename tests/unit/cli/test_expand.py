@@ -13,6 +13,8 @@ from tests.unit.cli.test_app import invoke
 if TYPE_CHECKING:
     from typer.testing import Result
 
+pytestmark = pytest.mark.promise("growth-is-refused-before-it-happens")
+
 BROKER = ("--bootstrap-server", "in-memory:9092")
 
 

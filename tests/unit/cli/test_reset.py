@@ -17,6 +17,8 @@ from airflow_kstreams.testing import ManualClock
 from tests.support.kafka.reset_scene import APP, CHANGELOG, LEDGER, REPARTITION, ResetScene
 from tests.unit.cli.test_app import invoke
 
+pytestmark = pytest.mark.promise("dry-runs-change-nothing")
+
 BROKER = ("--bootstrap-server", "in-memory:9092")
 
 
@@ -123,6 +125,7 @@ def test_nothing_to_reset_is_told(scene: ResetScene) -> None:
     assert "There is nothing to reset." in result.stdout
 
 
+@pytest.mark.promise("refused-resets-do-nothing")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -229,6 +232,7 @@ def test_broker_is_asked_for_when_none_is_given(monkeypatch: pytest.MonkeyPatch)
 # == status
 
 
+@pytest.mark.promise("status-ends")
 def test_status_ends_within_ten_seconds_when_a_broker_accepts_and_never_answers(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -243,6 +247,7 @@ def test_status_ends_within_ten_seconds_when_a_broker_accepts_and_never_answers(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.promise("status-ends")
 def test_status_bounds_every_request_and_all_together_by_the_time_for_looking(
     scene: ResetScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

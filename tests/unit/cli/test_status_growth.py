@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import closing
-from typing import TYPE_CHECKING
 from unittest import mock
+
+import pytest
 
 from airflow_kstreams.batch.inspect import status
 from airflow_kstreams.batch.inspect.status import read_status
@@ -18,8 +19,7 @@ from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 from tests.unit.cli.test_app import invoke
 
-if TYPE_CHECKING:
-    import pytest
+pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said", "waiting-partitions-are-said")
 
 
 def shown(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[list[str]]]:

@@ -31,6 +31,7 @@ def test_sample_is_the_same_when_saved_and_loaded(tmp_path: Path) -> None:
     assert loaded.topics() == {"a": 2, "b": 1, "none": 0}
 
 
+@pytest.mark.promise("samples-are-private")
 def test_only_the_owner_may_read_when_a_sample_is_saved(tmp_path: Path) -> None:
     SAMPLE.save(tmp_path / "sample")
     assert (tmp_path / "sample").stat().st_mode & 0o077 == 0
@@ -94,6 +95,7 @@ class Asked:
         return effect()
 
 
+@pytest.mark.promise("exploring-writes-nothing")
 def test_kafka_is_only_read_when_a_sample_is_taken() -> None:
     kafka, asked = InMemoryKafka(), Asked()
     plan = topology().plan("explore")

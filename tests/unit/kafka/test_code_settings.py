@@ -14,6 +14,8 @@ from airflow_kstreams.kafka.configuration.code_settings import (
 from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
+pytestmark = pytest.mark.promise("settings-that-run-code-are-refused", "drivers-list-holds")
+
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
 KINIT = "sasl.kerberos.kinit.cmd"
 

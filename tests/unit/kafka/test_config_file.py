@@ -10,6 +10,8 @@ from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
+pytestmark = pytest.mark.promise("java-settings-are-named")
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -33,6 +33,7 @@ def test_error_says_unreachable_and_retriable_when_no_broker_answers(code: int) 
     assert "bootstrap.servers" in error.fix
 
 
+@pytest.mark.promise("wrong-logins-are-final")
 @pytest.mark.parametrize(
     "code", [KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL]
 )

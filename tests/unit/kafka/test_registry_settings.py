@@ -80,6 +80,7 @@ def test_client_gets_the_settings_when_they_are_for_its_registry(url: str) -> No
     assert config["timeout"] == 10
 
 
+@pytest.mark.promise("registry-credentials-stay-out")
 @pytest.mark.parametrize("url", ["https://elsewhere:8081", "http://registry:8081", "mock://registry"])
 def test_client_gets_no_credentials_when_the_settings_are_for_another_registry(url: str) -> None:
     assert client_config(url, SETTINGS) == {"url": url, "timeout": 10}

@@ -21,6 +21,8 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import ManualClock
 
+pytestmark = pytest.mark.promise("status-ends")
+
 CONFIG = {"bootstrap.servers": "broker:9092"}
 AT = TopicPartition("in", 0)
 

@@ -26,6 +26,8 @@ from airflow_kstreams.spark.executor.local_files import load_client_config
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
+pytestmark = pytest.mark.promise("no-secret-is-seen")
+
 SECRET_SETTINGS = (
     "sasl.password",
     "ssl.key.password",
@@ -157,6 +159,7 @@ def test_client_librarys_words_are_cleaned_when_they_repeat_a_secret(
     assert "sasl.password = ***" in caplog.text
 
 
+@pytest.mark.promise("java-settings-are-named")
 def test_settings_of_java_are_refused_with_the_name_to_use_when_given_by_mistake() -> None:
     for name, fix in {
         "sasl.jaas.config": "sasl.username",

@@ -10,6 +10,8 @@ from airflow_kstreams.kafka.configuration.secrets import redact
 from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
+pytestmark = pytest.mark.promise("owned-settings-are-refused")
+
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}
 SECRETS = {
     "sasl.password": "canary-1",
@@ -30,6 +32,7 @@ def test_numbers_and_booleans_become_text_when_settings_are_checked() -> None:
     assert checked == {**BROKER, "linger.ms": "5", "socket.keepalive.enable": "true"}
 
 
+@pytest.mark.promise("misspelt-settings-are-refused")
 def test_setting_is_refused_with_the_nearest_name_when_it_is_unknown() -> None:
     with pytest.raises(ConfigError, match=r"unknown client setting 'lingr.ms'") as caught:
         check_client_settings({**BROKER, "lingr.ms": "5"})

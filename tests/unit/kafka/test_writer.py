@@ -19,6 +19,8 @@ from airflow_kstreams.kafka.writer import TransactionalWriter
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 
+pytestmark = pytest.mark.promise("late-answers-end-nothing")
+
 OFFSETS = {TopicPartition("in", 0): CommittedOffset(5)}
 #: What must not be repeated: port method -> method of the client.
 CALLS = {

@@ -13,6 +13,8 @@ import pytest
 
 from airflow_kstreams.launch.client_config_file import client_config_file, remove_left_behind
 
+pytestmark = pytest.mark.promise("no-secret-is-seen", "client-files-are-removed")
+
 CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
 
 

@@ -15,6 +15,8 @@ from airflow_kstreams.streams.figures.call_figures import (
 from airflow_kstreams.streams.figures.latencies import LatencyRecorder
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 
+pytestmark = pytest.mark.promise("calls-are-measured")
+
 
 def calls(node: str, number: int = 1) -> NodeCalls:
     recorder = LatencyRecorder()

@@ -11,6 +11,8 @@ from airflow_kstreams.streams.offset_portions import (
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 
+pytestmark = pytest.mark.promise("offset-commits-fit")
+
 
 def offsets(count: int, metadata: str) -> dict[TopicPartition, CommittedOffset]:
     return {TopicPartition("in", number): CommittedOffset(number, metadata) for number in range(count)}

@@ -7,6 +7,8 @@ import pytest
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
+pytestmark = pytest.mark.promise("misspelt-settings-are-refused", "threads-are-shared-whole")
+
 
 @pytest.mark.parametrize(
     ("misspelt", "meant"),

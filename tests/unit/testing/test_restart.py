@@ -24,6 +24,8 @@ from airflow_kstreams.streams.errors import StoreSerdeError, TaskCorruptedError
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("values-survive-their-serde")
+
 
 def builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -127,6 +129,7 @@ def test_processors_close_and_open_when_a_run_ends_and_the_next_begins() -> None
         ]
 
 
+@pytest.mark.promise("driver-gives-what-runs-give")
 def test_stream_time_goes_on_when_a_run_ends() -> None:
     made = builder()
     windowed = made.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0))

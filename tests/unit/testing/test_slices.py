@@ -22,6 +22,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("driver-gives-what-runs-give")
+
 
 def builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -27,6 +27,8 @@ from airflow_kstreams.streams.errors import TaskCorruptedError
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application, tasks_of
 
+pytestmark = pytest.mark.promise("driver-gives-what-runs-give")
+
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
 JSON = serdes.json()

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     ok,
     warning,
 )
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.protocol.logs.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
@@ -23,7 +23,7 @@ _DAY_MS = 86_400_000
 _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at the settings of the broker."""
     try:
         configs = seen.admin.broker_configs()
@@ -34,7 +34,7 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield from _transactions(seen, configs)
 
 
-def _features(seen: Seen, configs: Mapping[str, str]) -> Iterator[Finding]:
+def _features(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]:
     """Look at what the broker can do."""
     if _NO_TOPIC_ID in {topic.topic_id for topic in seen.topics.values()}:
         yield error(
@@ -55,7 +55,7 @@ def _features(seen: Seen, configs: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _transactions(seen: Seen, configs: Mapping[str, str]) -> Iterator[Finding]:
+def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]:
     """Look whether transactions can last, and how long the broker remembers who may write."""
     settings = seen.subject.settings
     limit_ms = number(configs, MAX_TIMEOUT)

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok
-from airflow_kstreams.batch.inspect.doctor.seen import Seen, Subject
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView, Subject
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
@@ -55,6 +55,6 @@ def _findings(
     except KafkaClientError as refused:
         yield not_permitted("the brokers' own topics", refused)
     ledger = read_ledger(cluster, plan.application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
-    seen = Seen(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
+    seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
     for name in CHECKS:
         yield from import_module(f"{__package__}.{name}").check(seen)

@@ -12,7 +12,7 @@ from contextlib import closing
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok, warning
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
@@ -24,7 +24,7 @@ _RUNS = 3
 _HOUR_MS = 3_600_000
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at every expansion that is under way."""
     try:
         with closing(CoordinatorSession(seen.cluster, seen.subject.settings, clock=seen.clock)) as session:
@@ -34,7 +34,7 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield not_permitted("processors that are on their way", refused)
 
 
-def _judged(seen: Seen, plan: ProcessorPlan) -> Finding:
+def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     app, after = plan.application_id, plan.before if plan.after is None else plan.after.count
     text = f"subtopology {plan.sub.id} is on its way from {plan.before} to {after} processors"
     go_on = f"go on with: {expand_command(app, plan.sub.id, after)}; or give it up: {abort_command(app)}"
@@ -80,7 +80,7 @@ def _judged(seen: Seen, plan: ProcessorPlan) -> Finding:
     )
 
 
-def _retention_ms(seen: Seen, plan: ProcessorPlan) -> float:
+def _retention_ms(seen: DoctorView, plan: ProcessorPlan) -> float:
     """Return how long deletions are kept, in the changelog that keeps them shortest."""
     found = seen.admin.topic_configs({each.changelog.topic for each in plan.sources}).found
     return min((int(of[_RETENTION]) for of in found.values() if _RETENTION in of), default=float("inf"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, names, ok, set_topic, warning
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 
 #: The broker's default ``retention.ms``.
 _WEEK_MS = "604800000"
@@ -20,7 +20,7 @@ _RUNS = 50
 _FIRST_RUN_MS = 24 * 3_600_000
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at the settings of the topics of global tables."""
     configs = seen.admin.topic_configs([t for t in seen.plan.globals if t in seen.topics]).found
     topics = sorted(configs)

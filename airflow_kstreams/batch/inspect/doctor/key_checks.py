@@ -12,7 +12,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, error, not_permitted, ok
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.run.topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
@@ -43,7 +43,7 @@ class _Verdict(NamedTuple):
     astray: Sequence[tuple[_Key, frozenset[int]]]
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at the newest keys of every topic that has grown and is read into state."""
     for topic, growth in sorted(_grown(seen).items()):
         try:
@@ -55,7 +55,7 @@ def check(seen: Seen) -> Iterator[Finding]:
             yield _judged(topic, growth, keys)
 
 
-def _grown(seen: Seen) -> Mapping[str, GrownTopic]:
+def _grown(seen: DoctorView) -> Mapping[str, GrownTopic]:
     """Return the topics that have grown, as the next begin would find them."""
     try:
         grouped = check_topics(
@@ -75,7 +75,7 @@ def _grown(seen: Seen) -> Mapping[str, GrownTopic]:
     }
 
 
-def _newest_keys(seen: Seen, topic: str, partitions: int) -> list[_Key]:
+def _newest_keys(seen: DoctorView, topic: str, partitions: int) -> list[_Key]:
     numbers = [TopicPartition(topic, number) for number in range(partitions)]
     each = max(_OF_PARTITION, _OF_TOPIC // partitions)
     starts = seen.admin.start_offsets(numbers)

@@ -9,7 +9,7 @@ from functools import partial
 
 from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
@@ -43,7 +43,7 @@ from airflow_kstreams.streams.ports import (
 )
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at what is under way, and at what the next run would meet."""
     yield from _open_transactions(seen)
     app, sources = seen.plan.application_id, seen.plan.sources
@@ -76,7 +76,7 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield found
 
 
-def _ledger(seen: Seen, reader: ReaderPort) -> Ledger:
+def _ledger(seen: DoctorView, reader: ReaderPort) -> Ledger:
     app = seen.plan.application_id
     return read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
 
@@ -104,7 +104,9 @@ def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
         yield ok("slice", f"{folded.state.value}, {ledger.past.finished} finished runs in the ledger")
 
 
-def _foreign_topics(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Iterator[Finding]:
+def _foreign_topics(
+    seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger
+) -> Iterator[Finding]:
     """Look for internal topics that are another application's."""
     neighbours = Neighbours(cluster=seen.cluster, admin=seen.admin, reader=reader, clock=seen.clock)
     found = seen.admin.describe_topics(internal_settings(seen.plan))
@@ -114,7 +116,7 @@ def _foreign_topics(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledg
         yield error("topics", refused.cause, refused.fix)
 
 
-def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Finding:
+def _losses(seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Finding:
     """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
     try:
         if folded.state is RunState.RUNNING and folded.slice is not None:
@@ -134,7 +136,7 @@ def _losses(seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger) -> F
     )
 
 
-def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
+def _cut_decisions(seen: DoctorView, folded: Folded, ledger: Ledger) -> list[Loss]:
     """Look whether the ledger and the metadata topic are whole; the next begin makes them if they are not
     there.
     """
@@ -146,7 +148,7 @@ def _cut_decisions(seen: Seen, folded: Folded, ledger: Ledger) -> list[Loss]:
     ]
 
 
-def _state_logs(seen: Seen, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
+def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
     """Look where changelogs start and end, and whether they are whole."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
@@ -155,7 +157,7 @@ def _state_logs(seen: Seen, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
     return logs, find_lost_state(seen.plan, ledger, found) or logs.find_cut(seen.plan, ledger)
 
 
-def _ahead(seen: Seen, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
+def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
     """Look whether changelogs know of later commits than the offsets, which are read after them."""
     committed = reader.committed(_source_partitions(seen.plan, seen.topics))
     return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
@@ -180,7 +182,7 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
 
 
 def _between_runs(
-    seen: Seen, reader: ReaderPort, folded: Folded, ledger: Ledger, ahead: Sequence[Loss]
+    seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger, ahead: Sequence[Loss]
 ) -> Sequence[Loss]:
     plan, admin = seen.plan, seen.admin
     prior = recall(plan, folded, ledger)
@@ -201,7 +203,7 @@ def _between_runs(
     return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)
 
 
-def _open_transactions(seen: Seen) -> Iterator[Finding]:
+def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
     """Look for transactions that hold the last stable offset of a source back."""
     partitions = _source_partitions(seen.plan, seen.topics)
     bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)

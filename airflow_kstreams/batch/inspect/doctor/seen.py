@@ -36,7 +36,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class DoctorView:
     """What a check looks at.
 
     :param topics: the application's topics and the brokers' own that exist, by name.

@@ -16,7 +16,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     set_topic,
     warning,
 )
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import alter_command, harmful, internal_settings
 from airflow_kstreams.batch.run.topics import check_topics
@@ -36,7 +36,7 @@ class Topics:
     :param configs: settings by name; absent where this user may not see them.
     """
 
-    seen: Seen
+    seen: DoctorView
     configs: Mapping[str, Mapping[str, str]]
 
     @property
@@ -80,7 +80,7 @@ class RecordTimes:
     ahead_ms: int = 0
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at the topics of the application, and at those in which the brokers keep offsets."""
     plan = seen.plan
     try:
@@ -105,13 +105,13 @@ def check(seen: Seen) -> Iterator[Finding]:
     yield from _internal(topics)
 
 
-def _configs(seen: Seen) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
+def _configs(seen: DoctorView) -> tuple[Mapping[str, Mapping[str, str]], list[KafkaClientError]]:
     """Return the settings of topics, and why some are missing."""
     configs = seen.admin.topic_configs(seen.topics)
     return configs.found, [refused for _, refused in sorted(configs.refused.items())]
 
 
-def _record_times(seen: Seen) -> RecordTimes:
+def _record_times(seen: DoctorView) -> RecordTimes:
     """Return how far the newest records that the last run read of the inputs lie from the clock."""
     now_ms = seen.clock.now_ms()
     latest = [

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, ok, warning
-from airflow_kstreams.batch.inspect.doctor.seen import Seen
+from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions, waiting_text
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -19,7 +19,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 _RUNS = 3
 
 
-def check(seen: Seen) -> Iterator[Finding]:
+def check(seen: DoctorView) -> Iterator[Finding]:
     """Look at the partitions that wait, and for how many runs they have."""
     recorded = seen.ledger.assignment
     grouped = {} if recorded is None else {int(sub): e for sub, e in recorded.subtopologies.items()}
@@ -38,7 +38,9 @@ def check(seen: Seen) -> Iterator[Finding]:
         yield _judged(seen, waits, positions)
 
 
-def _judged(seen: Seen, waits: list[WaitingPartition], positions: Mapping[TopicPartition, int]) -> Finding:
+def _judged(
+    seen: DoctorView, waits: list[WaitingPartition], positions: Mapping[TopicPartition, int]
+) -> Finding:
     text = f"gained partitions are read after what their keys came from: {waiting_text(waits)}"
     if not _left(seen, {each.partition: positions.get(each.partition, 0) for each in waits}):
         return ok("waiting partitions", text)
@@ -51,7 +53,7 @@ def _judged(seen: Seen, waits: list[WaitingPartition], positions: Mapping[TopicP
     )
 
 
-def _left(seen: Seen, waiting: Mapping[TopicPartition, int]) -> bool:
+def _left(seen: DoctorView, waiting: Mapping[TopicPartition, int]) -> bool:
     """Say whether each of the last runs has left one and the same partition where it waits.
 
     :param waiting: where they are.

@@ -25,7 +25,7 @@ from airflow_kstreams.batch.inspect.state.entry_form import EntryForm, StateEntr
 from airflow_kstreams.batch.inspect.state.key_text import key_bytes_of_text
 from airflow_kstreams.batch.inspect.state.log_fold import LogFold
 from airflow_kstreams.batch.inspect.state.moment import AsOf, Look, as_of, look
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.moving.homes import Homes, placing_hash
 from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead

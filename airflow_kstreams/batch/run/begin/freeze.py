@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from airflow_kstreams.batch.evidence import find_contradictions
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record

@@ -1,8 +1,12 @@
-"""What the start of every run does first, with an end or without: check, fence, and look at what is there.
+"""Does what the start of every run does first, with an end or without: check, fence, look at what is there.
 
 Order and why: (1) topics first, so that a missing one changes nothing; (2) fence the last run's transactional
 ids, so that the offsets read next cannot move; (3) committed offsets, stable. Nothing here writes to the
 protocol's topics.
+
+Global tables: begin freezes the log start and the last stable offset of every partition of their topics. Both
+stand in the run's plan, and so in both markers, beside the slice. Nothing of them is committed, and finish
+asks for none. Every task and every attempt of the run reads exactly this piece.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
@@ -21,8 +25,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.slice.slice import RunPlan, transactional_ids
-from airflow_kstreams.batch.run.begin.global_tables import freeze_global_tables
+from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
 from airflow_kstreams.batch.run.begin.offsets import find_vanished, start_of
 from airflow_kstreams.batch.run.begin.parked import (
     beside_offsets,
@@ -43,7 +46,7 @@ from airflow_kstreams.batch.run.takeover import take_over
 from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import CommittedOffset, TopicDescription, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -229,7 +232,7 @@ def run_plan(
             if entry.processors is not None
         },
         changelog_ids=topics.changelog_ids,
-        global_tables=freeze_global_tables(session.admin, request.plan),
+        global_tables=_frozen_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
         ledger=ledger_seen(ledger),
@@ -331,3 +334,21 @@ def _refuse_vanished(
         there = {tp for loss in losses for tp in loss.partitions if tp.topic in found}
         losses = find_vanished(topics, found, dataclasses.replace(prior, committed=session.committed(there)))
     refuse_losses(losses, request)
+
+
+def _frozen_tables(admin: AdminPort, plan: TopologyPlan) -> tuple[FrozenTable, ...]:
+    """Return the bounds of the topics of a plan's global tables, which exist."""
+    if not plan.globals:
+        return ()
+    found = admin.describe_topics(plan.globals)
+    partitions = [TopicPartition(topic, n) for topic in plan.globals for n in range(found[topic].partitions)]
+    starts = admin.start_offsets(partitions)
+    ends = admin.end_offsets(partitions, isolation="read_committed")
+    return tuple(
+        FrozenTable(
+            topic=topic,
+            topic_id=found[topic].topic_id,
+            spans=tuple((starts[tp], max(starts[tp], ends[tp])) for tp in partitions if tp.topic == topic),
+        )
+        for topic in plan.globals
+    )

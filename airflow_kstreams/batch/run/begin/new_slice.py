@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.assignment import Assignment
+from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.own_topics import OwnTopics
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState

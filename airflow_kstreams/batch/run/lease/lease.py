@@ -15,10 +15,10 @@ from contextlib import contextmanager
 import msgspec
 import tenacity
 
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
-from airflow_kstreams.batch.run.lease.lease_errors import Caller, busy, lost_race, resetting, superseded
+from airflow_kstreams.batch.run.lease.lease_errors import Claimant, busy, lost_race, resetting, superseded
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.batch.run.session import CoordinatorSession
@@ -61,7 +61,7 @@ class CoordinatorLease:
         """The lease as it was taken, None when none is held."""
         return self._held
 
-    def new(self, caller: Caller, generation: int, *, slice_run_id: str = "") -> Lease:
+    def new(self, caller: Claimant, generation: int, *, slice_run_id: str = "") -> Lease:
         """Return a lease for a caller; what begins writes it, and then calls :meth:`take`.
 
         :param slice_run_id: the run whose slice it is for; empty for a continuous run.
@@ -196,7 +196,7 @@ class CoordinatorLease:
                 self._held = None
                 raise self._superseded
 
-    def refuse_busy(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> None:
+    def refuse_busy(self, ledger: Ledger, caller: Claimant, *, same_run_may_wait: bool = True) -> None:
         """Refuse a caller that meets a live lease of another owner, or a reset that is not done.
 
         :param ledger: as it is now; after :meth:`await_turn`, so that a lease was looked at for long enough.
@@ -209,7 +209,7 @@ class CoordinatorLease:
         if lease is not None:
             raise busy(self._app, caller, lease)
 
-    def await_turn(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool = True) -> Ledger:
+    def await_turn(self, ledger: Ledger, caller: Claimant, *, same_run_may_wait: bool = True) -> Ledger:
         """Wait until the lease of another owner is free, at most for as long as it lasts.
 
         Before that comes a second look, which waits for open transactions: the lease may have been released a
@@ -231,7 +231,7 @@ class CoordinatorLease:
         self.refuse_busy(ledger, caller, same_run_may_wait=same_run_may_wait)
         return ledger
 
-    def taking_over(self, caller: Caller, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
+    def taking_over(self, caller: Claimant, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
         """Return what calls a function again while the lease is of an owner whom the caller takes over.
 
         Such an owner may be alive, as a driver is that its worker left behind: when it renews its lease
@@ -259,7 +259,7 @@ class CoordinatorLease:
         )
 
     @contextmanager
-    def racing(self, caller: Caller, ledger: Ledger) -> Iterator[None]:
+    def racing(self, caller: Claimant, ledger: Ledger) -> Iterator[None]:
         """Raise a race that a caller lost while it began as what it was, however the loss looked.
 
         :param ledger: as the caller saw it before.
@@ -278,11 +278,11 @@ class CoordinatorLease:
                 raise
             raise self.lost_race(caller) from error
 
-    def lost_race(self, caller: Caller) -> RunBusyError:
+    def lost_race(self, caller: Claimant) -> RunBusyError:
         """Build the error for a caller whose claim was overtaken."""
         return lost_race(self._app, caller, self._session.read_ledger().lease)
 
-    def _in_the_way(self, ledger: Ledger, caller: Caller, *, same_run_may_wait: bool) -> Lease | None:
+    def _in_the_way(self, ledger: Ledger, caller: Claimant, *, same_run_may_wait: bool) -> Lease | None:
         """Return the lease of another owner that a caller has to wait for."""
         lease = ledger.held_lease
         if lease is None or self._others.is_free(ledger) or self._is_mine(lease):
@@ -308,7 +308,7 @@ class CoordinatorLease:
         )
 
 
-def _takes_over(caller: Caller, lease: Lease, *, same_run_may_wait: bool) -> bool:
+def _takes_over(caller: Claimant, lease: Lease, *, same_run_may_wait: bool) -> bool:
     """Whether a lease is of the caller's own run, and of an attempt that the caller follows."""
     same_run = lease.owner_run_id == caller.run_id and lease.continuous == caller.continuous
     return same_run and (not same_run_may_wait or caller.order > lease.order)

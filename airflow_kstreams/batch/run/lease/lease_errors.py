@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.lease import Lease
-from airflow_kstreams.batch.ledger.reset_record import ResetRecord
+from airflow_kstreams.batch.ledger.facts import Lease, ResetRecord
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError, RunBusyError, RunSupersededError, TopologyError
 from airflow_kstreams.streams.naming.reset_command import drop_slice_command
@@ -15,7 +14,7 @@ _WAIT = "retry later; runs of one application follow each other (set max_active_
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Claimant:
     """Who calls begin.
 
     :param order: (clear number, try number); a higher one of the same run takes over.
@@ -31,7 +30,7 @@ class Caller:
     continuous: bool = False
 
 
-def busy(application_id: str, caller: Caller, lease: Lease) -> RunBusyError:
+def busy(application_id: str, caller: Claimant, lease: Lease) -> RunBusyError:
     """Build the error for a caller that has seen the owner of a lease take or renew it."""
     if lease.continuous:
         return _busy_continuously(application_id, caller, lease)
@@ -46,7 +45,7 @@ def busy(application_id: str, caller: Caller, lease: Lease) -> RunBusyError:
     )
 
 
-def _busy_continuously(application_id: str, caller: Caller, lease: Lease) -> RunBusyError:
+def _busy_continuously(application_id: str, caller: Claimant, lease: Lease) -> RunBusyError:
     doing = "stops it" if lease.stopping else "runs it continuously"
     return RunBusyError(
         f"application {application_id!r} is busy: {lease.owner} {doing} as {lease.owner_run_id!r} and has "
@@ -59,7 +58,7 @@ def _busy_continuously(application_id: str, caller: Caller, lease: Lease) -> Run
     )
 
 
-def lost_race(application_id: str, caller: Caller, lease: Lease | None) -> RunBusyError:
+def lost_race(application_id: str, caller: Claimant, lease: Lease | None) -> RunBusyError:
     """Build the error for a caller whose claim was overtaken before it could write."""
     owner = "another coordinator" if lease is None else lease.owner
     return RunBusyError(
@@ -110,7 +109,7 @@ def refuse_other_application(plan: TopologyPlan, application_id: str) -> None:
         )
 
 
-def resetting(application_id: str, caller: Caller, reset: ResetRecord) -> RunBusyError:
+def resetting(application_id: str, caller: Claimant, reset: ResetRecord) -> RunBusyError:
     """Build the error for a caller that meets a reset that is not done."""
     return RunBusyError(
         f"application {application_id!r} is being reset, or its reset was interrupted; run "

@@ -20,9 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import ChangelogEnds, GroupedPartitions, LoggedState
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds, LoggedState
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     changelog_deleted,

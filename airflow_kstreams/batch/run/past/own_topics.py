@@ -19,8 +19,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.ledger.own_topics import OwnTopic, OwnTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import Folded

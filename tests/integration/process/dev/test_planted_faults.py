@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from dev.promise_register.faults import Copy, Outcome, Verdict
-from dev.promise_register.register import Fault, load, planted
+from dev.promise_register.register import Fault, all_faults, load
 
-FAULTS = planted(load())
-_MURMUR2 = "airflow_kstreams/streams/partitioning/murmur2.py"
-_TEST = "unit/streams/partitioning/test_murmur2.py::test_hash_is_kafkas_when_the_data_is_of_its_own_tests"
-_LINE = "_SEED = 0x9747B28C\n"
+FAULTS = all_faults(load())
+_TEST = "test_hash_is_kafkas_when_the_data_is_of_its_own_tests"
 
 
 @pytest.fixture(scope="module")
@@ -33,19 +31,28 @@ def test_fault_is_found_when_it_is_planted(copy: Copy, name: str, capsys: pytest
         print(f"\n{FAULTS[name].title}: {outcome.text[:150]}", end="")
 
 
-def _outcome(copy: Copy, new: str) -> Outcome:
-    return copy.outcome(Fault(what="a mistake", file=_MURMUR2, old=_LINE, new=new, dies=_TEST))
+def _outcome(copy: Copy, becomes: str) -> Outcome:
+    return copy.outcome(
+        Fault(
+            what="a mistake",
+            where="murmur2:_SEED",
+            code="0x9747B28C",
+            becomes=becomes,
+            dies=_TEST,
+            promise="same-as-kafka-streams",
+        )
+    )
 
 
 def test_verdict_says_what_became_of_a_fault(copy: Copy) -> None:
-    """A wrong number is found, a comment is not, and a name that is not there is a slip of the pen.
+    """A wrong number is found, the same one is not, and a name that is not there is a slip of the pen.
 
-    Each finds the file as it was, or the line that it replaces would not be there.
+    Each finds the module as it was, or the number that it replaces would not be there.
     """
-    found = _outcome(copy, "_SEED = 0x9747B28D\n")
+    found = _outcome(copy, "0x9747B28D")
     assert found.verdict is Verdict.FOUND
     assert found.text.startswith("test_hash_is_kafkas")
-    assert _outcome(copy, f"{_LINE}# nothing is wrong\n").verdict is Verdict.SURVIVED
-    slip = _outcome(copy, "SEED = 0x9747B28C\n")
+    assert _outcome(copy, "2538058380").verdict is Verdict.SURVIVED
+    slip = _outcome(copy, "SEED")
     assert slip.verdict is Verdict.BROKEN
     assert "NameError" in slip.text

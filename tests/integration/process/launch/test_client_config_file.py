@@ -16,6 +16,8 @@ import pytest
 from airflow_kstreams.launch.client_config_file import client_config_file, remove_left_behind
 from tests.support.fresh_python import ROOT
 
+pytestmark = pytest.mark.promise("client-files-are-removed")
+
 CONFIG = {"bootstrap.servers": "h:1", "sasl.password": "secret"}
 
 

@@ -52,6 +52,8 @@ from tests.support.kafka.launches import share_of
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("modes-may-be-switched")
+
 T = TypeVar("T")
 WORDS = ("ant", "bee", "cat", "dog", "elk")
 ROCKSDB = StoreSpec(name="counts", key_serde=serdes.string(), value_serde=serdes.int64(), storage="rocksdb")
@@ -425,6 +427,7 @@ def test_nothing_is_missing_when_a_run_without_transactions_is_killed() -> None:
 # == who may work
 
 
+@pytest.mark.promise("second-starts-are-refused")
 def test_batch_is_refused_and_told_how_to_stop_the_owner_when_a_continuous_run_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
     with scene.alive(running.coordinator):
@@ -442,6 +445,7 @@ def test_batch_is_refused_and_told_how_to_stop_the_owner_when_a_continuous_run_i
     running.stop()
 
 
+@pytest.mark.promise("second-starts-are-refused")
 def test_batch_of_the_same_run_id_is_refused_when_a_continuous_run_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("same", order=(0, 1))
     with scene.alive(running.coordinator), pytest.raises(RunBusyError):
@@ -459,6 +463,7 @@ def test_continuous_run_is_refused_when_a_batch_is_live(scene: Scene) -> None:
     assert ProtocolTopics(APP).metadata in scene.kafka.topics(), "nothing was touched"
 
 
+@pytest.mark.promise("second-starts-are-refused")
 def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
     with scene.alive(running.coordinator), pytest.raises(RunBusyError):
@@ -482,6 +487,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     scene.check()
 
 
+@pytest.mark.promise("orphans-end")
 def test_nothing_of_an_orphan_counts_when_a_batch_began_after_its_lease_ended(scene: Scene) -> None:
     scene.publish(6)
     orphan = scene.application.run_continuously("c-1")
@@ -530,6 +536,7 @@ def test_task_of_an_earlier_start_writes_nothing_when_it_comes_late(scene: Scene
 # == what is gone
 
 
+@pytest.mark.promise("continuous-loss-ends-the-run")
 def test_loss_is_told_when_the_offsets_of_a_continuous_run_are_gone(scene: Scene) -> None:
     scene.publish(5)
     scene.application.batch("b-1")
@@ -546,6 +553,7 @@ def test_loss_is_told_when_the_offsets_of_a_continuous_run_are_gone(scene: Scene
         scene.application.begin("b-2")
 
 
+@pytest.mark.promise("continuous-loss-ends-the-run")
 def test_loss_is_told_when_retention_overtook_a_continuous_run(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
     scene.publish(8)
@@ -616,6 +624,7 @@ def test_attempt_of_a_dead_driver_commits_nothing_when_a_batch_follows_its_conti
     assert isinstance(ended[0], TaskFencedError)
 
 
+@pytest.mark.promise("rewritten-logs-are-refused")
 @pytest.mark.parametrize("grown", [0, 1, 5])
 def test_task_is_refused_when_its_log_was_rewritten_before_it_starts_again(scene: Scene, grown: int) -> None:
     running = scene.application.run_continuously("c-1")
@@ -637,6 +646,7 @@ def test_task_is_refused_when_its_log_was_rewritten_before_it_starts_again(scene
     again.close()
 
 
+@pytest.mark.promise("state-is-not-lost")
 def test_run_is_refused_when_its_changelog_is_created_again(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -705,6 +715,7 @@ def test_run_fails_when_no_attempt_commits_anything(scene: Scene) -> None:
     assert attempts <= 4 * scene.application.checked.task_max_attempts + 10
 
 
+@pytest.mark.promise("no-task-starves")
 def test_turn_ends_when_a_task_with_slow_functions_has_more_to_do() -> None:
     def slow(value: str) -> str:
         made.wait(0.1)
@@ -820,6 +831,7 @@ def test_others_commit_first_when_a_task_is_about_to_restore(scene: Scene) -> No
     running.stop()
 
 
+@pytest.mark.promise("quiet-offsets-do-not-expire")
 def test_quiet_partitions_are_committed_again_when_an_hour_has_passed(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
     scene.settle(running)
@@ -938,6 +950,7 @@ def test_local_state_is_kept_for_either_mode_when_a_run_stops_cleanly(tmp_path: 
 # == what tasks see of the lease
 
 
+@pytest.mark.promise("orphans-end")
 def test_lease_is_lost_when_nothing_is_heard_of_it_for_as_long_as_it_lasts(scene: Scene) -> None:
     running = scene.application.run_continuously("c-1")
     lease_seconds = scene.application.checked.lease_ms / 1000

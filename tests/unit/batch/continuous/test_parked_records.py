@@ -10,6 +10,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.parking_scene import APP, ParkingScene, parking_scene
 
+pytestmark = pytest.mark.promise("parked-records-come-first")
+
 scene = pytest.fixture(parking_scene)
 
 

@@ -26,6 +26,8 @@ from tests.unit.batch.expand.test_processors import catch_up
 from tests.unit.batch.run.test_partition_expansion import Scene
 from tests.unit.batch.run.test_retries_over_runs import Service
 
+pytestmark = pytest.mark.promise("keys-follow-to-new-processors")
+
 FIRST, GROWN = 2, 4
 KEYS = [f"k{number}" for number in range(24)]
 

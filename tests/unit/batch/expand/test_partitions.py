@@ -17,6 +17,8 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
+pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "growth-is-refused-before-it-happens")
+
 
 def expansion(
     scene: Scene, count: int | str, topic: str = "in", *, on: ClusterPort | None = None
@@ -91,6 +93,7 @@ def test_nothing_would_wait_when_all_is_processed() -> None:
     assert (plan.grown and plan.grown.kinds, plan.waits) == (("linear", "modulo"), ())
 
 
+@pytest.mark.promise("topics-grow-once-by-the-operator")
 def test_nothing_is_done_when_the_topic_has_so_many_partitions() -> None:
     scene = begun(2)
     calls: list[str] = []
@@ -109,6 +112,7 @@ def test_nothing_is_done_when_the_topic_has_so_many_partitions() -> None:
     assert not [name for name in calls if name.startswith(("writer.", "cluster.writer"))]
 
 
+@pytest.mark.promise("topics-grow-once-by-the-operator")
 def test_same_command_goes_on_when_the_answer_was_lost() -> None:
     scene = begun(2)
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import pytest
+
 from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.protocol.permissions import expand_processors_permissions
 from airflow_kstreams.streams.naming.permissions import Operation, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.unit.batch.expand.test_processors import grown
+
+pytestmark = pytest.mark.promise("catch-ups-need-what-is-listed")
 
 T = TypeVar("T")
 Needed = tuple[Operation, Resource, str]

@@ -24,6 +24,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
+pytestmark = pytest.mark.promise("keys-follow-to-new-processors", "expansions-are-refused-before-they-begin")
+
 CHANGELOG = "app-listed-changelog"
 
 
@@ -374,6 +376,7 @@ def test_stores_that_cannot_follow_their_keys_are_refused_by_name(
         expand(scene, 4)
 
 
+@pytest.mark.promise("expansions-can-be-given-up")
 def test_given_up_expansion_leaves_nothing_and_a_later_one_begins_anew() -> None:
     scene = grown()
     expand(scene, 3)
@@ -390,6 +393,7 @@ def test_given_up_expansion_leaves_nothing_and_a_later_one_begins_anew() -> None
     assert scene.listed == scene.sent
 
 
+@pytest.mark.promise("moved-keys-elsewhere-fail")
 def test_record_of_a_producer_with_an_old_count_fails_before_state_is_touched() -> None:
     scene = grown()
     expand(scene, 4)

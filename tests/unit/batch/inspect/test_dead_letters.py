@@ -16,6 +16,8 @@ from airflow_kstreams.testing import FaultyCluster
 from tests.support.kafka.dead_letter_scene import DEAD, SETTINGS, Scene
 from tests.support.kafka.interception import CrashingAt, Once
 
+pytestmark = pytest.mark.promise("looking-at-dead-letters-changes-nothing")
+
 ALL = Selection()
 
 

@@ -29,6 +29,8 @@ from tests.support.kafka.in_process import Application
 from tests.unit.batch.expand.test_processors import expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
+pytestmark = pytest.mark.promise("state-says-its-moment")
+
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics

@@ -119,6 +119,7 @@ def check(history: LedgerHistory, taken_back: set[str], seed: int) -> None:
             assert newest == of_interval[-1], seed
 
 
+@pytest.mark.promise("finished-is-known-for-good")
 def test_details_expire_when_their_slot_is_taken_and_finished_never_does() -> None:
     history = LedgerHistory(kafka=InMemoryKafka(), details_kept=2)
     done = [history.finish(f"r{number}") for number in range(4)]

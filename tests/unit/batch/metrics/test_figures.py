@@ -64,6 +64,7 @@ def test_tasks_are_taken_together_when_they_are_several() -> None:
     assert found["process-latency-avg"] == pytest.approx(11)
 
 
+@pytest.mark.promise("metrics-unknown-not-zero")
 def test_what_was_counted_is_known_when_an_earlier_version_measured_nothing() -> None:
     old = TaskReport(task_id="0_1", records_in=7, commits=1)
     found = figures([report(), old])

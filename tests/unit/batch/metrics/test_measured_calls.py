@@ -20,6 +20,8 @@ from airflow_kstreams.testing import InMemoryKafka, ManualClock, seeded_caller
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("calls-are-measured")
+
 CALL_SECONDS = 0.01
 
 

@@ -175,6 +175,7 @@ def test_restore_rate_is_known_when_a_store_was_restored(kafka: InMemoryKafka) -
     ), "restoring is not processing"
 
 
+@pytest.mark.promise("latencies-add-up")
 def test_each_record_counts_once_when_an_attempt_dies_in_a_commit(kafka: InMemoryKafka) -> None:
     send(kafka)
     (report,) = tasks(application(kafka), "r", fails=frozenset({3}))

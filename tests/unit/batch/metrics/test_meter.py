@@ -39,6 +39,7 @@ def test_every_record_counts_when_a_sample_has_only_begun() -> None:
     assert metrics(meter).process.count == 3, "asked again"
 
 
+@pytest.mark.promise("latencies-add-up")
 def test_attempt_goes_on_from_what_was_committed_when_another_came_before_it() -> None:
     first = TaskMeter(TaskMetrics(), restore_seconds=5.0)
     first.opened(2.0)

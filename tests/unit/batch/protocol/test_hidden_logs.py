@@ -10,6 +10,8 @@ from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.copies import APP, copying, kafka_with_topics, publish, results
 
+pytestmark = pytest.mark.promise("hanging-transactions-are-named")
+
 
 @pytest.mark.parametrize("topic", [ProtocolTopics(APP).metadata, ProtocolTopics(APP).ledger])
 def test_nothing_is_begun_when_an_open_transaction_hides_what_is_committed(topic: str) -> None:

@@ -26,6 +26,8 @@ from tests.support.kafka.metadata_log import (
     tombstones,
 )
 
+pytestmark = pytest.mark.promise("foreign-runs-are-taken-over")
+
 TOPICS = ("A", "B", "I")
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 I0, I1 = TopicPartition("I", 0), TopicPartition("I", 1)

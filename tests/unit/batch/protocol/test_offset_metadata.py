@@ -19,6 +19,8 @@ from airflow_kstreams.streams.figures.call_figures import (
 from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut
 
+pytestmark = pytest.mark.promise("parked-records-come-first")
+
 _LARGEST = 2**63 - 1
 
 
@@ -39,6 +41,7 @@ def test_metrics_have_a_bound_whatever_was_measured() -> None:
     assert len(msgspec.json.encode(largest_metrics())) <= MOST_BYTES
 
 
+@pytest.mark.promise("metrics-unknown-not-zero")
 def test_metrics_go_first_when_there_is_no_room_for_all() -> None:
     nodes = tuple(LeftOut(f"node-{number:05}", "filtered", 10**6) for number in range(100))
     counts = PackedCounts(read=(1,), left_out=nodes)
@@ -102,6 +105,7 @@ def test_text_with_calls_fits_whatever_room_there_is(run_bytes: int) -> None:
     assert OffsetMetadata.decode(text).run_id == "r" * run_bytes
 
 
+@pytest.mark.promise("calls-are-measured")
 def test_calls_are_unknown_when_an_earlier_version_measured_the_first_attempt() -> None:
     longer = msgspec.json.decode(msgspec.json.encode(TaskMetrics(active_ns=7, lag=3)))
     text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:5]}).decode()

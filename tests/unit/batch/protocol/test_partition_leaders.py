@@ -23,6 +23,8 @@ from tests.support.kafka.interception import Once
 from tests.support.kafka.launches import lease_held, share_of
 from tests.support.kafka.word_counts import APP, EXACT, WORDS, counting, counts, kafka_with_words
 
+pytestmark = pytest.mark.promise("leaders-before-ends")
+
 T = TypeVar("T")
 _LEADERLESS_MS = 5_000
 

@@ -20,6 +20,8 @@ from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES, cut, joine
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from tests.support.kafka.metadata_log import APP, a_slice, compacted, log_of, records_of
 
+pytestmark = pytest.mark.promise("pieces-are-whole")
+
 
 def large_slice(run_id: str = "run-1", *, partitions: int = 30_000) -> Slice:
     """A slice whose plan fits into no record."""

@@ -13,6 +13,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("transactions-below-the-limit")
+
 T = TypeVar("T")
 
 

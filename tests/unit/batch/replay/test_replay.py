@@ -16,6 +16,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, OWN, SETTINGS, Scene
 from tests.support.kafka.interception import CrashingAt, LosesAnswers, Meanwhile
 
+pytestmark = pytest.mark.promise("dead-letters-come-back-once")
+
 T = TypeVar("T")
 
 
@@ -24,6 +26,7 @@ def scene() -> Scene:
     return Scene()
 
 
+@pytest.mark.promise("dead-letters-are-as-consumed")
 def test_record_is_as_it_was_consumed_when_it_is_brought_back(scene: Scene) -> None:
     scene.letter("a")
     scene.letter("b", "mid", 0, headers=[])

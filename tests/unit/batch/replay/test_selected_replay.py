@@ -19,6 +19,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, Scene
 from tests.support.kafka.interception import CrashingAt, LosesAnswers, Meanwhile
 
+pytestmark = pytest.mark.promise("dead-letters-come-back-once", "unselected-letters-stay")
+
 REPLAYS = f"{DEAD}-replays"
 MID = {"topic": "mid"}
 IN = {"topic": "in"}
@@ -217,6 +219,7 @@ def test_marks_do_not_count_when_the_topic_was_created_again(mixed: Scene) -> No
     assert not marks(mixed)
 
 
+@pytest.mark.promise("dry-runs-change-nothing")
 def test_plan_counts_what_fits_and_changes_nothing(mixed: Scene) -> None:
     mixed.replay("r1", where=MID, limit=1)
     before = [record.value() for record in mixed.kafka.records(REPLAYS)]

@@ -12,6 +12,8 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.records.dead_letters import dead_letter_headers
 from airflow_kstreams.testing import InMemoryKafka
 
+pytestmark = pytest.mark.promise("unselected-letters-stay")
+
 
 class NotFoundError(Exception):
     """An exception of an application."""

@@ -11,6 +11,8 @@ from tests.support.kafka.parking_scene import APP, RETRY, ParkingScene, parking_
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.cli.test_app import invoke
 
+pytestmark = pytest.mark.promise("parked-records-come-first", "parked-records-are-not-orphaned")
+
 empty_scene = pytest.fixture(parking_scene)
 
 

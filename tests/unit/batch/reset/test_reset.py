@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.ledger.reset_record import ResetStage
+from airflow_kstreams.batch.ledger.facts import ResetStage
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
@@ -81,6 +81,7 @@ def test_same_output_comes_again_when_run_after_a_reset(scene: ResetScene) -> No
     assert scene.counts() == [("a", 4)]
 
 
+@pytest.mark.promise("resets-leave-users-topics")
 def test_offsets_topics_and_ledger_are_told_and_left_as_told(scene: ResetScene) -> None:
     ends = scene.offsets("mid")
     plan = scene.plan_reset(**EVERYTHING)
@@ -163,6 +164,7 @@ def test_positions_and_state_stay_when_only_internal_topics_are_named(scene: Res
 # == which runs are still finished
 
 
+@pytest.mark.promise("runs-taken-back-run-again")
 @pytest.mark.parametrize(
     ("scenario", "taken_back"),
     [
@@ -195,6 +197,7 @@ def test_runs_may_run_again_when_records_of_theirs_are_read_again(
     assert ("new", 1) in scene.counts()
 
 
+@pytest.mark.promise("runs-taken-back-run-again")
 def test_run_may_run_again_when_only_its_last_records_are_read_again(scene: ResetScene) -> None:
     scene.send("a", "b", "c", "d")  # two of each partition
     scene.run("r4")
@@ -202,6 +205,7 @@ def test_run_may_run_again_when_only_its_last_records_are_read_again(scene: Rese
     assert done.taken_back == ("r4",)
 
 
+@pytest.mark.promise("runs-taken-back-run-again")
 def test_runs_stay_taken_back_when_another_reset_follows(scene: ResetScene) -> None:
     scene.reset(**EVERYTHING)
     scene.kafka.compact(f"{APP}-runs")
@@ -213,6 +217,7 @@ def test_runs_stay_taken_back_when_another_reset_follows(scene: ResetScene) -> N
 # == unfinished slices
 
 
+@pytest.mark.promise("slices-are-not-dropped-by-accident")
 def test_reset_is_refused_when_a_slice_is_unfinished_and_nobody_gave_it_up(scene: ResetScene) -> None:
     half_way(scene)
     before = scene.dump()
@@ -231,6 +236,7 @@ def test_everything_comes_again_when_an_unfinished_slice_is_dropped_with_a_reset
     assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1, "d": 2, "e": 1}
 
 
+@pytest.mark.promise("dropped-slices-lose-nothing")
 def test_next_run_goes_on_with_new_stops_when_only_stop_offsets_are_deleted(scene: ResetScene) -> None:
     half_way(scene)
     scene.counts()
@@ -275,6 +281,7 @@ def test_starts_of_the_first_run_stay_when_its_stop_offsets_are_deleted() -> Non
     assert [p.start_offset for p in second.inputs] == [p.start_offset for p in slice_.inputs] == [1, 1]
 
 
+@pytest.mark.promise("slices-are-not-dropped-by-accident")
 def test_slice_is_dropped_when_another_program_wrote_it(scene: ResetScene) -> None:
     scene.kafka.append(METADATA, b"7", b"in_0")
     scene.kafka.append(METADATA, b"0", APP.encode())
@@ -300,6 +307,7 @@ def test_slice_is_dropped_when_its_marker_cannot_be_read(scene: ResetScene, valu
 # == applications at work
 
 
+@pytest.mark.promise("dry-runs-change-nothing")
 def test_dry_run_changes_nothing_whatever_is_asked_for(scene: ResetScene) -> None:
     half_way(scene)
     driver = scene.coordinator()
@@ -332,6 +340,7 @@ class Asked:
         return effect()
 
 
+@pytest.mark.promise("dry-runs-change-nothing")
 def test_dry_run_claims_nothing(scene: ResetScene) -> None:
     asked = Asked()
     request = scene.request(**EVERYTHING)
@@ -340,6 +349,7 @@ def test_dry_run_claims_nothing(scene: ResetScene) -> None:
     assert not {name for name in asked.names if name.startswith("writer.")}
 
 
+@pytest.mark.promise("applications-at-work-are-left-alone")
 def test_application_at_work_is_left_alone_unless_forced(scene: ResetScene) -> None:
     driver = scene.coordinator()
     scene.send("a")
@@ -355,6 +365,7 @@ def test_application_at_work_is_left_alone_unless_forced(scene: ResetScene) -> N
     driver.close()
 
 
+@pytest.mark.promise("forced-resets-fence")
 def test_driver_is_superseded_and_writes_nothing_more_when_a_reset_is_forced(scene: ResetScene) -> None:
     driver = scene.coordinator()
     scene.send("d", "d")
@@ -378,6 +389,7 @@ def test_driver_is_superseded_and_writes_nothing_more_when_a_reset_is_forced(sce
     assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1, "d": 2}
 
 
+@pytest.mark.promise("forced-resets-fence")
 @pytest.mark.parametrize("call", ["writer.produce", "writer.send_offsets", "writer.commit"])
 @pytest.mark.parametrize("subtopology", [0, 1, 2])
 def test_task_at_work_commits_nothing_when_a_reset_is_forced(
@@ -398,6 +410,7 @@ def test_task_at_work_commits_nothing_when_a_reset_is_forced(
     assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1, "d": 2}
 
 
+@pytest.mark.promise("dropped-slices-lose-nothing")
 def test_offsets_are_shifted_from_where_a_task_left_them_when_it_was_at_work_until_it_was_fenced(
     scene: ResetScene,
 ) -> None:
@@ -415,6 +428,7 @@ def test_offsets_are_shifted_from_where_a_task_left_them_when_it_was_at_work_unt
     assert scene.offsets("in") == [5 - 1, 2 - 1]
 
 
+@pytest.mark.promise("applications-at-work-are-left-alone")
 def test_group_with_members_is_left_alone_unless_forced(scene: ResetScene) -> None:
     scene.kafka.join_group(APP, "a-consumer")
     before = scene.dump()
@@ -451,6 +465,7 @@ def test_run_that_begins_meanwhile_wins_when_the_reset_was_not_forced(scene: Res
 # == which topics
 
 
+@pytest.mark.promise("topics-of-others-stay")
 def test_topics_of_others_stay_when_their_names_begin_alike(scene: ResetScene) -> None:
     others = {
         "app-eu-counts-changelog": 1,  # of an application with a ledger
@@ -473,12 +488,14 @@ def test_topics_of_others_stay_when_their_names_begin_alike(scene: ResetScene) -
     assert dict(done.deleted) == {"app-us-counts-changelog": 1}
 
 
+@pytest.mark.promise("topics-of-others-stay")
 def test_own_topics_go_when_they_look_like_anothers(scene: ResetScene) -> None:
     scene.kafka.create_topic("app-counts-runs")
     scene.kafka.reader(group_id="app-counts").commit({TopicPartition("in", 0): CommittedOffset(1)})
     assert {REPARTITION, CHANGELOG} == {*scene.reset(**EVERYTHING).deleted}
 
 
+@pytest.mark.promise("resets-leave-users-topics")
 def test_users_topics_stay_when_they_are_named_like_internal_ones() -> None:
     scene = ResetScene()
     scene.kafka.create_topic("app-in-changelog", partitions=2)
@@ -492,6 +509,7 @@ def test_users_topics_stay_when_they_are_named_like_internal_ones() -> None:
     assert "app-in-changelog" in scene.kafka.topics()
 
 
+@pytest.mark.promise("refused-resets-do-nothing")
 @pytest.mark.parametrize(
     ("request_", "message"),
     [

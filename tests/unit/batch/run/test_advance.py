@@ -33,6 +33,10 @@ from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise(
+    "windows-close-in-their-run", "quiet-runs-publish-what-is-due", "undated-sources-are-not-advanced"
+)
+
 TEXT = serdes.string()
 HOUR = 3_600_000
 #: A full hour; the clock is a long time after it.

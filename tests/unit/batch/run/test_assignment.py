@@ -5,7 +5,7 @@ import logging
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import (
     group_sources,
     next_assignment,

@@ -13,6 +13,8 @@ from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("changed-stores-are-refused")
+
 APP = "app"
 CHANGELOG = f"{APP}-counts-changelog"
 GIVE_UP = (

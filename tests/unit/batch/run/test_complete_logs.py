@@ -23,6 +23,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("state-is-not-lost", "ledger-and-metadata-are-whole")
+
 CHANGELOG = f"{APP}-counts-changelog"
 AT = TopicPartition(CHANGELOG, 0)
 METADATA, LEDGER = ProtocolTopics(APP).protocol
@@ -271,6 +273,7 @@ def test_loss_is_named_before_settings_when_a_changelog_was_made_anew_under_way(
         app.begin("run-1", (0, 2))
 
 
+@pytest.mark.promise("replaced-topics-are-noticed")
 def test_changelog_that_is_made_anew_is_noticed_when_the_run_is_finished(
     app: Application, kafka: InMemoryKafka
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY, LEASE_KEY
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -33,6 +33,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.unit.batch.run.test_complete_logs import counts
+
+pytestmark = pytest.mark.promise("contradictions-are-refused", "offsets-may-be-set-by-hand")
 
 METADATA, LEDGER = ProtocolTopics(APP).protocol
 IN = TopicPartition("in", 0)

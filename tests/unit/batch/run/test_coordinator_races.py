@@ -33,6 +33,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.launches import share_of
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("one-owner", "orphans-write-nothing")
+
 T = TypeVar("T")
 APP = "app"
 REPARTITION = f"{APP}-counts-repartition"
@@ -330,6 +332,7 @@ def test_lease_stays_with_its_new_owner_when_the_old_one_cannot_read_whose_it_is
     new.lease.renew()
 
 
+@pytest.mark.promise("finish-refuses-early")
 def test_run_is_not_finished_when_a_task_has_not_made_its_last_commit(
     kafka: InMemoryKafka, topology: Topology
 ) -> None:

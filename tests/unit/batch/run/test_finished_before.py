@@ -21,6 +21,8 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("finished-runs-process-nothing", "other-work-is-refused")
+
 APP = "app"
 HOUR_MS = 3_600_000
 INTERVAL = (1_699_999_200_000, 1_699_999_200_000 + HOUR_MS)

@@ -13,6 +13,8 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("keys-stay-when-topics-grow")
+
 KEYS = [f"k{number}" for number in range(30)]
 
 
@@ -98,6 +100,7 @@ def joined_in_windows() -> Topology:
     return builder.build()
 
 
+@pytest.mark.promise("nothing-is-late-when-a-partition-waits")
 @pytest.mark.parametrize("grows", ["orders", "rates", "both"])
 def test_pairs_meet_within_their_window_when_a_partition_had_to_wait(grows: str) -> None:
     kafka = InMemoryKafka()

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from unittest import mock
 
+import pytest
+
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
@@ -102,6 +104,7 @@ def cost_after(runs: int) -> Counter[str]:
     return traffic.counts
 
 
+@pytest.mark.promise("history-is-not-read")
 def test_cost_of_a_run_is_the_same_when_the_past_is_long() -> None:
     few, many = cost_after(10), cost_after(2_000)
     # A path of the index is longer by a page, which is looked at more than once; its root is full.
@@ -129,6 +132,7 @@ def cost_of(partitions: int) -> Traffic:
     return traffic
 
 
+@pytest.mark.promise("cost-grows-with-tasks")
 def test_cost_of_a_run_grows_as_its_partitions_do() -> None:
     small, large = cost_of(20), cost_of(100)
     for what in ("written records", "written bytes", "read records", "read bytes"):
@@ -148,6 +152,7 @@ def test_no_record_is_larger_than_a_piece_when_there_are_ten_thousand_tasks() ->
     assert len(history.read().stops) == 10_000
 
 
+@pytest.mark.promise("pieces-are-whole")
 @mock.patch.object(pieces, "PIECE_BYTES", 300)
 def test_application_works_when_everything_is_cut_into_pieces() -> None:
     scene = ResetScene()

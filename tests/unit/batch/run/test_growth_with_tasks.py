@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
@@ -27,6 +27,8 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
+
+pytestmark = pytest.mark.promise("cost-grows-with-tasks")
 
 APP = "app"
 METADATA, LEDGER = ProtocolTopics(APP).protocol

@@ -28,6 +28,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("runs-end-with-their-interval", "late-behind-the-cut-is-counted")
+
 TEXT = serdes.string()
 #: The first interval's start; the clock is a long time after it, so markers are dated after every interval.
 T0 = 1_600_000_000_000
@@ -178,6 +180,7 @@ def test_run_reads_to_the_end_when_nothing_is_dated_past_its_interval(
     assert bounds(application("interval_end").run("run-0", interval_ms=interval(3))) == [(0, 2)]
 
 
+@pytest.mark.promise("cuts-are-frozen")
 def test_stop_offsets_stay_when_a_retry_finds_more_records_of_the_interval(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -220,6 +223,7 @@ def test_markers_and_aborted_records_cut_nothing_whatever_their_time(
     assert out(kafka) == ["a", "b", "c", "d", "e"]
 
 
+@pytest.mark.promise("held-partitions-are-named")
 def test_warning_stands_in_the_ledger_when_one_early_record_holds_the_slice_at_its_start(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -249,6 +253,7 @@ def test_nothing_is_warned_of_when_a_partition_was_merely_quiet_in_the_interval(
     assert (bounds(summary), summary.warnings) == ([(0, 0)], ())
 
 
+@pytest.mark.promise("empty-intervals-fail")
 @pytest.mark.parametrize("autostop", ["interval_end", "interval"])
 @pytest.mark.parametrize(
     ("given", "said"),
@@ -271,6 +276,7 @@ def test_missing_or_empty_interval_is_an_error_that_names_it(
 # == interval: a backfill
 
 
+@pytest.mark.promise("backfills-keep-to-their-interval")
 def test_backfill_keeps_exactly_the_records_dated_in_its_interval_and_counts_the_others(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -295,6 +301,7 @@ def test_warning_says_that_no_later_run_reads_what_an_open_transaction_hides_fro
     assert out(kafka) == ["a"]
 
 
+@pytest.mark.promise("cuts-are-frozen")
 def test_end_of_a_backfill_stays_when_a_retry_finds_late_records(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -309,6 +316,7 @@ def test_end_of_a_backfill_stays_when_a_retry_finds_late_records(
     assert summary.interval_ms == interval(1)
 
 
+@pytest.mark.promise("backfills-leave-the-live-application")
 def test_backfill_leaves_the_live_application_where_it_is(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -328,6 +336,7 @@ def test_backfill_reads_nothing_when_nothing_is_dated_at_or_past_its_start(
     assert (bounds(summary), summary.empty) == ([(2, 2)], True)
 
 
+@pytest.mark.promise("gone-intervals-are-errors")
 def test_error_says_how_much_is_gone_when_the_log_starts_past_the_interval_and_its_command_accepts_it(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -343,6 +352,7 @@ def test_error_says_how_much_is_gone_when_the_log_starts_past_the_interval_and_i
     assert (out(kafka), summary.records_skipped) == (["c"], 1)
 
 
+@pytest.mark.promise("gone-intervals-are-errors")
 def test_error_is_raised_when_everything_is_gone_from_the_log(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:
@@ -361,6 +371,7 @@ def test_backfill_goes_on_when_what_is_gone_is_older_than_its_interval(
     assert out(kafka) == ["c"]
 
 
+@pytest.mark.promise("state-goes-forward-only")
 def test_state_is_built_interval_by_interval_and_never_backwards(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.ledger.lease import Lease
+from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
@@ -24,6 +24,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.reset_scene import ResetScene
 from tests.support.kafka.waiting import WaitingClock
+
+pytestmark = pytest.mark.promise("leases-are-judged-by-renewals")
 
 APP = "app"
 LEASE_SECONDS = 30.0

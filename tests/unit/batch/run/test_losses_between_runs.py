@@ -24,6 +24,8 @@ from tests.support.kafka.earlier_version import forget_checkpoints
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("nothing-is-skipped")
+
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
@@ -105,6 +107,7 @@ def test_recreated_topic_is_noticed_whatever_else_is_lost(
     assert results(kafka) == sorted([*map(str, range(10)), *new])
 
 
+@pytest.mark.promise("repartition-topics-may-go")
 def test_repartition_topic_may_be_created_again_between_runs(kafka: InMemoryKafka) -> None:
     app = Application(application_id=APP, topology=counted(), on=kafka, clock=kafka.clock)
     publish(kafka, "a")
@@ -115,6 +118,7 @@ def test_repartition_topic_may_be_created_again_between_runs(kafka: InMemoryKafk
     assert [int.from_bytes(value or b"", "big") for value in kafka.values("out")] == [1, 2]
 
 
+@pytest.mark.promise("expired-offsets-lose-nothing")
 @pytest.mark.parametrize("lost", ["nothing", "metadata topic", "ledger"])
 def test_run_goes_on_where_the_last_one_stopped_when_offsets_expired(
     app: Application, kafka: InMemoryKafka, lost: str
@@ -248,6 +252,7 @@ def test_vanished_topic_is_named_and_created_again_by_the_commands(
     assert results(kafka) == ["1", "2", "new"]
 
 
+@pytest.mark.promise("added-partitions-from-their-beginning")
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
 @pytest.mark.parametrize("topic", ["in", "middle"])
 def test_partitions_added_while_a_run_is_under_way_enter_the_next_from_their_beginning(

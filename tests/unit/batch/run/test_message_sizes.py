@@ -25,6 +25,8 @@ from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import ConfigsForbidden
 
+pytestmark = pytest.mark.promise("large-records-are-taken-or-named", "dead-letters-name-their-record")
+
 APP = "sizes"
 DEAD, CHANGELOG, REPARTITION = f"{APP}-dead-letter", f"{APP}-last-changelog", f"{APP}-moved-repartition"
 LIMIT = 1_048_588

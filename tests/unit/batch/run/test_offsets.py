@@ -80,6 +80,7 @@ def test_slice_is_empty_when_an_open_transaction_begins_before_the_committed_off
     assert freeze(log(0, 40, high=60), committed=CommittedOffset(50, OURS)) == (50, 50)
 
 
+@pytest.mark.promise("nothing-is-skipped")
 @pytest.mark.parametrize(
     ("bounds", "text"),
     [(log(56, 60), "from offset 55 to 56 are gone"), (log(0, 54), "log ends at 54.*up to 55")],
@@ -92,6 +93,7 @@ def test_loss_is_an_error_when_the_start_lies_outside_the_log(bounds: LogBounds,
         freeze(bounds, last_stops={A0: 55})
 
 
+@pytest.mark.promise("a-person-accepts-loss")
 def test_loss_is_an_error_when_the_topic_was_created_again_even_if_offsets_would_fit() -> None:
     with pytest.raises(DataLossError, match=r"created again.*expected id-old"):
         freeze(log(0, 60), committed=CommittedOffset(55, OURS), before={"A": "id-old"})
@@ -99,6 +101,7 @@ def test_loss_is_an_error_when_the_topic_was_created_again_even_if_offsets_would
         freeze(log(0, 60), last_stops={A0: 55}, before={"A": "id-old"})
 
 
+@pytest.mark.promise("a-person-accepts-loss")
 def test_recreated_topic_is_accepted_when_a_person_reset_the_offset() -> None:
     assert freeze(log(0, 60), committed=CommittedOffset(0, ""), before={"A": "id-old"}) == (0, 60)
 

@@ -19,6 +19,8 @@ from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("internal-topics-are-not-shared")
+
 SHARED = "orders-eu-totals-changelog"
 T = TypeVar("T")
 REPARTITION = "orders-eu-totals-repartition"

@@ -18,6 +18,8 @@ from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.interception import CrashingAt, Once
 from tests.support.kafka.parking_scene import APP, DUE_MS, RETRY, ParkingScene, parking_scene
 
+pytestmark = pytest.mark.promise("parked-records-come-first", "parked-records-are-not-orphaned")
+
 scene = pytest.fixture(parking_scene)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.growth import with_boundaries
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
@@ -17,6 +17,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
+
+pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 
 KEYS = [f"k{number}" for number in range(40)]
 
@@ -292,6 +294,7 @@ def windowed() -> Topology:
     return builder.build()
 
 
+@pytest.mark.promise("nothing-is-late-when-a-partition-waits")
 def test_nothing_is_late_when_a_partition_had_to_wait() -> None:
     scene = Scene(1, windowed())
     moved = next(key for key in KEYS if partition_of_key(key.encode(), 1, 2) == 1)
@@ -323,6 +326,7 @@ def test_kind_of_growth_is_found_when_keys_tell() -> None:
     assert scene.listed == scene.sent
 
 
+@pytest.mark.promise("keys-elsewhere-fail-before-state")
 def test_task_fails_before_it_touches_state_when_a_key_lies_where_no_growth_puts_it() -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
@@ -339,6 +343,7 @@ def test_task_fails_before_it_touches_state_when_a_key_lies_where_no_growth_puts
     assert scene.listed == before, "records of the same fetch were processed before the key was looked at"
 
 
+@pytest.mark.promise("keys-elsewhere-fail-before-state")
 def test_last_key_of_a_fetch_is_looked_at_before_the_first_is_processed() -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
@@ -353,6 +358,7 @@ def test_last_key_of_a_fetch_is_looked_at_before_the_first_is_processed() -> Non
     assert scene.listed == before
 
 
+@pytest.mark.promise("keys-elsewhere-fail-before-state")
 def test_kinds_are_not_mixed_when_producers_differ() -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
@@ -403,6 +409,7 @@ def test_first_counts_are_refused_when_state_stands_on_others() -> None:
         scene.run()
 
 
+@pytest.mark.promise("keys-elsewhere-fail-before-state")
 def test_wrong_first_count_is_found_by_the_keys() -> None:
     scene = Scene(4, grown=6, settings={"initial.partitions": "in=3"})
     scene.send(KEYS, 0)

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.counts import count_rows, headline
-from airflow_kstreams.batch.run.finish.record_audit import audit
+from airflow_kstreams.batch.run.record_audit import audit
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
@@ -20,6 +20,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
+
+pytestmark = pytest.mark.promise("counts-are-exact", "late-share-fails-before-the-marker")
 
 
 def _topology() -> Topology:

@@ -20,6 +20,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
+pytestmark = pytest.mark.promise("far-ahead-moves-no-time")
+
 T = TypeVar("T")
 T0 = 1_600_000_000_000
 HOUR, DAY = 3_600_000, 86_400_000

@@ -21,6 +21,8 @@ from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("only-refused-results-are-left-out")
+
 APP = "refused"
 DEAD = f"{APP}-dead-letter"
 SKIP = {"production.exception.handler": "skip"}

@@ -28,6 +28,8 @@ from tests.support.crash import Crash
 from tests.support.kafka.interception import CrashingAt
 from tests.support.kafka.parking_scene import ParkingScene
 
+pytestmark = pytest.mark.promise("parked-records-end-no-run-late")
+
 
 class Service:
     """Fails for the values that are in ``down``."""

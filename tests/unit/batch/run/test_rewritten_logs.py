@@ -16,6 +16,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("rewritten-logs-are-refused")
+
 APP, AT = "app", TopicPartition("in", 0)
 
 

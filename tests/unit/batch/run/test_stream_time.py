@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, TumblingWindow, serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
+
+pytestmark = pytest.mark.promise("windows-go-on-from-run-to-run")
 
 
 def test_record_is_late_in_the_next_run_when_the_partition_that_was_furthest_is_quiet() -> None:

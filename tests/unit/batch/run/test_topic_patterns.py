@@ -20,6 +20,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("patterns-are-matched-by-begin")
+
 APP = "app"
 PATTERN = r"flights-\d+"
 

@@ -11,6 +11,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import ConfigsForbidden
 
+pytestmark = pytest.mark.promise("changelog-settings-break-nothing")
+
 APP = "sums"
 CHANGELOG, REPARTITION = f"{APP}-totals-changelog", f"{APP}-totals-repartition"
 METADATA, LEDGER = f"{APP}-metadata", f"{APP}-runs"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.assignment import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.run.topics import ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError

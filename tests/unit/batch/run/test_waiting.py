@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.ledger.assignment import GroupedPartitions
+import pytest
+
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+
+pytestmark = pytest.mark.promise("waiting-partitions-are-said")
 
 
 def test_run_says_which_partitions_it_leaves_to_the_next_one() -> None:

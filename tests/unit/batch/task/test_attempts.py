@@ -21,6 +21,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.word_counts import EXACT, counting, counts, kafka_with_words
 
+pytestmark = pytest.mark.promise("failed-attempts-leave-nothing", "no-transaction-stays-open")
+
 T = TypeVar("T")
 ABORTABLE = TransactionAbortedError("must be aborted", task_id="0_0")
 PASSING = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
@@ -142,6 +144,7 @@ def test_attempt_does_not_take_for_lost_what_another_one_does_that_has_fenced_it
     assert counts(kafka) == EXACT
 
 
+@pytest.mark.promise("zombies-change-nothing")
 def test_task_of_an_older_driver_writes_nothing_when_a_newer_one_has_taken_the_run_over(
     app: Application, kafka: InMemoryKafka
 ) -> None:

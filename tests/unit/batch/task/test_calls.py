@@ -18,6 +18,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("running-calls-hold-no-commit", "failed-calls-have-an-outcome")
+
 
 def builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -17,6 +17,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("calls-of-a-key-in-order")
+
 KEYS = "abcab" * 4
 #: These are refused as long as the service is down for them.
 DOWN = (3, 5, 6)

@@ -24,6 +24,8 @@ from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.launches import lease_held, share_of
 
+pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
+
 PARTITIONS = 2
 
 

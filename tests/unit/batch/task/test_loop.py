@@ -27,6 +27,8 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("transactions-below-the-limit")
+
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 Bounds = dict[TopicPartition, tuple[int, int]]
 
@@ -227,6 +229,7 @@ def test_partitions_at_their_stop_are_not_read_when_others_are_behind(rig: Calla
     assert len(made.sent) == 2
 
 
+@pytest.mark.promise("every-run-ends")
 def test_task_looks_for_losses_while_it_waits_and_gives_up_in_the_end_when_a_partition_stalls(
     rig: Callable[..., Rig],
 ) -> None:
@@ -348,6 +351,7 @@ def kept_and_left_out(rig: Callable[..., Rig], **settings: Any) -> tuple[Rig, Bo
     return made, bounds
 
 
+@pytest.mark.promise("skipped-records-hold-no-commit")
 def test_commit_comes_in_time_when_nothing_but_records_to_leave_out_follows(rig: Callable[..., Rig]) -> None:
     made, bounds = kept_and_left_out(rig, buffered_records_per_partition=1)
     made.loop.run(bounds, {A: (0, 10)})

@@ -29,6 +29,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("nothing-is-skipped", "replaced-topics-are-noticed")
+
 IN = TopicPartition("in", 0)
 
 
@@ -180,6 +182,7 @@ def test_truncation_is_noticed_long_before_the_task_would_give_up(
     assert results(kafka) == sorted([*map(str, range(6)), "new"])
 
 
+@pytest.mark.promise("progress-is-not-guessed")
 @pytest.mark.parametrize("topic", ["in", "middle"])
 def test_slice_is_not_read_again_when_its_committed_offsets_expire_while_it_is_under_way(
     kafka: InMemoryKafka, topic: str
@@ -247,6 +250,7 @@ def test_empty_run_is_finished_when_its_committed_offsets_expire(
     assert results(kafka) == sorted([*map(str, range(10)), "new"])
 
 
+@pytest.mark.promise("expired-offsets-lose-nothing")
 @pytest.mark.parametrize("lost", ["nothing", "committed offsets", "and the metadata topic"])
 def test_stream_time_goes_on_from_run_to_run_when_committed_offsets_expire(
     kafka: InMemoryKafka, lost: str
@@ -282,6 +286,7 @@ def hold(kafka: InMemoryKafka, topic: str = "in") -> None:
     writer.flush()
 
 
+@pytest.mark.promise("hanging-transactions-are-named")
 def test_run_stops_before_a_hung_foreign_transaction_and_its_summary_says_how_to_find_it(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -300,6 +305,7 @@ def test_run_stops_before_a_hung_foreign_transaction_and_its_summary_says_how_to
     assert describe_producers(IN) in warning
 
 
+@pytest.mark.promise("every-run-ends")
 def test_text_tells_age_and_producer_when_a_transaction_keeps_a_task_from_its_stop(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -325,6 +331,7 @@ def test_text_tells_age_and_producer_when_a_transaction_keeps_a_task_from_its_st
     assert describe_producers(TopicPartition("middle", 0)) in caught.value.fix
 
 
+@pytest.mark.promise("dropped-slices-lose-nothing")
 def test_counts_are_exact_when_a_slice_is_dropped_and_its_records_are_in_the_next(
     kafka: InMemoryKafka,
 ) -> None:

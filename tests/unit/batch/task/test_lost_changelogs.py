@@ -21,6 +21,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("state-is-not-lost")
+
 CHANGELOG = f"{APP}-counts-changelog"
 
 

@@ -25,6 +25,8 @@ from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("processors-forward-in-order")
+
 RECORDS, THREADS = 24, 3
 FIRST = StoreSpec(name="first", key_serde=serdes.string(), value_serde=serdes.int64(), cached=False)
 

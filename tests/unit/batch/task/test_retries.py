@@ -18,6 +18,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("parked-records-end-no-run-late")
+
 
 class Service:
     """Fails so many times for each value.

@@ -18,6 +18,8 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 
+pytestmark = pytest.mark.promise("rewritten-logs-are-refused")
+
 IN, MIDDLE = TopicPartition("in", 0), TopicPartition("middle", 0)
 
 

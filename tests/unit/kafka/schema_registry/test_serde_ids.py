@@ -12,6 +12,8 @@ from airflow_kstreams.streams import serdes
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from tests.support.kafka.registries import FLIGHT, FLIGHT_2, all_different, copy_topology, new_registry
 
+pytestmark = pytest.mark.promise("registry-credentials-stay-out")
+
 
 def test_serdes_differ_when_format_schema_or_options_do() -> None:
     made = all_different(new_registry())

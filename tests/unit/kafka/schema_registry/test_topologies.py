@@ -205,6 +205,7 @@ def test_record_is_skipped_when_it_is_at_fault_and_the_policy_says_so() -> None:
         assert [record.key for record in driver.read_output("out")] == ["good"]
 
 
+@pytest.mark.promise("registry-faults-skip-no-record")
 def test_no_record_is_skipped_when_the_registry_is_at_fault() -> None:
     serde = new_registry().avro(FLIGHT, auto_register_schemas=False)
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.spark.driver import continuous_jobs
@@ -28,6 +28,8 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.runtime.stream_task import TaskId
+
+pytestmark = pytest.mark.promise("no-more-spark-tasks-than-slots")
 
 A, B = TaskId(subtopology=0, group=0), TaskId(subtopology=1, group=0)
 

@@ -7,6 +7,8 @@ import pytest
 from airflow_kstreams.spark.driver.failures import failure_of
 from airflow_kstreams.streams.errors import ExecutorSetupError, RunError
 
+pytestmark = pytest.mark.promise("unfit-executors-end-the-run")
+
 _NO_ARROW = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 2530, in read_udfs
@@ -70,6 +72,7 @@ def test_other_failures_may_be_retried_when_the_setup_is_not_the_cause(words: st
     assert error.is_retriable
 
 
+@pytest.mark.promise("failed-calls-have-an-outcome")
 def test_tasks_are_named_when_their_process_ends_without_an_error() -> None:
     error = failure_of(RuntimeError(_ENDED), "r", [["0_0"], ["0_1", "0_2"]])
 

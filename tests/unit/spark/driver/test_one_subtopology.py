@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_kstreams.batch.ledger.continuous_run import ContinuousRun
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
@@ -115,6 +115,7 @@ def test_nothing_runs_when_the_subtopology_was_done_already(scene: ResetScene) -
     assert executors.ran == []
 
 
+@pytest.mark.promise("finish-refuses-early")
 def test_run_cannot_be_finished_when_a_subtopology_was_left_out(scene: ResetScene) -> None:
     drive(scene, InProcess(scene=scene), "r1", 0)
     drive(scene, InProcess(scene=scene), "r1", 1)

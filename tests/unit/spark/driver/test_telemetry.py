@@ -32,6 +32,8 @@ from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut,
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.unit.spark.driver.test_one_subtopology import InProcess
 
+pytestmark = pytest.mark.promise("metrics-exported-once")
+
 _LOG = "airflow_kstreams.spark.driver.telemetry"
 _VARIABLES = (
     "OTEL_METRICS_EXPORTER",

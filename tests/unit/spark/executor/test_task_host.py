@@ -62,6 +62,7 @@ def topology():
 """
 
 
+@pytest.mark.promise("drivers-list-holds")
 def test_executor_obeys_the_drivers_list_when_its_own_environment_allows_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,8 @@ from airflow_kstreams.testing import TopologyTestDriver, seeded_caller
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
+pytestmark = pytest.mark.promise("calls-keep-their-key")
+
 IN = TopicPartition("in", 0)
 
 

@@ -18,6 +18,8 @@ from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
+pytestmark = pytest.mark.promise("threads-are-shared-whole", "failed-calls-have-an-outcome")
+
 IN = TopicPartition("in", 0)
 #: The record at which something goes wrong, of so many.
 POISON, RECORDS = 7, 20

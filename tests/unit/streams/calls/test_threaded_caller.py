@@ -421,6 +421,7 @@ def test_calls_on_threads_are_in_flight_only_while_a_thread_is_at_them() -> None
     caller.close()
 
 
+@pytest.mark.promise("calls-are-measured")
 def test_latency_ends_with_the_call_when_the_task_takes_it_back_late() -> None:
     now, ended = [100.0], threading.Event()
 

@@ -9,6 +9,8 @@ from airflow_kstreams.streams import KStreamBuilder, StoreSpec, WindowStoreSpec,
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 
+pytestmark = pytest.mark.promise("changelog-settings-break-nothing")
+
 
 def spec(**configs: str) -> StoreSpec:
     return StoreSpec(

@@ -11,6 +11,8 @@ from airflow_kstreams.explore import Sample, SampleRecord, explore
 from airflow_kstreams.streams import KStreamBuilder, Topology, TopologyError, serdes
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("calls-of-a-key-in-order", "stores-around-calls-are-refused")
+
 SEEDS = range(6)
 
 

@@ -17,6 +17,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("repartition-fixes-the-count")
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())

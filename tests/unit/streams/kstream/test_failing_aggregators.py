@@ -23,6 +23,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("left-out-records-leave-no-aggregate")
+
 Order = dict[str, Any]
 #: (key, order, timestamp)
 Row = tuple[str, Order, int]

@@ -21,6 +21,8 @@ from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.restarts import RestartingTopology
 
+pytestmark = pytest.mark.promise("foreign-key-joins-follow-both-sides")
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -241,6 +243,7 @@ def test_join_is_refused_when_it_cannot_be() -> None:
         left.join(windows, _both, foreign_key=_first_letter)  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("topologies-can-stop")
 def test_table_joined_with_itself_is_refused_with_what_to_do() -> None:
     builder = _builder()
     table = builder.table("l")

@@ -16,6 +16,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.figures.record_counts import LeftOut
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())

@@ -10,6 +10,8 @@ from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.restarts import RestartingTopology
 
+pytestmark = pytest.mark.promise("partners-are-found-once", "joins-hold-or-flush")
+
 
 def _topology(left: SlidingWindow, right: SlidingWindow) -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -44,6 +44,7 @@ def test_element_of_either_side_is_joined_with_none_at_once_when_it_has_no_key(
     assert bound.dropped == 0
 
 
+@pytest.mark.promise("partners-are-found-once")
 def test_elements_are_joined_once_and_not_alone_when_they_meet() -> None:
     bound = BoundTopology(_topology(LEFT, RIGHT))
     bound.pipe("left", "a", 1, timestamp_ms=100)
@@ -72,6 +73,7 @@ def test_results_come_in_the_order_in_which_windows_close_when_several_do_togeth
     ]
 
 
+@pytest.mark.promise("joins-hold-or-flush")
 def test_only_the_side_that_flushes_emits_when_a_run_ends() -> None:
     flushing = SlidingWindow(size_ms=5, grace_ms=10, at_run_end="flush")
     task = RestartingTopology(_topology(LEFT, flushing))

@@ -26,6 +26,10 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.graph.retry_policy import delay_after
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise(
+    "retries-keep-order", "parked-records-end-no-run-late", "calls-in-place-are-bounded"
+)
+
 
 class Service:
     """Fails for some values, or so many times for each.

@@ -22,6 +22,8 @@ from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.restarts import WindowRuns
 
+pytestmark = pytest.mark.promise("held-windows-give-one-result", "flushed-windows-are-replaced")
+
 TUMBLING = TumblingWindow(size_ms=10, grace_ms=2)
 FLUSHING = TumblingWindow(size_ms=10, grace_ms=2, at_run_end="flush")
 

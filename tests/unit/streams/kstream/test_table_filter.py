@@ -8,6 +8,8 @@ from airflow_kstreams.streams import KStreamBuilder, StoreSpec, TopologyError, T
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
+pytestmark = pytest.mark.promise("tables-need-changelogs")
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

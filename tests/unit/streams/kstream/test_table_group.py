@@ -10,6 +10,8 @@ from airflow_kstreams.streams.serde.changed import changed
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
+pytestmark = pytest.mark.promise("tables-take-back-what-they-gave", "tables-need-changelogs")
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -17,6 +17,10 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
+pytestmark = pytest.mark.promise(
+    "tables-take-back-what-they-gave", "topologies-can-stop", "tables-need-changelogs"
+)
+
 
 def _builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())

@@ -20,6 +20,8 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
+pytestmark = pytest.mark.promise("windows-go-on-from-run-to-run")
+
 Fold = Callable[[WindowedKGroupedStream], WindowedKTable]
 
 
@@ -111,6 +113,7 @@ def test_record_counts_in_the_windows_still_open_when_others_are_closed() -> Non
     assert bound.dropped == 0
 
 
+@pytest.mark.promise("same-as-kafka-streams")
 def test_record_is_dropped_when_it_has_no_key_no_value_or_no_time() -> None:
     bound = BoundTopology(_builder(lambda grouped: grouped.count(), TumblingWindow(size_ms=10)).build())
     for key, value, time_ms in ((None, 0, 1), ("a", None, 1), ("a", 0, -1)):

@@ -7,6 +7,8 @@ import pytest
 from airflow_kstreams.streams import ConfigError, KStreamBuilder, TopologyBuilder, TopologyError, serdes
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("patterns-are-matched-by-begin")
+
 MATCHES = {"flights-1": 2, "flights-2": 2}
 
 

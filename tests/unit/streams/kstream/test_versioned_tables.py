@@ -31,6 +31,8 @@ from tests.support.topology.bound_topology import BoundTopology
 from tests.unit.batch.expand.test_processors import expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS
 
+pytestmark = pytest.mark.promise("streams-meet-the-version-of-their-time")
+
 HISTORY_MS = 100
 
 

@@ -26,6 +26,8 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("storage-changes-no-result")
+
 KEYS = ("a", "b", "c", "d")
 Define = Callable[[Storage], Topology]
 

@@ -13,6 +13,8 @@ from airflow_kstreams.streams.partitioning import (
 )
 from airflow_kstreams.streams.partitioning.topic_growth import ancestors, fitting_kinds, processor_of
 
+pytestmark = pytest.mark.promise("new-partitions-wait-for-their-ancestors")
+
 
 def test_processors_keep_their_partitions_in_the_specifications_own_story() -> None:
     # 10 partitions and processors; 15 partitions; 15 processors; 18 partitions.

@@ -12,6 +12,8 @@ import pytest
 from airflow_kstreams.streams import ConfigError, LinearHashPartitioner, partition_of_key
 from airflow_kstreams.streams.partitioning import linear_hash_partitioner
 
+pytestmark = pytest.mark.promise("producers-acknowledge-before-they-switch")
+
 _KEYS = [b"%d" % number for number in range(200)]
 
 

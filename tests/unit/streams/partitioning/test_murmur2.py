@@ -19,6 +19,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.promise("same-as-kafka-streams")
 @pytest.mark.parametrize(("data", "expected"), KNOWN.items())
 def test_hash_is_kafkas_when_the_data_is_of_its_own_tests(data: bytes, expected: int) -> None:
     assert murmur2(data) == expected

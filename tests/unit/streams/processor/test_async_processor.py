@@ -32,6 +32,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("processors-forward-in-order", "processors-with-calls-have-no-state")
+
 SEEDS = range(6)
 STORE = StoreSpec(name="seen", key_serde=serdes.string(), value_serde=serdes.json())
 RECORDS = [(f"k{n % 3}", n, n) for n in range(24)]

@@ -18,6 +18,8 @@ from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("punctuation-comes-once")
+
 IN = TopicPartition("in", 0)
 
 

@@ -13,6 +13,8 @@ from airflow_kstreams.streams.records.dead_letters import DeadLetters, origin_of
 from airflow_kstreams.testing.in_memory_kafka.sizes import batch_bytes
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("dead-letters-name-their-record")
+
 KEY, VALUE = b"k" * 5_000, b"v" * 90_000
 OWN: Headers = [("own", b"o" * 3_000)]
 ERROR = ValueError("é" * 50_000)

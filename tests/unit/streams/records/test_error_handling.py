@@ -23,6 +23,8 @@ from airflow_kstreams.streams.errors import ConfigError, RecordError, StateStore
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("handlers-act-at-the-node", "dead-letters-are-as-consumed")
+
 SKIP = {"processing.exception.handler": "skip", "deserialization.exception.handler": "skip"}
 DEAD = {
     "processing.exception.handler": "dead-letter",
@@ -248,6 +250,7 @@ def test_values_stay_out_of_the_log_when_pythons_error_repeats_them(
     assert "canary" not in caplog.text
 
 
+@pytest.mark.promise("errors-hold-no-values")
 @pytest.mark.parametrize(
     ("value", "function", "said"),
     [
@@ -272,6 +275,7 @@ def test_values_stay_out_of_errors_and_names_in_when_a_function_fails(
     assert "987654" not in caught.value.cause
 
 
+@pytest.mark.promise("errors-hold-no-values")
 def test_keys_stay_out_of_errors_when_a_function_fails() -> None:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     known: dict[str, str] = {}

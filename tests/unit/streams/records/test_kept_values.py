@@ -24,6 +24,8 @@ from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("calls-see-the-value-as-it-was")
+
 SERDES: dict[str, Any] = {"key_serde": serdes.string(), "value_serde": serdes.json()}
 THREADS = {"num.threads.per.task": 2, "num.stream.threads": 2}
 RECORDS = [("a", {"n": n}, n) for n in range(6)]

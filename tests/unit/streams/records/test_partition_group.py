@@ -54,6 +54,7 @@ def test_nothing_is_chosen_when_an_unfinished_partition_holds_too_few() -> None:
     )
 
 
+@pytest.mark.promise("ends-at-stop-offsets")
 def test_records_past_the_stop_are_left_out_when_a_fetch_overshoots() -> None:
     group = PartitionGroup({A: (0, 2)}, buffered=10)
     group.add(A, records(A, (0, 1), (1, 1), (2, 1), (3, 1)))

@@ -11,6 +11,8 @@ from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, lookahead_minima
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("stream-time-follows-the-logs")
+
 A, A1, B = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 

@@ -133,6 +133,7 @@ def test_programs_own_text_is_shown_when_no_record_is_at_fault(where: str) -> No
     assert f", in own_text at {line_of(own_text)}" in error.cause
 
 
+@pytest.mark.promise("errors-hold-no-values")
 @pytest.mark.parametrize("where", ["init", "punctuate", "close"])
 def test_data_is_hidden_when_no_record_is_at_fault(where: str) -> None:
     person = "ann@" + "example.org"

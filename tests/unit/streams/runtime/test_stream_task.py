@@ -331,13 +331,14 @@ def at(state: Lifecycle) -> StreamTask:
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
-    for step in {
+    steps: dict[Lifecycle, list[Callable[[], object]]] = {
         Lifecycle.CREATED: [],
         Lifecycle.RESTORED: [task.restored],
         Lifecycle.OPEN: [task.restored, task.open],
         Lifecycle.AT_STOP: [task.restored, task.open, task.stop],
         Lifecycle.CLOSED: [task.close],
-    }[state]:
+    }
+    for step in steps[state]:
         step()
     assert task.state is state
     return task

@@ -13,6 +13,8 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, Serde, serdes
 from airflow_kstreams.streams.errors import TopologyError
 
+pytestmark = pytest.mark.promise("of-refuses-what-does-not-fit")
+
 N = TypeVar("N")
 
 

@@ -15,6 +15,8 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValu
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("iterators-show-their-moment")
+
 
 @pytest.fixture
 def context() -> TaskRecordContext:
@@ -195,6 +197,7 @@ def _changelog(*changes: tuple[bytes, bytes | None, int]) -> list[FakeRecord]:
     ]
 
 
+@pytest.mark.promise("stores-are-their-changelogs")
 def test_batch_holds_the_last_of_each_key_when_restored(store: KeyValueStore) -> None:
     store.restore_batch(_changelog((b"a", b"1", 5), (b"b", b"2", 6), (b"c", b"3", 7)))
     store.restore_batch(_changelog((b"b", b"4", 8), (b"a", None, 9), (b"d", None, 9)))

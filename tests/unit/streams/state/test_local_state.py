@@ -18,6 +18,8 @@ from tests.support.topology.crashing_files import CrashingFiles, let_go_of_locks
 from tests.support.topology.records import FakeRecord
 from tests.support.topology.task_life import OWNER, RETENTION_MS, SPEC, Life
 
+pytestmark = pytest.mark.promise("local-files-are-checked")
+
 
 @pytest.fixture
 def life(tmp_path: Path) -> Life:

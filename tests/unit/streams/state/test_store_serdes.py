@@ -40,6 +40,8 @@ from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
+pytestmark = pytest.mark.promise("values-survive-their-serde")
+
 
 def _is_away(_: object) -> Any:
     raise KafkaClientError("the registry is away", fix="start it", code="_TRANSPORT", retriable_code=True)

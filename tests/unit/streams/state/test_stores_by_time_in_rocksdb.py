@@ -14,6 +14,8 @@ from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb.byte_order import escaped, unescaped, up_to
 from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import KEPT_BYTES
 
+pytestmark = pytest.mark.promise("windows-on-disk-take-little-memory")
+
 ENTRIES, KEPT, TOMBSTONES = 5_000, 100, 50
 KINDS: dict[str, type[StoreSpec]] = {"window": WindowStoreSpec, "session": SessionStoreSpec}
 
@@ -138,6 +140,7 @@ def test_little_is_in_memory_when_all_elements_of_a_join_go_at_once() -> None:
     store.close()
 
 
+@pytest.mark.promise("storage-changes-no-result")
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\0", b"\0\xff", b"\xff", b"a\0b"])
 def test_rows_of_a_key_hold_no_row_of_another_one(key: bytes) -> None:
     assert unescaped(escaped(key)) == key

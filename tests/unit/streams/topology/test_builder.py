@@ -16,6 +16,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.hints.call_site import call_site
 
+pytestmark = pytest.mark.promise("topologies-can-stop")
+
 
 class Silent(Processor):
     def process(self, record: ProcessorRecord) -> None:

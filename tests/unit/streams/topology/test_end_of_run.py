@@ -16,6 +16,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.plan import StreamTimePlan
 
+pytestmark = pytest.mark.promise("undated-sources-are-not-advanced")
+
 TEXT = serdes.string()
 
 

@@ -10,6 +10,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.outputs import with_outputs
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("backfill-outputs-are-named", "loops-through-topics-are-not-backfilled")
+
 TEXT = serdes.string()
 
 

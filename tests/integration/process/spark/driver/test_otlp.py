@@ -17,6 +17,8 @@ from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.launch.metrics_target import MetricsTarget
 from airflow_kstreams.spark.driver.telemetry import Measured, OpenTelemetry
 
+pytestmark = pytest.mark.promise("metrics-exported-once")
+
 MEASURED = Measured(
     application_id="app", reports=[TaskReport(task_id="0_3", records_in=7, commits=1)], counts={}
 )

@@ -23,6 +23,8 @@ from tests.support.kafka.interception import Once
 from tests.support.paying_service import paying_service
 from tests.support.topology.examples import code_blocks
 
+pytestmark = pytest.mark.promise("calls-keep-their-key")
+
 _PAGE = Path(__file__).parents[5] / "docs" / "async.md"
 RECORDS = 60
 #: Records between two commits.

@@ -23,6 +23,8 @@ from tests.support.kafka.interception import ConfigsForbidden
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.waiting import WaitingClock
 
+pytestmark = pytest.mark.promise("doctor-finds-settings")
+
 T = TypeVar("T")
 APP = "app"
 DAY_MS = 86_400_000
@@ -112,6 +114,7 @@ def test_nothing_is_found_when_all_is_well(rig: Rig, runs: int) -> None:
     }
 
 
+@pytest.mark.promise("doctor-only-looks")
 def test_nothing_is_written_when_a_doctor_looks(rig: Rig) -> None:
     rig.run()
     seen: list[object] = []

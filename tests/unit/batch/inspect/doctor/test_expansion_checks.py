@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
+
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.batch.run import takeover
@@ -12,6 +14,8 @@ from airflow_kstreams.streams.naming.permissions import Operation, Permission, R
 from airflow_kstreams.testing import ManualClock
 from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+
+pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said")
 
 _HOUR_MS = 3_600_000
 

@@ -12,6 +12,8 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("doctor-finds-keys-astray")
+
 TEXT = serdes.string()
 KEYS = [f"k{number}" for number in range(60)]
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.streams.partitioning import partition_of_key
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+
+pytestmark = pytest.mark.promise("waiting-partitions-are-said")
 
 
 def findings(scene: Scene) -> list[Finding]:

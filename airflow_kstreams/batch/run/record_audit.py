@@ -22,6 +22,10 @@ an offset's metadata, is not checked. What does not add up is a warning of the r
 in the log: the records are where they are, only the numbers about them are wrong, so the run is finished. But
 what an intermediate topic has lost before its stop was frozen shows nowhere but in the fourth, which says so;
 it is no error either, for a user's topic may be compacted.
+
+Late records (``max.late.share``) are judged at finish, before anything is written: a run that dropped too
+many fails, is not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
+``late.share.exceeded=warn``, the retry only writes the marker.
 """
 
 from __future__ import annotations
@@ -29,15 +33,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
+from airflow_kstreams.batch.ledger.totals import totals
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.task_report import subtopology_of
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
-from airflow_kstreams.streams.figures.record_counts import DROPPING, RecordCounts, counts_in_all
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
 from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
 _BUG = ". This is a bug of the engine in what it counts, not in what it wrote: please report this line"
+#: How many nodes a warning names.
+_NAMED = 3
 
 
 def counts_of(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> RecordCounts | None:
@@ -134,3 +143,40 @@ def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
                 "of the engine in what it counts: see the topic's settings and the broker's log, else report "
                 "this line"
             )
+
+
+def judge_late(
+    settings: ApplicationSettings, plan: TopologyPlan, counts: RecordCounts | None, run_id: str
+) -> tuple[str, ...]:
+    """Return warnings, if more was dropped as late than the settings allow, or if that is not known.
+
+    :param counts: of all tasks of the run; None if not known.
+    :raises ConfigError: more was dropped, and the settings say that the run fails.
+    """
+    if settings.max_late_share >= 1:
+        return ()
+    if counts is None:
+        return (
+            f"how many records run {run_id} dropped as late is unknown (an earlier version processed a part "
+            "of it): max.late.share is not checked",
+        )
+    late, read = counts.by("late"), totals(plan.subtopologies, counts).records_in or 0
+    if late <= settings.max_late_share * read:
+        return ()
+    share = f"{late / read:.2%}" if read else "more than all"
+    nodes = ", ".join(
+        f"{entry.node if entry.node != OTHER_NODES else 'other nodes'}: {entry.records}"
+        for entry in [entry for entry in counts.left_out if entry.rule == "late"][:_NAMED]
+    )
+    what = (
+        f"run {run_id} dropped {late} records as late ({nodes}), {share} of the {read} that it read; "
+        f"max.late.share allows {settings.max_late_share:.2%}"
+    )
+    if settings.late_share_exceeded == "warn":
+        return (what,)
+    raise ConfigError(
+        what,
+        fix="look at the times of the input's records, and give the windows more grace for later runs; then "
+        "set max.late.share higher, or late.share.exceeded=warn, and retry the run: its slice is kept and "
+        "its results are committed, only the finished marker is missing",
+    )

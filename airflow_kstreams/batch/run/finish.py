@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence import refuse_foreign_progress
-from airflow_kstreams.batch.ledger.own_topics import ChangelogEnds
+from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
@@ -39,9 +39,8 @@ from airflow_kstreams.batch.protocol.slice.stops import (
 )
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.begin.advance import parked_warnings, with_time_passed
-from airflow_kstreams.batch.run.finish.late_share import judge_late
-from airflow_kstreams.batch.run.finish.record_audit import audit, counts_of
 from airflow_kstreams.batch.run.past.complete_logs import ChangelogLogs
+from airflow_kstreams.batch.run.record_audit import audit, counts_of, judge_late
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

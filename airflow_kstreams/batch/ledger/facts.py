@@ -1,0 +1,213 @@
+"""Holds what the ledger says of an application beside its finished runs: one record each, the last counts.
+
+======================  =======================================  ========================
+record                  says                                     written by
+======================  =======================================  ========================
+:class:`Lease`          who works on the application             begin, and each renewal
+:class:`Assignment`     on which partition groups state depends  begin
+:class:`OwnTopics`      which topics are the application's       begin
+:class:`ChangelogEnds`  where changelogs ended                   finish
+:class:`ContinuousRun`  what a run without an end works on       the start of that run
+:class:`ResetRecord`    how far the last reset has come          reset
+======================  =======================================  ========================
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partition_named
+from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
+from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
+from airflow_kstreams.streams.ports import TopicPartition
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who works on an application now; one record in the ledger topic, renewed by the driver.
+
+    :param owner_run_id: the run the owner was started for.
+    :param order: (clear number, try number) of the owner.
+    :param owner: text naming it in messages.
+    :param generation: of the slice, or of the continuous run, that the owner works on.
+    :param expires_ms: when it ends unless renewed, epoch milliseconds by the owner's clock; 0 = released.
+        To others, whose clocks may differ, only this 0 means anything.
+    :param continuous: whether the owner runs the application continuously.
+    :param stopping: whether the tasks of a continuous run are to end cleanly.
+    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
+        earlier versions: not known.
+    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice, and in leases
+        of earlier versions.
+    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known,
+        and in leases of earlier versions.
+    """
+
+    owner_run_id: str
+    order: tuple[int, int]
+    owner: str
+    generation: int
+    expires_ms: int
+    continuous: bool = False
+    stopping: bool = False
+    lease_ms: int = 0
+    slice_run_id: str = ""
+    checkpoint: tuple[int, int] | None = None
+
+    @property
+    def works_on(self) -> str:
+        """The run that the owner works on; where the lease does not say, as earlier ones, the owner's own."""
+        return self.slice_run_id or self.owner_run_id
+
+
+class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the partitions of one subtopology are grouped, and which state depends on it.
+
+    :param partitions: partition count per source topic.
+    :param groups: by group id; empty when equal ids are together.
+    :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
+    :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
+    :param store_serdes: by which serdes they are written; empty in entries of earlier versions.
+    :param grown: the source topics that have gained partitions since their producers began.
+    :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
+        -> the offset that must be committed of it first.
+    :param found_empty: partitions that topics have gained and in which no run has found anything yet.
+    :param processors: how keys find their group, once there are more groups than there were partitions at
+        first; None before.
+    :param moved_from: changelogs that hold entries still whose keys have moved to another group.
+    """
+
+    partitions: dict[str, int]
+    groups: Groups = ()
+    changelogs: dict[str, str] = {}
+    state_kinds: dict[str, str] = {}
+    store_serdes: dict[str, str] = {}
+    grown: dict[str, GrownTopic] = {}
+    boundaries: dict[str, dict[int, int]] = {}
+    found_empty: tuple[str, ...] = ()
+    processors: Processors | None = None
+    moved_from: tuple[str, ...] = ()
+
+    @property
+    def by_group(self) -> Groups:
+        """The groups, written out."""
+        return self.groups or equal_ids(self.partitions)
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which partition group each partition is in; one record in the ledger topic, written by begin.
+
+    :param version: grows by one with every change.
+    :param run_id: the run that made the last change.
+    :param subtopologies: subtopology id as text -> its groups.
+    :param former: groups of changelogs that the topology does not have any more, in case they come back.
+    """
+
+    version: int
+    run_id: str
+    subtopologies: dict[str, GroupedPartitions]
+    former: tuple[GroupedPartitions, ...] = ()
+
+
+class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A topic of the engine's own, as this application made it or took it over.
+
+    :param id: its topic id.
+    """
+
+    id: str
+
+
+class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
+    """Which topics are this application's; one record in the ledger topic, written by begin.
+
+    :param topics: by name, those of stores that were dropped included.
+    """
+
+    topics: dict[str, OwnTopic] = {}
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """Topic id by topic."""
+        return {topic: own.id for topic, own in self.topics.items()}
+
+
+class LoggedState(msgspec.Struct, frozen=True, array_like=True):
+    """A changelog as a finished run left it.
+
+    :param id: its topic id.
+    :param ends: its high watermark, by partition.
+    """
+
+    id: str
+    ends: tuple[int, ...]
+
+
+class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the changelogs ended when a run with records was last finished; one record in the ledger topic,
+    written by finish.
+
+    :param changelogs: by topic.
+    """
+
+    changelogs: dict[str, LoggedState]
+
+
+class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the last continuous run works on; one record in the ledger topic.
+
+    :param run_id: names it.
+    :param generation: grows by one with every start, so that tasks of an earlier one know that they are.
+    :param plan: what the start froze; ``stop_hash`` and ``empty`` mean nothing here.
+    :param over: whether a batch has begun since.
+    """
+
+    run_id: str
+    generation: int
+    plan: RunPlan
+    over: bool = False
+
+    @property
+    def slice(self) -> Slice:
+        """The same in the form that tasks know, without any stop offset."""
+        return Slice(run_id=self.run_id, generation=self.generation, plan=self.plan, inputs=())
+
+
+class ResetStage(enum.Enum):
+    """How far a reset has come: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when there
+    is no topic to delete. Until it is done, no run begins.
+    """
+
+    STOPPING = "stopping"
+    DELETING = "deleting"
+    DONE = "done"
+
+
+class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The application's last reset; one record in the ledger topic.
+
+    :param stage: how far it has come.
+    :param begun_ms: when it began, epoch milliseconds.
+    :param command: what was asked for, as a command line: for messages, and to know a repetition.
+    :param positions: where the next run starts in each partition that has no committed offset:
+        ``topic-partition`` -> offset. Takes the place of the last run's stop offsets.
+    :param topic_ids: topic ids that the last run knew, of topics that the reset did not accept as they are.
+    :param transactional_ids: of tasks that may still be at work when the stage is STOPPING.
+    :param deleting: internal topics to delete, with their partition counts.
+    :param reset_id: its name; empty if it has none.
+    """
+
+    stage: ResetStage
+    begun_ms: int
+    command: str
+    positions: dict[str, int] = {}
+    topic_ids: dict[str, str] = {}
+    transactional_ids: tuple[str, ...] = ()
+    deleting: dict[str, int] = {}
+    reset_id: str = ""
+
+    @property
+    def stops(self) -> dict[TopicPartition, int]:
+        """Where the next run starts: the position of every partition that it knows."""
+        return {partition_named(name): offset for name, offset in self.positions.items()}
