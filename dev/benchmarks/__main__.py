@@ -37,9 +37,10 @@ console = Console(soft_wrap=True, highlight=False)
 
 #: Options that measure nothing of the suite, and those that say what of it is measured.
 _ALONE = ("bars", "page", "guard", "profile", "restore")
-_MEASURED = ("workload", "system", "records", "rounds", "against")
+_MEASURED = ("workload", "system", "records", "rounds", "against", "pairs")
 #: What an earlier revision is measured with unless workloads are named: much input, and next to none.
 _AGAINST = ("stateless", "sum-50k", "join", "two-stage", "hourly", "empty")
+_PAIRS = 7
 
 
 def main() -> int:
@@ -104,7 +105,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--against",
         metavar="REVISION",
-        help="this engine beside itself at another revision of git; nothing is stored",
+        help="this engine beside itself at another revision of git: exit code 1 when it is slower; nothing "
+        "is stored",
+    )
+    parser.add_argument(
+        "--pairs", type=int, metavar="N", help="how often --against runs both, in turn; 7 unless given"
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--bars", action="store_true", help="print every bar with its figure as stored")
@@ -127,8 +132,10 @@ def _options() -> argparse.Namespace:
         return options
     if alone and beside:
         parser.error(f"--{alone} takes no --{beside[0]}")
-    if options.against and options.system:
-        parser.error("--against takes no --system")
+    if options.against and (options.system or options.rounds):
+        parser.error(f"--against takes no --{'system' if options.system else 'rounds'}")
+    if options.pairs is not None and (not options.against or options.pairs < 1):
+        parser.error("--pairs says how often --against runs both: at least once")
     return options
 
 
@@ -159,12 +166,14 @@ def _against(suite: Suite, options: argparse.Namespace) -> int:
     measured: list[Result] = []
     with against.earlier(options.against, suite.folder):
         for name in options.workload or _AGAINST:
-            workload = _chosen(WORKLOADS[name], options)
+            workload = dataclasses.replace(_chosen(WORKLOADS[name], options), rounds=options.pairs or _PAIRS)
             measured += suite.measure(dataclasses.replace(workload, systems=(OURS, EARLIER)))
         suite.close()
-    for line in (*against.lines(measured), *(f"FAILED {failure}" for failure in suite.failures)):
+    compared = against.pairs(measured)
+    lines = [line for pairs in compared for line in pairs.lines()]
+    for line in (*lines, *(f"FAILED {failure}" for failure in suite.failures)):
         console.print(line, markup=False)
-    return 1 if suite.failures else 0
+    return 1 if suite.failures or any(pairs.slower for pairs in compared) else 0
 
 
 def _with(system: str | None) -> list[str]:

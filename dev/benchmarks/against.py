@@ -1,7 +1,9 @@
-"""``dev/bench --against REVISION``: this engine beside an earlier one, in turn, on the same broker.
+"""``dev/bench --against REVISION --pairs N``: this engine beside an earlier one, in turn, on the same broker.
 
 The earlier one runs from a checkout of its own, with the same libraries. Outputs are compared as with every
-peer, so a faster engine that writes something else has no figure.
+peer, so a faster engine that writes something else has no figure. Each pair is one run of either, one right
+after the other, and gives a ratio of their times: what else the machine does falls on both. This engine is
+slower when the median of the ratios is above 1 by more than both :data:`ALLOWED` and their spread.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ import statistics
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from dev.benchmarks.hosts import EARLIER_VARIABLE
 from dev.benchmarks.results import Result
 
 _ROOT = Path(__file__).parents[2]
+#: By how much more than the earlier engine's time this one may take.
+ALLOWED = 0.03
 
 
 class RevisionError(Exception):
@@ -44,21 +49,63 @@ def earlier(revision: str, folder: Path, *, repository: Path = _ROOT) -> Iterato
         _git(repository, "worktree", "remove", "--force", str(checkout))
 
 
-def ratios(ours: Result, theirs: Result) -> str:
-    """Say how the times of two engines compare, round by round: below 1, this one is faster."""
-    by_round = [own / other for own, other in zip(ours.rounds, theirs.rounds, strict=False)]
-    return (
-        f"{ours.workload}: this engine takes {statistics.median(by_round):.3f} of the earlier one's time "
-        f"({min(by_round):.3f} to {max(by_round):.3f} in {len(by_round)} rounds)"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """The runs of a workload by two engines, pair by pair.
+
+    :param seconds: of this engine and of the earlier one.
+    """
+
+    workload: str
+    seconds: Sequence[tuple[float, float]]
+
+    @property
+    def ratios(self) -> list[float]:
+        """This engine's time by the earlier one's, of each pair: below 1 this one is faster."""
+        return [own / other for own, other in self.seconds]
+
+    @property
+    def median(self) -> float:
+        """The median of the ratios."""
+        return statistics.median(self.ratios)
+
+    @property
+    def spread(self) -> float:
+        """The width of the middle half of the ratios; 0 where there is one pair."""
+        if len(self.seconds) == 1:
+            return 0.0
+        lower, _, upper = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return upper - lower
+
+    @property
+    def slower(self) -> bool:
+        """Whether this engine is slower, by more than is allowed and than the spread."""
+        return self.median - 1 > max(ALLOWED, self.spread)
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each pair, and one that sums them up."""
+        for number, ((own, other), ratio) in enumerate(zip(self.seconds, self.ratios, strict=True), 1):
+            yield f"{self.workload}: pair {number}: {own:.3f} s, the earlier one {other:.3f} s: {ratio:.3f}"
+        yield (
+            f"{self.workload}: this engine takes {self.median:.3f} of the earlier one's time, "
+            f"spread {self.spread:.3f}, {min(self.ratios):.3f} to {max(self.ratios):.3f} "
+            f"in {len(self.seconds)} pairs{' SLOWER' if self.slower else ''}"
+        )
 
 
-def lines(measured: Sequence[Result]) -> list[str]:
-    """Return a line for each workload of which both engines have figures: ours first, then the earlier."""
+def pairs(measured: Sequence[Result]) -> list[Pairs]:
+    """Return the pairs of each workload of which both engines have figures.
+
+    :param measured: of each workload this engine's result, then the earlier one's.
+    """
     by_workload: dict[str, list[Result]] = {}
     for result in measured:
         by_workload.setdefault(result.workload, []).append(result)
-    return [ratios(*pair) for pair in by_workload.values() if len(pair) == 2]
+    return [
+        Pairs(workload=name, seconds=list(zip(*(result.rounds for result in both), strict=True)))
+        for name, both in by_workload.items()
+        if len(both) == 2
+    ]
 
 
 def _git(repository: Path, *arguments: str) -> None:

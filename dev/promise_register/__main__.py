@@ -14,8 +14,8 @@ from rich.table import Table
 
 from dev.promise_register.checks import complaints
 from dev.promise_register.faults import Copy, Outcome, Verdict
-from dev.promise_register.marks import marked
 from dev.promise_register.page import PAGE, draw
+from dev.promise_register.pages import listed
 from dev.promise_register.register import Fault, all_faults, load
 
 
@@ -26,14 +26,14 @@ def main() -> int:
         "ids", nargs="*", metavar="ID", help="a promise, or one fault as the table names it; all unless given"
     )
     parser.add_argument("--write", action="store_true", help="draw docs/guarantees.md")
-    parser.add_argument("--check", action="store_true", help="compare register, marks and page")
+    parser.add_argument("--check", action="store_true", help="compare register, tests and pages")
     options = parser.parse_args()
     promises = load()
     if options.write:
-        PAGE.write_text(draw(promises, marked()), encoding="utf-8")
+        PAGE.write_text(draw(promises, listed()), encoding="utf-8")
     if options.write or options.check:
         found = complaints(promises)
-        print("\n".join(found) or f"{len(promises)} promises are marked, registered and drawn")
+        print("\n".join(found) or f"{len(promises)} promises are listed, registered, proven and drawn")
         return 1 if found else 0
     faults = all_faults(promises)
     of_promise = {name: all_faults({name: promise}) for name, promise in promises.items()}

@@ -1,12 +1,12 @@
-"""What must be so between register, marks, tests and sources; each complaint is one line with what to do."""
+"""Compares register, pages, marks of tests and sources; each complaint is one line with what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dev.promise_register.marks import PAGES, marked, unmarked
 from dev.promise_register.page import PAGE, draw
+from dev.promise_register.pages import PAGES, listed, misquoted, unlisted
 from dev.promise_register.planting import module_of, planted
 from dev.promise_register.proofs import dying, proofs, stray_marks
 from dev.promise_register.register import ROOT, Fault, Promise, all_faults
@@ -18,8 +18,7 @@ __all__ = ["complaints"]
 def complaints(promises: Mapping[str, Promise]) -> list[str]:
     """Return all of them."""
     return [
-        *_about_marks(promises),
-        *_about_unregistered(),
+        *_about_lists(promises),
         *_about_tests(promises),
         *(line for name, fault in all_faults(promises).items() for line in _about_fault(name, fault)),
         *_about_protections(promises),
@@ -27,21 +26,21 @@ def complaints(promises: Mapping[str, Promise]) -> list[str]:
     ]
 
 
-def _about_marks(promises: Mapping[str, Promise]) -> Iterator[str]:
-    made = marked()
+def _about_lists(promises: Mapping[str, Promise]) -> Iterator[str]:
+    made = listed()
     for name in sorted(set(made) - set(promises)):
-        yield f"{name}: marked in {_named(made[name][0])}, not registered: add it to tests/promises.toml"
+        yield f"{name}: listed in {_named(made[name][0])}, not registered: add it to tests/promises.toml"
     for name in sorted(set(promises) - set(made)):
-        yield f"{name}: registered, and no page has its mark: add <!-- promise: {name} --> where it is made"
-
-
-def _about_unregistered() -> Iterator[str]:
+        yield f"{name}: registered, and no page lists it: add it at the end of the page that makes it"
     for page in PAGES:
-        for block in unmarked(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        for line in misquoted(text):
+            yield f"{_named(page)}, at its end: {line}"
+        for block in unlisted(text):
             start = " ".join(block.text.split())[:60]
             yield (
                 f"{_named(page)}:{block.line}: {', '.join(sorted(set(block.words)))} in {start!r}: "
-                "mark the promise (docs/contributing.md#a-promise)"
+                "list the promise at the page's end (docs/contributing.md#a-promise)"
             )
 
 
@@ -79,7 +78,7 @@ def _about_protections(promises: Mapping[str, Promise]) -> Iterator[str]:
 
 
 def _about_page(promises: Mapping[str, Promise]) -> Iterator[str]:
-    if PAGE.read_text(encoding="utf-8") != draw(promises, marked()):
+    if PAGE.read_text(encoding="utf-8") != draw(promises, listed()):
         yield f"{_named(PAGE)} is not what the register says: run dev/promises --write"
 
 

@@ -22,7 +22,7 @@ def draw(promises: Mapping[str, Promise], pages: Mapping[str, Sequence[Path]]) -
     """Return the page's text.
 
     :param promises: the register.
-    :param pages: where each promise is made, as :func:`~dev.promise_register.marks.marked` gives it.
+    :param pages: where each promise is made, as :func:`~dev.promise_register.pages.listed` gives it.
     """
 
     def linked(promise: Promise) -> str:

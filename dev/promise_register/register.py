@@ -46,7 +46,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Promise(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a page promises.
 
-    :param id: stands in the marks of the pages, and of the tests that fail without it.
+    :param id: stands in the lists of the pages, and in the marks of the tests that fail without it.
     :param sentence: the promise in a phrase, Markdown.
     :param section: where it stands on the page of guarantees; unset for what another page says in full.
     :param settings: what must be set for it, Markdown.

@@ -8,11 +8,20 @@ Tests of one file stay in one lane, in their order. So do the folders of :data:`
 a process that is costly to start. What stays together goes to the next free lane, the longest first (as
 ``dev/test --record`` wrote into ``tests/times.json``), so that the short ones fill the lanes up at the end.
 In a session without lanes the quick suites run first.
+
+A worker that dies (a library aborts, the kernel runs out of memory) fails the test that it was at, whose name
+the report gives; the tests it had not begun go to the others, and the run ends with a failure even when the
+worker had none left. pytest-xdist alone would wait for ever: it hands the dead worker's finished files out
+again, of which no worker ever reports anything, and the test that killed it, too; it gives the worker that
+comes instead a single test, which that does not begin; and it does not notice a death while a fork of the
+worker still holds the pipe between them, which forks therefore leave.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +40,79 @@ class Lanes(LoadScopeScheduling):  # type: ignore[misc] # it comes without types
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Forget a worker that has ended, and hand out what it had not begun.
+
+        :return: the test that it was at when it died; None if it had finished all.
+        """
+        waiting = {
+            scope: dict.fromkeys((test for test, done in tests.items() if not done), False)
+            for scope, tests in self.assigned_work.pop(node).items()
+        }
+        waiting = {scope: tests for scope, tests in waiting.items() if tests}
+        if not waiting:
+            return None
+        scope, tests = next(iter(waiting.items()))
+        killer: str = next(iter(tests))
+        del tests[killer]
+        if not tests:
+            del waiting[scope]
+        self.workqueue.update(waiting)
+        for other in self.nodes:
+            if other in self.registered_collections:
+                self._reschedule(other)
+        return killer
+
+    def _reschedule(self, node: Any) -> None:
+        super()._reschedule(node)
+        # It begins a test only when it knows the next one, or that there is none.
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+
+class _Deaths:
+    """Fails a run whose worker has died, and names the worker."""
+
+    def __init__(self) -> None:
+        self._dead: list[str] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        if error:
+            self._dead.append(f"worker {node.gateway.id} died: {error}")
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self._dead and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self._dead:
+            terminalreporter.write_line(line, red=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the process that hands out tests notice the death of a worker."""
+    if hasattr(config, "workerinput"):
+        os.register_at_fork(after_in_child=partial(_leave, _pipe(config)))
+    else:
+        config.pluginmanager.register(_Deaths(), "deaths-of-workers")
+
+
+def _pipe(config: pytest.Config) -> tuple[int, int]:
+    """Return the files through which a worker hears and answers."""
+    interactor: Any = next(
+        plugin for plugin in config.pluginmanager.get_plugins() if hasattr(plugin, "torun")
+    )
+    io = interactor.channel.gateway._io
+    return io.infile.fileno(), io.outfile.fileno()
+
+
+def _leave(files: tuple[int, int]) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for file in files:
+        os.dup2(nothing, file, inheritable=False)
+    os.close(nothing)
 
 
 @pytest.hookimpl(optionalhook=True)

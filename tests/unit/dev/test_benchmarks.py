@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from dev.benchmarks import __main__ as command
 from dev.benchmarks import against, bars, charts, guard, outputs, page, results
 from dev.benchmarks.hosts import Answer, HostError
 from dev.benchmarks.inputs import Inputs, events, flights
@@ -330,8 +331,9 @@ def test_times_are_compared_round_by_round_with_an_earlier_revision(
 ) -> None:
     pretended = pretend(monkeypatch, tmp_path, {OURS: SAME})
     measured = pretended.measure(workload(OURS, EARLIER, rounds=3))
-    assert against.lines(measured) == [
-        "w: this engine takes 0.333 of the earlier one's time (0.333 to 0.333 in 3 rounds)"
+    assert [line for pairs in against.pairs(measured) for line in pairs.lines()] == [
+        *(f"w: pair {number}: 2.000 s, the earlier one 6.000 s: 0.333" for number in (1, 2, 3)),
+        "w: this engine takes 0.333 of the earlier one's time, spread 0.000, 0.333 to 0.333 in 3 pairs",
     ]
 
 
@@ -342,8 +344,44 @@ def test_earlier_revision_that_writes_something_else_has_no_figure(
     rows = iter([SAME, SAME[:2]])
     monkeypatch.setattr(outputs, "read", lambda _bootstrap, _topic: iter(batches(*next(rows))))
     measured = pretended.measure(workload(OURS, EARLIER, rounds=1))
-    assert against.lines(measured) == []
+    assert against.pairs(measured) == []
     assert len(pretended.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("ratios", "median", "spread", "slower"),
+    [
+        ([1.02, 1.02, 1.02], 1.02, 0.0, False),
+        ([1.04, 1.04, 1.04], 1.04, 0.0, True),
+        ([1.04, 0.98, 1.10, 1.00, 1.08], 1.04, 0.08, False),
+        ([1.50, 1.04, 1.05, 1.04, 1.05], 1.05, 0.01, True),
+        ([0.90, 0.90], 0.9, 0.0, False),
+        ([1.04], 1.04, 0.0, True),
+    ],
+)
+def test_engine_is_slower_when_the_median_of_the_pairs_is_beyond_what_is_allowed_and_the_spread(
+    ratios: list[float], median: float, spread: float, slower: bool
+) -> None:
+    pairs = against.Pairs(workload="w", seconds=[(ratio * 2, 2.0) for ratio in ratios])
+    assert (pairs.median, pairs.spread) == pytest.approx((median, spread))
+    assert pairs.slower is slower
+    assert [*pairs.lines()][-1].endswith(" SLOWER") is slower
+
+
+def run_against(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["dev/bench", *arguments])
+    return command.main()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--pairs", "7"], ["--against", "a", "--pairs", "0"], ["--against", "a", "--rounds", "3"]],
+)
+def test_command_is_refused_when_pairs_have_nothing_to_count(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_against(monkeypatch, *arguments)
 
 
 class PretendedHost:

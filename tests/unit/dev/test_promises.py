@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dev.promise_register.checks import complaints
-from dev.promise_register.marks import PAGES, blocks, marked, unmarked
 from dev.promise_register.page import PAGE, draw
+from dev.promise_register.pages import PAGES, blocks, listed, misquoted, unlisted
 from dev.promise_register.planting import module_of, planted
 from dev.promise_register.proofs import dying, proofs, stray_marks
 from dev.promise_register.register import ROOT, Fault, Promise, all_faults, load
@@ -21,23 +21,20 @@ PROMISES = load()
 _FEW = 20
 
 
-def test_register_marks_tests_faults_and_page_agree() -> None:
+def test_register_pages_tests_and_faults_agree() -> None:
     assert complaints(PROMISES) == []
 
 
 def test_pages_are_those_that_users_read() -> None:
     names = {page.relative_to(ROOT).as_posix() for page in PAGES}
     assert {"README.md", "docs/data-loss.md", "docs/windows.md"} <= names
-    # It is drawn from the register, so a mark there would say that the register promises what it promises.
+    # It is drawn from the register, so a list there would say that the register promises what it promises.
     assert "docs/guarantees.md" not in names
 
 
 def test_few_sentences_are_said_to_promise_nothing() -> None:
     exempt = Counter(
-        page.name
-        for page in PAGES
-        for block in blocks(page.read_text(encoding="utf-8"))
-        if "<!-- no promise -->" in block.text
+        page.name for page in PAGES for block in blocks(page.read_text(encoding="utf-8")) if block.is_exempt
     )
     assert exempt.total() <= _FEW, exempt
 
@@ -45,33 +42,45 @@ def test_few_sentences_are_said_to_promise_nothing() -> None:
 def test_exemption_is_needed_where_it_stands() -> None:
     for page in PAGES:
         for block in blocks(page.read_text(encoding="utf-8")):
-            if "<!-- no promise -->" in block.text:
+            if block.is_exempt:
                 assert block.words, f"{page.name}:{block.line}"
                 assert not block.promises, f"{page.name}:{block.line}"
 
 
 @pytest.mark.parametrize(
-    ("text", "lines"),
+    ("text", "listed", "lines"),
     [
-        ("# Never\n\nA run never ends.\n", [3]),
-        ("A run never ends. <!-- promise: runs-end -->\n", []),
-        ("A run never ends. <!-- no promise -->\n", []),
-        ("It ends.\n\n- one\n- two is refused\n- three\n", [4]),
-        ("- one is lost <!-- promise: a -->\n- two is lost\n", [2]),
-        ("<!-- promise: a -->\n| a | b |\n| - | - |\n| x | nothing |\n", []),
-        ("| a | b |\n| - | - |\n| x | nothing |\n", [1]),
-        ("Read on:\n\n```\nnothing is lost\n```\n\n    it never ends\n\nIt cannot.\n", [9]),
-        ("See `never`, and [the page](never.md).\n", []),
-        ("One\nparagraph of several lines, and\nwhatever it says.\n", [1]),
+        ("# Never\n\nA run never ends.\n", "", [3]),
+        ("A run never\nends.\n", "runs-end: run never ends", []),
+        ("A run never ends.\n", "no promise: never ends", []),
+        ("It ends.\n\n- one\n- two is refused\n- three\n", "a: one", [4]),
+        ("- one is lost\n- two is lost\n", "a: one is", [2]),
+        ("| a | b |\n| - | - |\n| x | nothing |\n", "a: x | nothing", []),
+        ("| a | b |\n| - | - |\n| x | nothing |\n", "", [1]),
+        ("Read on:\n\n```\nnothing is lost\n```\n\n    it never ends\n\nIt cannot.\n", "a: Read on", [9]),
+        ("See `never`, and [the page](never.md).\n", "", []),
+        ("One\nparagraph of several lines, and\nwhatever it says.\n", "", [1]),
     ],
 )
-def test_promise_is_seen_when_it_is_not_marked(text: str, lines: list[int]) -> None:
-    assert [block.line for block in unmarked(text)] == lines
+def test_promise_is_seen_when_it_is_not_listed(text: str, listed: str, lines: list[int]) -> None:
+    page = f"{text}\n<!-- promises\n{listed}\n-->\n" if listed else text
+    assert [block.line for block in unlisted(page)] == lines
+    assert list(misquoted(page)) == []
 
 
-def test_marks_are_read_when_a_block_has_several() -> None:
-    (block,) = blocks("Never. <!-- promise: a, b -->\nAlways. <!-- promise: c -->\n")
+def test_promises_are_read_when_a_block_has_several() -> None:
+    (block,) = blocks("Never so. Always so.\n\n<!-- promises\na, b: Never so\nc: Always\n-->\n")
     assert block.promises == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(("words", "count"), [("it is so", 2), ("it is not so", 0), ("", 0)])
+def test_list_is_refused_when_its_words_stand_in_no_one_place(words: str, count: int) -> None:
+    page = f"Here it is so.\n\nThere it is so.\n\n<!-- promises\na: {words}\nb: There\n-->\n"
+    assert list(misquoted(page)) == [f"a: {words!r} stands in {count} paragraphs, expected one"]
+
+
+def test_comment_is_no_list_when_the_page_goes_on_behind_it() -> None:
+    assert [block.line for block in unlisted("Never.\n\n<!-- promises\na: Never\n-->\n\nMore.\n")] == [1]
 
 
 _PROVEN = "same-as-kafka-streams"
@@ -106,22 +115,23 @@ def test_entry_is_complete_when_it_is_copied_from_the_recipe(tmp_path: Path) -> 
     (name,) = promises
     said = [line for line in complaints(promises) if line.startswith(name)]
     dies = promises[name].fault[0].dies
-    # Nobody has registered it, so all is there but its marks on a page and a test.
+    # Nobody has registered it, so all is there but its line on a page and its mark on a test.
     assert said == [
-        f"{name}: registered, and no page has its mark: add <!-- promise: {name} --> where it is made",
+        f"{name}: registered, and no page lists it: add it at the end of the page that makes it",
         f'{name}: no test proves it: mark one with @pytest.mark.promise("{name}")',
         f"{name}: cannot be planted: one test {dies!r} should carry the promise's mark, found 0",
     ]
-    assert f"<!-- promise: {name} -->" in recipe
+    (page,) = re.findall(r"^```markdown\n(A run.*?)^```$", recipe, re.MULTILINE | re.DOTALL)
+    assert [block.promises for block in blocks(page)] == [(name,)]
     assert f'@pytest.mark.promise("{name}")\ndef {dies}(' in recipe
     for fault in promises[name].fault:
         source = module_of(fault).read_text(encoding="utf-8")
         assert planted(fault, source) != ast.unparse(ast.parse(source))
 
 
-def test_complaint_names_the_mark_when_no_page_makes_the_promise() -> None:
+def test_complaint_says_so_when_no_page_lists_the_promise() -> None:
     line, *_ = _about(_promise(id="p"))
-    assert "no page has its mark" in line
+    assert "no page lists it" in line
 
 
 @pytest.mark.parametrize(
@@ -157,9 +167,9 @@ def test_protection_without_promise_is_named() -> None:
     assert any("'stops are frozen' of the simulation is no promise's" in line for line in complaints({}))
 
 
-def test_mark_that_nobody_registered_is_named() -> None:
-    marks = marked()
-    assert {line.split(": marked in")[0] for line in complaints({}) if ": marked in" in line} == set(marks)
+def test_line_of_a_page_is_named_when_nobody_registered_it() -> None:
+    said = {line.split(": listed in")[0] for line in complaints({}) if ": listed in" in line}
+    assert said == set(listed())
 
 
 def test_faults_have_numbers_when_a_promise_has_several() -> None:

@@ -1,0 +1,93 @@
+"""The end of a run in lanes whose worker dies: ``tests/support/lanes.py`` in a pytest of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TESTS
+
+_ENDS_SECONDS = 60.0
+_LANES = ("-n", "1", "--no-loadscope-reorder")
+_PASSING = "def test_passes(): pass\n"
+_ABORTS = """
+import os
+def test_before(): pass
+def test_aborts(): os.abort()
+def test_after(): pass
+"""
+_ABORTS_WITH_A_CHILD = """
+import os, time
+def test_before(): pass
+def test_aborts():
+    if os.fork() == 0:
+        time.sleep(600)
+    os.abort()
+def test_after(): pass
+"""
+_ABORTS_AT_THE_END = """
+import os, pytest
+@pytest.fixture(scope="session")
+def server():
+    yield
+    os.abort()
+def test_aborts(server): pass
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A run of pytest that has ended."""
+
+    code: int
+    output: str
+
+
+def run(folder: Path, text: str) -> Ended:
+    """Run pytest in one lane, which all is up to, over a file of tests between others that pass."""
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    for name in ("a", "b", "d", "e"):
+        (folder / f"test_{name}.py").write_text(_PASSING, encoding="utf-8")
+    (folder / "test_c.py").write_text(text, encoding="utf-8")
+    output = folder / "output.txt"
+    with output.open("w", encoding="utf-8") as file:  # a pipe would be open until the last child ends
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-p", "xdist", "-p", "tests.support.lanes", *_LANES],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(TESTS.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            process.wait(_ENDS_SECONDS)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the run did not end: {output.read_text(encoding='utf-8')}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait()
+    return Ended(code=code, output=output.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("text", [_ABORTS, _ABORTS_WITH_A_CHILD], ids=["alone", "leaving a child"])
+def test_run_ends_and_names_the_test_when_it_kills_its_worker(tmp_path: Path, text: str) -> None:
+    ended = run(tmp_path, text)
+    assert ended.code == pytest.ExitCode.TESTS_FAILED, ended.output
+    assert "crashed while running 'test_c.py::test_aborts'" in ended.output
+    # The others run, the one that died does not run again.
+    assert "1 failed, 6 passed" in ended.output
+
+
+def test_run_fails_when_a_worker_dies_after_its_last_test(tmp_path: Path) -> None:
+    ended = run(tmp_path, _ABORTS_AT_THE_END)
+    assert ended.code == pytest.ExitCode.TESTS_FAILED, ended.output
+    assert "5 passed" in ended.output
+    assert "died" in ended.output
