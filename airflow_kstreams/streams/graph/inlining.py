@@ -1,7 +1,7 @@
 """How an operator says what it does in lines of code, so that a task can run a chain of them as one loop.
 
 A closure per node costs a call per node and record. So a node may write what it does as lines
-(:class:`LoopCode`). The task compiles what the nodes wrote into one function, see ``codegen/fused_loop.py``,
+(:class:`LoopCode`). The task compiles what the nodes wrote into one function, see ``codegen/source_loop.py``,
 and compiles a node's lines alone into its closure, for wherever a loop cannot hold them.
 
 Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes

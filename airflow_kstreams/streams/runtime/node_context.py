@@ -30,7 +30,7 @@ class NodeOwner(Protocol):
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
     timed_nodes: set[str]
-    stepping: bool
+    asks_for_commits: bool
     commit_requested: bool
     commit_asked_by: str
     counters: Counters
@@ -129,7 +129,7 @@ class BoundNodeContext:
 
     def allow_commit_requests(self) -> None:
         """Announce, while binding, that the node may ask for commits."""
-        self._owner.stepping = True
+        self._owner.asks_for_commits = True
 
     def request_commit(self) -> None:
         """Ask for a commit after the record being processed."""

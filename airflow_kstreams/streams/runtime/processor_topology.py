@@ -1,7 +1,7 @@
 """One subtopology bound into closures: what a task runs for each record.
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
-plain calls; where a node says how, the loop of its source holds its lines instead (``fused_loop.py``). A
+plain calls; where a node says how, the loop of its source holds its lines instead (``source_loop.py``). A
 closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and lets
 :func:`~airflow_kstreams.streams.records.error_handling.failing_node` read from a traceback at which node an
 error happened.
@@ -14,9 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
-from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, Time, fused_loop, mixed_loop
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
-from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
+from airflow_kstreams.streams.codegen.source_loop import (
+    RunBatch,
+    RunMixed,
+    Source,
+    Time,
+    mixed_loop,
+    source_loop,
+)
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import connected_stores, parents
@@ -25,7 +31,6 @@ from airflow_kstreams.streams.graph.nodes import (
     Node,
     ProcessorNode,
     SinkNode,
-    SourceNode,
 )
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
@@ -132,7 +137,7 @@ class ProcessorTopology:
         #: The nodes that ask for stream time.
         self.timed_nodes: set[str] = set()
         #: Whether a node may ask for commits.
-        self.stepping = False
+        self.asks_for_commits = False
         self.commit_requested = False
         #: The node that asked for one last.
         self.commit_asked_by = ""
@@ -177,10 +182,9 @@ class ProcessorTopology:
         self._bind()
         for clock in self.clocks:
             clock.steps = len(self.timed_nodes) > 1 or self.stages.last > 0
-        self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
+        self._batches = {topic: self._loop(topic, source) for topic, source in self._sources.items()}
         self._run_mixed: RunMixed | None = None
-        steps = self.timed or any(self._steps(node) for node, _ in self._sources.values())
-        if len(self._sources) > 1 and not steps:
+        if len(self._sources) > 1 and not self._looks_at_each_record:
             self._run_mixed = mixed_loop(self._sources, self.errors, self.inlining)
 
     def read_timestamps(
@@ -444,27 +448,25 @@ class ProcessorTopology:
             self._sources[real_topic] = (bound_source, below)
         return forward
 
-    def _steps(self, node: SourceNode) -> bool:
-        """Say whether records are read ahead, or wait for others, or there may be a commit behind each."""
-        return self.stepping or node.timestamps is not None or self.stages.last > 0
+    @property
+    def _looks_at_each_record(self) -> bool:
+        """Whether records are decoded ahead, or wait for others, or there may be a commit behind each."""
+        ahead = any(node.timestamps is not None for node, _ in self._sources.values())
+        return self.timed or self.asks_for_commits or ahead or self.stages.last > 0
 
     def _guarded(self, node: Node, run: Forward) -> Forward:
         guarded = self.errors.guarded(node.name, run)
         self.inlining.guarded(run, guarded, self.errors.handle_at(node.name))
         return guarded
 
-    def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
+    def _loop(self, topic: str, source: Source) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
-        clock = self.clocks[0]
-        if not self._steps(node):
-            time = Time(clock, clock.topics[topic]) if self.timed else None
-            return fused_loop(node, children, self.errors, self.inlining, time)
-        stepping = Stepping(
-            clock=clock,
-            topic_clock=clock.topics[topic],
-            requests=self,
-            errors=self.errors,
-            count_undated=self.counters.counting(node.name, "undated"),
-            read_ahead=node.timestamps is not None,
+        clock, node = self.clocks[0], source[0]
+        return source_loop(
+            source,
+            self.errors,
+            self.inlining,
+            time=Time(clock, clock.topics[topic]) if self.timed else None,
+            requests=self if self.asks_for_commits else None,
+            count_undated=None if node.timestamps is None else self.counters.counting(node.name, "undated"),
         )
-        return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)
