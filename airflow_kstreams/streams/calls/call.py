@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import CallSpec
-from airflow_kstreams.streams.hints.function_checks import offered_to
+from airflow_kstreams.streams.hints.function_checks import declared_by
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_context import RecordContext
 
@@ -80,7 +80,7 @@ class CallContext(RecordContext):
 class AsyncNode:
     """An asynchronous node in one task.
 
-    :ivar wants_context: whether the function takes ``context``.
+    :ivar wants_context: whether the function takes a ``CallContext``.
     :ivar wants_resource: whether the function takes ``resource``.
     :ivar resource: what the node's resource factory made, while the task is open.
     :ivar failure_ends_task: whether a failed call ends the task when the turn of its record comes.
@@ -118,7 +118,7 @@ class AsyncNode:
         if spec.gathers:
             offered = frozenset(("context", "resource"))
         elif not spec.options.implicit:
-            offered = offered_to(spec.function, len(spec.arguments(None, None)))
+            offered = declared_by(spec.function)
         self.wants_context = "context" in offered
         self.wants_resource = "resource" in offered and spec.options.resource is not None
         self.resource: Any = None
@@ -137,6 +137,7 @@ class Call:
     """One call.
 
     :ivar owner: the record in flight that waits for the result.
+    :ivar context: argument of the function's parameter ``context``; None if it declares none.
     :ivar given: when the task gave the call to its caller, seconds by the clock of the node.
     :ivar started: when the function began to run.
     :ivar ended: when the call ended; None while it waits or runs, and if it is never made.
@@ -165,7 +166,7 @@ class Call:
     )
 
     def __init__(
-        self, async_node: AsyncNode, owner: Any, key: Any, value: Any, context: CallContext | None
+        self, async_node: AsyncNode, owner: Any, key: Any, value: Any, context: RecordContext | None
     ) -> None:
         self.async_node = async_node
         self.owner = owner
@@ -185,7 +186,7 @@ class Call:
         """Call the function; of a coroutine function this gives the coroutine."""
         async_node = self.async_node
         keywords: dict[str, Any] = {}
-        if async_node.wants_context:
+        if self.context is not None:
             keywords["context"] = self.context
         if async_node.wants_resource:
             keywords["resource"] = async_node.resource

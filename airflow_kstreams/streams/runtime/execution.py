@@ -9,12 +9,28 @@ belongs to the next commit; inline, that is when it was processed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from airflow_kstreams.streams.figures.call_figures import CallFigures
+from airflow_kstreams.streams.ports import TopicPartition
 
 #: A change of a store: key, value or None, timestamp.
 Change = tuple[bytes, bytes | None, int]
+
+
+class LoggedChanges(NamedTuple):
+    """The changes of one store that the next commit logs.
+
+    :param changelog: topic.
+    :param least: how many changes there are at least, as the store counted them.
+    :param most: how many there are at most.
+    :param changes: the changes.
+    """
+
+    changelog: str
+    least: int
+    most: int
+    changes: Iterator[Change]
 
 
 class Execution(Protocol):
@@ -69,7 +85,11 @@ class Execution(Protocol):
         """Give up the calls that run, and close their resources."""
         ...
 
-    def changes(self, store: str) -> Iterator[Change]:
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        ...
+
+    def changes(self, store: str, changelog: str) -> LoggedChanges:
         """Return the changes of a store by released records since this was asked last, once per key."""
         ...
 
@@ -137,3 +157,9 @@ class Execution(Protocol):
     def call_figures(self) -> CallFigures | None:
         """Return the figures of the calls of this attempt; None of a task that makes none."""
         ...
+
+
+def changes_of(store: Any, changelog: str) -> LoggedChanges:
+    """Return what a store of the last stage gives to log."""
+    least, most = store.undrained_at_least(), store.undrained_count()
+    return LoggedChanges(changelog, least, most, store.drain_changes())

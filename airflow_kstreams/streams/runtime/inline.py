@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from airflow_kstreams.streams.runtime.execution import Change
+from airflow_kstreams.streams.runtime.execution import LoggedChanges, changes_of
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 
 #: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
@@ -127,10 +127,13 @@ class InlineExecution:
     def close(self) -> None:
         """Do nothing: no call runs."""
 
-    def changes(self, store: str) -> Iterator[Change]:
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield nothing: a chosen record is processed at once."""
+        return iter(())
+
+    def changes(self, store: str, changelog: str) -> LoggedChanges:
         """Return the changes of a store since this was asked last."""
-        changes: Iterator[Change] = self._topology.stores[store].drain_changes()
-        return changes
+        return changes_of(self._topology.stores[store], changelog)
 
     def undrained_count(self, store: str) -> int:
         """Return how many changes of a store wait for a commit to log them."""

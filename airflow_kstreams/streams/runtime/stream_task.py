@@ -57,7 +57,7 @@ from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.runtime.end_of_run import next_needed_ms, pass_moments
-from airflow_kstreams.streams.runtime.execution import Change, Execution
+from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.inline import InlineExecution
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
@@ -312,10 +312,14 @@ class StreamTask:
         self._emit()
         self._execution.commit_requested = False
 
-    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
-        """Yield each changelog topic and its changes: one per key that changed since the last call."""
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        return self._execution.unreleased()
+
+    def changes(self) -> Iterator[LoggedChanges]:
+        """Yield what goes to each changelog topic: one change per key that changed since the last call."""
         for name, changelog in self._changelogs.items():
-            yield changelog, self._execution.changes(name)
+            yield self._execution.changes(name, changelog)
 
     def stop(self) -> None:
         """Process no more records; those in flight are released first.

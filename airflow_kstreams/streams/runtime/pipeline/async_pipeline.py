@@ -28,7 +28,7 @@ from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
-from airflow_kstreams.streams.runtime.execution import Change
+from airflow_kstreams.streams.runtime.execution import LoggedChanges, changes_of
 from airflow_kstreams.streams.runtime.pipeline.in_flight_limit import InFlightLimit
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.released_changes import ReleasedChanges
@@ -280,13 +280,19 @@ class AsyncPipeline:
         ticked, self._ticked = self._ticked, False
         return ticked
 
-    def changes(self, store: str) -> Iterator[Change]:
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        for queue in self._queues:
+            for flight in queue:
+                if flight.taken is not None:
+                    yield flight.taken.partition, flight.taken.position
+
+    def changes(self, store: str, changelog: str) -> LoggedChanges:
         """Return the changes of a store by released records since this was asked last."""
-        released = self._changes.drain(store)
-        changes: Iterator[Change] = (
-            self._topology.stores[store].drain_changes() if released is None else released
-        )
-        return changes
+        if not self._changes.keeps(store):
+            return changes_of(self._topology.stores[store], changelog)
+        count = self._changes.count(store)
+        return LoggedChanges(changelog, count, count, self._changes.drain(store))
 
     def undrained_count(self, store: str) -> int:
         """Return how many changes of a store by released records wait for a commit to log them."""

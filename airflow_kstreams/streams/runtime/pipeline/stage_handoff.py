@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
@@ -98,7 +98,7 @@ class StageHandoff:
                     if not implicit:
                         raise refused(error, node, task_id=async_node.task_id, implicit=False) from error
                     here = True
-            about = None
+            about: RecordContext | None = None
             if wants_context:
                 about = CallContext(
                     async_node,
@@ -107,11 +107,10 @@ class StageHandoff:
                     headers=context.headers(),
                     ordinal=flight.next_ordinal(node, context.branch),
                 )
+            elif with_context:
+                about = RecordContext(context.record, context.timestamp_ms, context.headers())
             call = Call(async_node, flight, key, value, about)
             call.arguments = arguments(key, value)
-            if with_context:
-                facts = RecordContext(context.record, context.timestamp_ms, context.headers())
-                call.arguments = (facts, *call.arguments)
             if here:
                 _call_here(call)
                 self.keep_place(call, delivered)
