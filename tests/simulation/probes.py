@@ -93,8 +93,8 @@ def _begun(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
-    def resumed(self: Coordinator, caller: Any, plan: Any, folded: Any, slice_: Any) -> Any:
-        taken = inner(self, caller, plan, folded, slice_)
+    def resumed(self: Coordinator, caller: Any, plan: Any, slice_: Any) -> Any:
+        taken = inner(self, caller, plan, slice_)
         if slice_.generation and taken.generation > slice_.generation:
             sometimes("a run was taken over")
         return taken

@@ -16,8 +16,8 @@ import pytest
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import (
