@@ -110,6 +110,7 @@ def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared(deployment: 
     failed_run_ends_at_its_own_stops_when_cleared(deployment)
 
 
+@pytest.mark.prove  # dev/test backfills two days at a time below, and the rest in test_backfills.py
 def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
     deployment: Deployment,
 ) -> None:

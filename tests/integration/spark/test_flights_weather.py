@@ -103,6 +103,7 @@ def without_weather(rows: Joined) -> Joined:
     return Counter({row: count for row, count in rows.items() if row[7] is None})
 
 
+@pytest.mark.prove  # dev/test has the example DAG do the same, in four runs (integration/airflow)
 def test_every_flight_meets_its_weather_once_when_run_in_one_slice_on_spark(
     kafka: str,
     application_id: str,
