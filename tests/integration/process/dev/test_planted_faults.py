@@ -35,8 +35,8 @@ def _outcome(copy: Copy, becomes: str) -> Outcome:
     return copy.outcome(
         Fault(
             what="a mistake",
-            where="murmur2:_SEED",
-            code="0x9747B28C",
+            where="murmur2",
+            code="_SEED ^ length",
             becomes=becomes,
             dies=_TEST,
             promise="same-as-kafka-streams",
@@ -47,12 +47,12 @@ def _outcome(copy: Copy, becomes: str) -> Outcome:
 def test_verdict_says_what_became_of_a_fault(copy: Copy) -> None:
     """A wrong number is found, the same one is not, and a name that is not there is a slip of the pen.
 
-    Each finds the module as it was, or the number that it replaces would not be there.
+    Each finds the module as it was, or the code that it replaces would not be there.
     """
-    found = _outcome(copy, "0x9747B28D")
+    found = _outcome(copy, "_SEED ^ length + 1")
     assert found.verdict is Verdict.FOUND
     assert found.text.startswith("test_hash_is_kafkas")
-    assert _outcome(copy, "2538058380").verdict is Verdict.SURVIVED
-    slip = _outcome(copy, "SEED")
+    assert _outcome(copy, "length ^ _SEED").verdict is Verdict.SURVIVED
+    slip = _outcome(copy, "SEED ^ length")
     assert slip.verdict is Verdict.BROKEN
     assert "NameError" in slip.text
