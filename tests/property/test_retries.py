@@ -18,10 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, StoreSpec, Topology, serdes
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.examples import examples
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
 pytestmark = pytest.mark.promise("retries-keep-order")
@@ -95,7 +96,7 @@ def by_key(records: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("order", ["key", "unordered"])
 @pytest.mark.parametrize("topology", [one_call, between_calls])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), crashes=st.integers(0, 5))
 def test_every_record_comes_to_its_end_once_and_in_its_keys_order(
     topology: Callable[..., Topology], order: str, seed: int, crashes: int
@@ -111,9 +112,9 @@ def test_every_record_comes_to_its_end_once_and_in_its_keys_order(
         attempts=ATTEMPTS, backoff_ms=BACKOFF_MS, multiplier=1, jitter=0, max_parked=rng.choice((1, 3, 100))
     )
 
-    def make_caller(stations: Sequence[Station]) -> SeededCaller:
+    def make_caller(async_nodes: Sequence[AsyncNode]) -> SeededCaller:
         service.calls.append([])
-        return SeededCaller(stations, seed=rng.randint(0, 2**32))
+        return SeededCaller(async_nodes, seed=rng.randint(0, 2**32))
 
     entries = [(key.encode(), json.dumps([key, at]).encode(), at) for at, key in enumerate(keys)]
     task = TaskOnLogs(

@@ -29,7 +29,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
 )
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import (
     DataLossError,
@@ -96,8 +96,8 @@ class Calls:
         counts.map_values_async(later).send_to("out", value_serde=serdes.int64())
         return builder.build()
 
-    def caller(self, stations: Sequence[Station]) -> SeededCaller:
-        made = SeededCaller(stations, seed=self._drawn.getrandbits(32))
+    def caller(self, async_nodes: Sequence[AsyncNode]) -> SeededCaller:
+        made = SeededCaller(async_nodes, seed=self._drawn.getrandbits(32))
         self._callers.append(made)
         return made
 

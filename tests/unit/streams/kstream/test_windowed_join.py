@@ -442,6 +442,7 @@ def test_task_joins_in_the_order_of_times_when_one_side_is_fetched_first(left_fi
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
+    task.restored()
     task.open()
     sides = {"left": (1, 5, 9), "right": (3, 4)}
     for topic in sorted(sides, reverse=not left_first):
