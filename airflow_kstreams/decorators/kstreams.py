@@ -1,4 +1,4 @@
-"""``@task.kstreams``: a function that returns a topology becomes the task that runs it."""
+"""Defines ``@task.kstreams``: a function that returns a topology becomes the task that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors, results.
+"""Connects operators, sensors and triggers to Kafka and Spark, and turns errors and results into Airflow's.
 
 Operators, sensors, triggers and decorators call it. It may import ``airflow``, ``kafka``, ``batch``,
 ``launch`` and ``streams``, never ``spark`` or ``pyspark``. What a run does belongs to ``batch``; a hook

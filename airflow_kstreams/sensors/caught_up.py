@@ -16,10 +16,9 @@ class CaughtUpSensor(ConditionSensor):
     """Waits until an application has processed what its input topics hold.
 
     It serves where no finished run can be waited for: behind a continuous application, which finishes none,
-    or after a reset that makes several runs process old records again. Processed is what lies before the
-    offsets that the application's group has committed, so a run that is under way counts up to where its
-    tasks are. Records are counted as a read_committed reader sees them. The sensor joins no group and commits
-    nothing.
+    or after a reset that makes several runs process old records again. Records below the offsets that the
+    application's group has committed are processed, those of a run under way included. Records are counted as
+    a read_committed reader sees them. The sensor joins no group and commits nothing.
 
     :param application_id: the application. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
@@ -59,7 +58,7 @@ class CaughtUpSensor(ConditionSensor):
         self.max_records = max_records
 
     def condition(self) -> CaughtUp:
-        """Return what to wait for."""
+        """Return the condition to wait for."""
         return CaughtUp(
             application_id=self.application_id,
             topics=topic_names("topics", self.topics),

@@ -1,4 +1,4 @@
-"""The serdes that ship with the engine, one function each; use as ``serdes.string()``.
+"""Makes the serdes that ship with the engine, one function each, e.g. ``serdes.string()``.
 
 Formats are Kafka's own where Kafka has one: ``string`` is Java's StringSerializer (UTF-8), ``int32`` its
 IntegerSerializer, ``int64`` its LongSerializer, ``double`` its DoubleSerializer. The callables are C
@@ -78,12 +78,12 @@ _JAVAS = {
     "serdeFrom": _OWN,
 }
 
-if not TYPE_CHECKING:  # type checkers object to names that are not there
+if not TYPE_CHECKING:  # hidden from type checkers, which otherwise accept any name
 
     def __getattr__(name: str) -> Any:
-        """Answer the names of Java's ``Serdes``.
+        """Refuse a name, with the serde to use if it is one of Java's ``Serdes``.
 
-        :raises AttributeError: there is no such name; says what stands for it here.
+        :raises AttributeError: always.
         """
         ours = _JAVAS.get(name)
         message = f"module {__name__!r} has no attribute {name!r}"
@@ -248,10 +248,10 @@ _GIVE_BACK: tuple[tuple[Any, Any], ...] = (
 
 
 def gives_back(read: Serde, written: Serde) -> bool:
-    """Say whether one serde writes exactly the bytes that another one has read.
+    """Say whether one serde is known to write exactly the bytes that another one has read.
 
-    It is known of the functions above. A serde that was made of one of these with a function of the user's
-    is another one, whatever its id says.
+    It is known of the functions above only. A serde that combines one of them with a function of the user's
+    is another one, whatever its id.
     """
     return any(
         serialize == written.serialize and deserialize == read.deserialize
