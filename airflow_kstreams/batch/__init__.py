@@ -3,6 +3,6 @@
 Rooms, each importing only those after it: ``continuous`` - ``inspect`` - ``report`` - ``expand``, ``replay``,
 ``reset`` - ``run``, ``task`` (which do not import each other) - ``metrics`` - ``moving`` - ``ledger`` -
 ``protocol``. All of them stand on the ports of ``streams``; no Kafka client, Spark or Airflow here. Beside
-the rooms: the machine's clock, how often something is attempted again, and whether metadata topic, ledger and
-committed offsets agree (``evidence``, which stands between ``ledger`` and those above it).
+the rooms, ``clock`` is the machine's clock, ``retry_budget`` counts attempts, ``evidence`` compares metadata
+topic, ledger and committed offsets, and ``invariants`` checks each commit right before it is made.
 """

@@ -22,22 +22,11 @@ from typing import Any, ClassVar, ParamSpec
 from airflow_kstreams.explore.findings import Findings
 from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.figures.record_counts import Rule
-from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import (
-    Forward,
-    Node,
-    Operator,
-    ProcessorNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.calls import CallSpec
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SourceNode
+from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTraits
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import (
-    NodeContext,
-    ProcessorServices,
-    StreamTimer,
-)
-from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -83,6 +72,7 @@ class SourceTap:
     findings: Findings
 
     type: ClassVar[str] = "source_tap"
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
@@ -105,6 +95,7 @@ class SinkTap:
     findings: Findings
 
     type: ClassVar[str] = "sink_tap"
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
@@ -137,22 +128,11 @@ class OperatorTap:
         return self.operator.type
 
     @property
-    def calls(self) -> CallOptions | None:
-        """How the operator calls its function, if it is asynchronous."""
-        found: CallOptions | None = getattr(self.operator, "calls", None)
-        return found
-
-    @property
-    def old_values(self) -> OldValues | None:
-        """What the operator does with old values, if it takes a table's changes."""
-        found: OldValues | None = getattr(self.operator, "old_values", None)
-        return found
-
-    @property
-    def global_table(self) -> GlobalTableDef | None:
-        """The global table that the operator joins with, if it does."""
-        found: GlobalTableDef | None = getattr(self.operator, "global_table", None)
-        return found
+    def traits(self) -> OperatorTraits:
+        """The operator's own traits, but that errors end here, so records are missing from its flow, and that
+        it stays on the task's thread.
+        """
+        return dataclasses.replace(self.operator.traits, flow="free", on_threads=None)
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

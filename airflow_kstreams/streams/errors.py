@@ -23,6 +23,7 @@ error                               recovery
 ``UpstreamNotDoneError``            run the upstream subtopology again
 ``RecordsParkedError``              the next run works on them; a retry looks again
 ``RunSupersededError``              none here: a newer attempt owns the run
+``InvariantError``                  report it: the engine is wrong; nothing was committed
 ``SparkSessionError``               retry the run: another driver opens another session
 ``KilledError``                     retry: it goes on where the work was
 ``ExecutorSetupError``              bring this package to the executors; a retry cannot help
@@ -275,6 +276,28 @@ class RecordsParkedError(RunError):
 
 class RunSupersededError(RunError):
     """A newer attempt has taken this run over; whatever this process still holds is void."""
+
+
+class InvariantError(KStreamsError):
+    """The engine, a client or the broker broke what every commit promises; the commit was not made.
+
+    :param invariant: what must hold.
+    :param where: the task, or the step of a run, that was about to commit.
+    """
+
+    retriable: ClassVar[bool] = False
+    invariant: str
+    where: str
+
+    def __init__(self, invariant: str, found: str, *, where: str) -> None:
+        super().__init__(
+            f"{where}: broken invariant: {invariant}: {found}; nothing of this was committed",
+            fix="keep this line, the logs and the topics, and report the error: this is a mistake of "
+            "airflow-kstreams, or a log lost records that were acknowledged (look for an unclean leader "
+            "election); run again only when it is explained",
+            invariant=invariant,
+            where=where,
+        )
 
 
 class SparkSessionError(KStreamsError):

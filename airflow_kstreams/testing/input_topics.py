@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
-from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode, global_tables_of
 from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde

@@ -353,7 +353,7 @@ class TasksInMemory:
         """
         produce = self._topics.produce
         task.flush()
-        for changelog, changes in task.changes():
+        for changelog, _, _, changes in task.changes():
             for key, value, timestamp_ms in changes:
                 produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
         written = self._topics.commit()

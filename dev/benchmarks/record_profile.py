@@ -136,7 +136,7 @@ def _run_task(name: str, messages: Sequence[Any], produce: Produce) -> None:
 
 def _flush(task: StreamTask, produce: Produce) -> None:
     task.flush()
-    for _, changes in task.changes():
+    for _, _, _, changes in task.changes():
         for key, value, timestamp_ms in changes:
             produce("changelog", value, key, 0, timestamp_ms, None)
 

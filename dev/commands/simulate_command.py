@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
 def _one(seed: int, *, trace: bool, without: list[str]) -> int:
     with ExitStack() as off:
         for name in without:
-            off.enter_context(PROTECTIONS[name].off())
+            off.enter_context(PROTECTIONS[name].missing())
         print(scenario_of(seed))
         outcome = simulate(seed, trace=print if trace else None)
     for (call, fault), count in sorted(outcome.fired.items(), key=str):

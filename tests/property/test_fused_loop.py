@@ -279,9 +279,9 @@ def outcome(
             if "flush" in step:
                 task.flush()
             if "drain" in step:
-                done.extend((changelog, list(changes)) for changelog, changes in task.changes())
+                done.extend((changelog, list(changes)) for changelog, _, _, changes in task.changes())
         task.close()
-        done.extend((changelog, list(changes)) for changelog, changes in task.changes())
+        done.extend((changelog, list(changes)) for changelog, _, _, changes in task.changes())
     except RecordError as error:
         done.append((error.cause, error.topic, error.partition, error.offset, error.node))
     except StoreSerdeError as error:  # bytes in a store of JSON

@@ -125,7 +125,7 @@ def _chunks(first_seed: int, runs: int) -> Iterator[range]:
 
 def _prepare(without: tuple[str, ...]) -> None:
     for name in without:
-        _OFF.enter_context(PROTECTIONS[name].off())
+        _OFF.enter_context(PROTECTIONS[name].missing())
     gc.freeze()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from airflow_kstreams.batch.invariants import TaskInvariants
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
@@ -31,3 +34,25 @@ class Protection:
     seeds: int = 1_000
     concerns: Callable[[Scenario], bool] = lambda scenario: True
     scene: str = ""
+
+    @contextmanager
+    def missing(self) -> Iterator[None]:
+        """Switch it off, and the product's checks of commits, which would notice before the simulation."""
+        coordinator = "airflow_kstreams.batch.run.coordinator"
+        with (
+            self.off(),
+            mock.patch.multiple(
+                TaskInvariants,
+                check=_nothing,
+                logged=_nothing,
+                delivered=_nothing,
+                _stops_are_frozen=_nothing,
+            ),
+            mock.patch(f"{coordinator}.check_begin", _nothing),
+            mock.patch(f"{coordinator}.check_finish", _nothing),
+        ):
+            yield
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Check nothing."""

@@ -202,7 +202,7 @@ def _changelog_apart() -> SwitchedOff:
 
     def write_changes(self: TaskCommit, task: Any, writer: Any) -> None:
         apart = InMemoryIdempotentWriter(_innermost(writer)._broker, timeout_seconds=30)
-        for changelog, changes in task.changes():
+        for changelog, _, _, changes in task.changes():
             for key, value, timestamp_ms in changes:
                 apart.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
         apart.flush()
@@ -373,7 +373,7 @@ def _last_change_is_left_out() -> SwitchedOff:
     """A commit writes all changes of a store but one."""
 
     def write_changes(self: TaskCommit, task: Any, writer: Any) -> None:
-        for changelog, changes in task.changes():
+        for changelog, _, _, changes in task.changes():
             for key, value, timestamp_ms in list(changes)[:-1]:
                 writer.produce(changelog, value, key, task.task_id.group, timestamp_ms, None)
 

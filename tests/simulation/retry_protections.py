@@ -14,7 +14,7 @@ from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.streams.records.parked_origin import to_park
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
-from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.runtime.stream_task import LoggedChanges, StreamTask
 from tests.simulation.protection import Protection, SwitchedOff
 
 
@@ -22,10 +22,10 @@ def _entries_are_not_logged() -> SwitchedOff:
     """What is parked stands in memory only."""
     changes = StreamTask.changes
 
-    def without_retry_topics(self: StreamTask) -> Iterator[tuple[str, Iterator[Any]]]:
-        for changelog, found in changes(self):
-            kept = list(found)
-            yield changelog, iter(() if changelog.endswith("-retry") else kept)
+    def without_retry_topics(self: StreamTask) -> Iterator[LoggedChanges]:
+        for logged in changes(self):
+            kept = list(logged.changes)
+            yield logged._replace(changes=iter(() if logged.changelog.endswith("-retry") else kept))
 
     return mock.patch.object(StreamTask, "changes", without_retry_topics)
 
@@ -154,7 +154,7 @@ def _commits_when_it_leaves() -> SwitchedOff:
 def _at_its_stops_is_done() -> SwitchedOff:
     """A task at its stops is done, whatever it has parked."""
     off = ExitStack()
-    for module in ("task.task_slice", "protocol.stops", "run.finish"):
+    for module in ("task.task_slice", "protocol.slice.stops", "run.finish"):
         name = f"airflow_kstreams.batch.{module}.owes_last_commit"
         off.enter_context(mock.patch(name, lambda *_, **__: False))
     return off

@@ -9,7 +9,7 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.task import global_tables
-from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.kstream.operators.tables import foreign_key_resolve
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore

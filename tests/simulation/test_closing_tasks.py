@@ -95,7 +95,7 @@ def test_what_tasks_forward_in_close_comes_once_when_they_die_at_any_port_call(
     ],
 )
 def test_loss_is_found_when_a_protection_is_off(protection: str, task: str, missing: bytes) -> None:
-    with PROTECTIONS[protection].off():
+    with PROTECTIONS[protection].missing():
         lost = wrong(takes_effect=False)
     assert lost
     assert all(call.endswith(f"of task {task}") for call in lost), "others are told from done ones by more"

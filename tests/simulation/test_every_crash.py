@@ -148,5 +148,5 @@ def test_nothing_is_lost_or_moved_when_a_task_of_at_least_once_dies_at_any_port_
     "protection", ["stops are frozen", "idle tasks notify", "offsets in the transaction", "read committed"]
 )
 def test_violation_is_found_when_a_protection_is_off(protection: str) -> None:
-    with PROTECTIONS[protection].off():
+    with PROTECTIONS[protection].missing():
         assert violations("exactly_once", takes_effect=False, most=1)

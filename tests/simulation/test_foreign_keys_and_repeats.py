@@ -31,5 +31,5 @@ def test_no_row_is_lost_when_a_copy_comes_twice_and_its_subscription_once() -> N
 
 
 def test_row_is_lost_when_the_resolver_trusts_its_counts() -> None:
-    with PROTECTIONS["hashes tell wrong counts of copies"].off():
+    with PROTECTIONS["hashes tell wrong counts of copies"].missing():
         assert "out holds" in scenario.simulate(_SEED).violation

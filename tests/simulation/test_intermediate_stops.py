@@ -44,7 +44,7 @@ def test_run_reads_all_that_its_tasks_wrote_when_a_transaction_is_open_before_it
 
 
 def test_records_are_left_behind_when_the_stop_is_the_stable_offset() -> None:
-    with PROTECTIONS["freeze the high watermark"].off():
+    with PROTECTIONS["freeze the high watermark"].missing():
         stop, counts = play()
     assert stop == 0
     assert counts.total() == 0

@@ -93,6 +93,6 @@ def test_task_writes_nothing_when_it_begins_late(event: str) -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_late_task_writes_when_it_does_not_look_at_the_lease(event: str) -> None:
-    with PROTECTIONS["tasks look at the lease"].off():
+    with PROTECTIONS["tasks look at the lease"].missing():
         error, wrote = late(event)
     assert wrote or "committed by" in str(error)

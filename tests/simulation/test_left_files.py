@@ -99,5 +99,5 @@ def test_files_left_behind_bring_no_row_back(
 ) -> None:
     assert callable(story)
     assert story(tmp_path / "on") == right
-    with PROTECTIONS[protection].off():
+    with PROTECTIONS[protection].missing():
         assert story(tmp_path / "off") != right

@@ -15,7 +15,7 @@ from tests.simulation.scenario import scenario_of, simulate
 def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     protection = PROTECTIONS[name]
     seeds = (seed for seed in range(protection.seeds) if protection.concerns(scenario_of(seed)))
-    with protection.off():
+    with protection.missing():
         outcome = next((found for seed in seeds if (found := simulate(seed)).violation), None)
     assert outcome is not None, f"{protection.seeds} seeds without {name!r}, and nobody noticed"
     with capsys.disabled():

@@ -29,6 +29,7 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.evidence import find_contradictions, find_foreign_progress
+from airflow_kstreams.batch.invariants import check_begin, check_finish
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -301,6 +302,7 @@ class Coordinator:
         if caller.hold_lease:
             lease = self.lease.new(caller, new.slice.generation, slice_run_id=new.slice.run_id)
         change = self._begun(ledger, new)
+        check_begin(new.slice, new.offsets)
         self.session.write(records, offsets=new.offsets, ledger=change, lease=lease)
         self.lease.take(lease)
         log.info(
@@ -391,6 +393,7 @@ class Coordinator:
             finished=closed.summary,
             details_kept=self._settings.ledger_details_kept,
         )
+        check_finish(slice_, folded, closed.offsets)
         lease = self.lease.held
         ours = lease is not None and lease.owner_run_id == run_id
         finished = self.session.write(

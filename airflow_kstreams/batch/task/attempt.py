@@ -40,7 +40,7 @@ from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import TaskSetup, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
+from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
@@ -202,6 +202,7 @@ class TaskAttempt:
             CommitBasis(
                 slice=slice_,
                 share=share,
+                task_id=self._task_id,
                 before=before,
                 restored=restored,
                 attempt=self._number,

@@ -1,4 +1,4 @@
-"""One commit of a task, in numbered steps.
+"""Makes the commits of a task, in numbered steps.
 
 exactly_once, one transaction:
 
@@ -10,14 +10,15 @@ exactly_once, one transaction:
 4. Unless nothing was written to changelogs, flush and read their ends. What lies below is this task's own,
    because a later attempt would fence this commit before it writes: local files are kept under these ends,
    and a later restore compares the changelogs with them.
-5. Add the offsets, with the metadata that carries time, counters and those ends.
-6. Commit the transaction.
+5. Check that the commit keeps every invariant (:mod:`airflow_kstreams.batch.invariants`).
+6. Add the offsets, with the metadata that carries time, counters and those ends.
+7. Commit the transaction.
 
-at_least_once: 1 outside any transaction, flush; then 2 to 6 in a transaction of its own. A crash between the
+at_least_once: 1 outside any transaction, flush; then 2 to 7 in a transaction of its own. A crash between the
 two repeats records, never skips one. The transaction is there for its fence: a zombie must not overwrite
 newer state, nor take offsets back, nor move the stop of an intermediate topic that others have reached.
 
-``loop.py`` decides when to commit; how an attempt fences the ones before it stands in ``runner.py``.
+``loop.py`` decides when to commit; ``runner.py`` says how an attempt fences the ones before it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.invariants import TaskInvariants
 from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
@@ -64,6 +66,7 @@ class CommitBasis:
 
     :param slice: what the task belongs to.
     :param share: what it has to do.
+    :param task_id: the task.
     :param before: what earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
@@ -74,6 +77,7 @@ class CommitBasis:
 
     slice: Slice
     share: TaskSlice
+    task_id: TaskId
     before: OffsetMetadata
     restored: int
     attempt: int
@@ -115,6 +119,12 @@ class TaskCommit:
         self._input_stops = {part.topic_partition: part.stop_offset for part in basis.slice.inputs}
         self.changelog_ends: Mapping[TopicPartition, int] = basis.changelog_ends
         self.commits = 0
+        self._invariants = TaskInvariants(
+            basis.slice,
+            basis.share.bounds,
+            task_id=str(basis.task_id),
+            changelog_ends=basis.changelog_ends,
+        )
         self._committed = {partition: start for partition, (start, _) in basis.share.bounds.items()}
 
     def begin(self) -> None:
@@ -141,20 +151,30 @@ class TaskCommit:
 
     def _commit(self, task: StreamTask, *, now_seconds: float, last: bool) -> OffsetMetadata:
         outputs, state = self._clients.outputs, self._clients.state
+        # Step 1. Emit cached results.
         self.begin()
         task.flush()
         if outputs is not state:
             outputs.flush()
         counters = self._counters(task, now_seconds, last=last)
+        # Step 2. Write the changes of the stores.
         self._begin()
         changed = self._write_changes(task, state)
+        # Step 3. Write the done notification.
         if last:
             self._notify(state, task.task_id)
+        # Step 4. Read where the changelogs end.
         if changed:
             self._read_changelog_ends(state)
-        state.send_offsets(self._offsets(task, counters), self._clients.reader)
+        # Step 5. Check the invariants.
+        offsets = self._offsets(task, counters)
+        self._invariants.check(task, offsets, last=last)
+        # Step 6. Add the offsets.
+        state.send_offsets(offsets, self._clients.reader)
+        # Step 7. Commit.
         state.commit()
         self._open = False
+        self._invariants.committed(offsets)
         return counters
 
     def _placed(self, error: RecordError, task: StreamTask) -> RecordError:
@@ -247,10 +267,13 @@ class TaskCommit:
         """Write the changes of the stores, and say whether there were any."""
         produce, changed = writer.produce, False
         group = task.task_id.group
-        for changelog, changes in task.changes():
-            for key, value, timestamp_ms in changes:
+        for logged in task.changes():
+            changelog, written = logged.changelog, 0
+            for key, value, timestamp_ms in logged.changes:
                 produce(changelog, value, key, group, timestamp_ms, None)
-                changed = True
+                written += 1
+            self._invariants.logged(logged, TopicPartition(changelog, group), written)
+            changed = changed or written > 0
         return changed
 
     def _notify(self, writer: WriterPort, task_id: TaskId) -> None:
@@ -262,3 +285,4 @@ class TaskCommit:
         self.changelog_ends = self._clients.admin.end_offsets(
             self._basis.changelog_ends, isolation="read_uncommitted"
         )
+        self._invariants.delivered(self.changelog_ends)

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, TaskLoopCode
 from airflow_kstreams.streams.codegen.source_loop import RunBatch
-from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TopicClock

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
-from airflow_kstreams.streams.graph.inlining import Changeable, Encoding, LoopCode, WriteCode
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.inlining import Changeable, Encoding, LoopCode, WriteAnswer, WriteCode
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
@@ -309,12 +309,34 @@ def closure_of(inlining: Inlining, code: NodeCode, forward: Forward) -> Forward:
 
     :param forward: hands a record to every child.
     """
-    text = TaskLoopCode(inlining, code.node, code.children, {}, headers="context.headers()", forward=forward)
-    with text.block("def run(key, value, _node=_node_of_line)"):
-        code.write(text, "key", "value")
-    run: Forward = text.closure("run")
+    run: Forward = _closure(inlining, code, forward, "key", "value")
     inlining.codes[run] = code
     return run
+
+
+def answer_closure(
+    inlining: Inlining, node: str, children: Mapping[str, Forward], write: WriteAnswer, forward: Forward
+) -> Callable[[Any, Any, Any], None]:
+    """Make the function that takes key, value and the answer of a node's call.
+
+    :param write: writes what becomes of an answer.
+    :param forward: hands a record to every child.
+    """
+
+    def write_given(code: LoopCode, key: str, value: str) -> None:
+        write(code, key, value, "answer")
+
+    give: Callable[[Any, Any, Any], None] = _closure(
+        inlining, NodeCode(node, children, write_given), forward, "key", "value", "answer"
+    )
+    return give
+
+
+def _closure(inlining: Inlining, code: NodeCode, forward: Forward, *arguments: str) -> Any:
+    text = TaskLoopCode(inlining, code.node, code.children, {}, headers="context.headers()", forward=forward)
+    with text.block(f"def run({', '.join(arguments)}, _node=_node_of_line)"):
+        code.write(text, "key", "value")
+    return text.closure("run")
 
 
 def forward_only(code: LoopCode, key: str, value: str) -> None:

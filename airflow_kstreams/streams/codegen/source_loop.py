@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext

@@ -1,7 +1,6 @@
-"""What is said of the calls of an asynchronous node while a topology is built; nothing runs here.
+"""The options of an asynchronous node's calls, and what such a node calls; nothing runs here.
 
-A node makes calls if its operator has the attribute ``calls``. Such an operator binds through
-``NodeContext.calls``, so whatever wraps an operator, a tap for example, passes both on.
+An operator whose trait ``calls`` is set binds through ``NodeContext.calls``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 from airflow_kstreams.streams.hints.call_site import call_site
 
@@ -86,14 +84,6 @@ class CallSpec:
     hands_on: HandedOn = frozenset(("key", "value"))
     gathers: bool = False
     with_context: bool = False
-
-
-def options_of(node: Node) -> CallOptions | None:
-    """Return how a node calls, None if it makes no calls."""
-    found: CallOptions | None = (
-        getattr(node.operator, "calls", None) if isinstance(node, ProcessorNode) else None
-    )
-    return found
 
 
 def checked_options(what: str, options: CallOptions, name: str | None) -> CallOptions:

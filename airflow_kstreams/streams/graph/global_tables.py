@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
@@ -51,13 +49,3 @@ class GlobalEntries(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""
         ...
-
-
-def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
-    """Return the global tables that some nodes use, by topic."""
-    found: dict[str, GlobalTableDef] = {}
-    for node in nodes:
-        table = getattr(node.operator, "global_table", None) if isinstance(node, ProcessorNode) else None
-        if table is not None:
-            found[table.topic] = table
-    return found

@@ -1,8 +1,9 @@
-"""How an operator says what it does in lines of code, so that a task can run a chain of them as one loop.
+"""The lines of code of which an operator makes its closure, so that a task can run many nodes as one loop.
 
-A closure per node costs a call per node and record. So a node may write what it does as lines
-(:class:`LoopCode`). The task compiles what the nodes wrote into one function, see ``codegen/fused_loop.py``,
-and compiles a node's lines alone into its closure, for wherever a loop cannot hold them.
+A closure per node costs a call per node and record. So an operator may make its closure of lines
+(:class:`LoopCode`, ``NodeContext.written``). The task compiles what the nodes wrote into one function, see
+``codegen/fused_loop.py``, and compiles a node's lines alone into its closure, for wherever a loop cannot hold
+them.
 
 Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes
 code.
@@ -134,3 +135,7 @@ class LoopCode(Protocol):
 
 #: Writes what a node does with a key and a value, given the variables that hold them.
 WriteCode = Callable[[LoopCode, str, str], None]
+
+#: Writes what becomes of the answer of a node's function, given the variables that hold key and value, and
+#: the expression of the answer, which the lines evaluate once.
+WriteAnswer = Callable[[LoopCode, str, str, str], None]

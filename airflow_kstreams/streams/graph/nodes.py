@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
 
+from airflow_kstreams.streams.graph.calls import CallOptions
+from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
+from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTraits
 from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
 
-#: How a node hands a key and a value to its children (a leaf has none).
-Forward = Callable[[Any, Any], None]
-
 #: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
 #: None leaves it to the key.
 Partitioner = Callable[[str, K, V, int], int | None]
-
-
-class Operator(Protocol):
-    """What a processor node does. Implementations are frozen dataclasses; ``bind`` makes the closure that
-    runs.
-
-    The returned closure must take ``(key, value, _node=<the node's name>)``: the default argument lets an
-    error's traceback show at which node it happened, at no cost per record.
-    """
-
-    @property
-    def type(self) -> str:
-        """Stable name of the kind, e.g. ``filter``; part of the topology hash."""
-        ...
-
-    def bind(self, forward: Forward, context: Any, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task.
-
-        :param forward: hands a record to every child.
-        :param context: the task's services for this node, a :class:`NodeContext`.
-        :param children: child name -> hands a record to that child only.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +69,24 @@ class SinkNode:
 
 
 Node = SourceNode | ProcessorNode | SinkNode
+
+_NO_TRAITS = OperatorTraits()
+
+
+def traits_of(node: Node) -> OperatorTraits:
+    """Return the traits of a node's operator; of a source and of a sink the defaults."""
+    return node.operator.traits if isinstance(node, ProcessorNode) else _NO_TRAITS
+
+
+def options_of(node: Node) -> CallOptions | None:
+    """Return how a node calls, None if it makes no calls."""
+    return traits_of(node).calls
+
+
+def global_tables_of(nodes: Iterable[Node]) -> dict[str, GlobalTableDef]:
+    """Return the global tables that some nodes read, by topic."""
+    tables = (traits_of(node).global_table for node in nodes)
+    return {table.topic: table for table in tables if table is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

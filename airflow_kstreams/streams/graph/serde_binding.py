@@ -13,11 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import (
-    Operator,
-    SinkNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.nodes import SinkNode, SourceNode
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.serde.base import Serde, Side
 

@@ -8,9 +8,11 @@ from typing import Any, Protocol
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.global_tables import GlobalEntries
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer, WriteCode
 from airflow_kstreams.streams.ports import Headers, Record
+
+#: How a node hands a key and a value to its children (a leaf has none).
+Forward = Callable[[Any, Any], None]
 
 
 def ignore_updates(key: Any, value: Any) -> None:
@@ -173,6 +175,17 @@ class NodeContext(Protocol):
         :param forward: that ``bind`` was given, where the closure hands what the lines forward to all.
         :param children: those that ``bind`` was given.
         :return: the closure; a function around it counts as another one, whose lines are not known.
+        """
+        ...
+
+    def answered(
+        self, write: WriteAnswer, forward: Forward, children: Mapping[str, Forward]
+    ) -> Callable[[Any, Any, Any], None]:
+        """Make of lines what takes key, value and answer of an asynchronous node's calls, for :meth:`calls`;
+        while binding.
+
+        :param forward: that ``bind`` was given.
+        :param children: those that ``bind`` was given.
         """
         ...
 

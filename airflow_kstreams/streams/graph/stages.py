@@ -15,9 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, options_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

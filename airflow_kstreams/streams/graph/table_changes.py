@@ -1,21 +1,16 @@
-"""Which nodes of a subtopology take a table's changes, and where old values are needed.
+"""Finds which nodes of a subtopology take a table's changes, and where old values are needed.
 
-An operator that takes a :class:`~airflow_kstreams.streams.changes.Change` of each key, in place of the value
-alone, says what it does with old values in an attribute ``old_values``: it ``needs`` them, it ``passes`` them
-``on`` to what stands below and needs them only if that does, or it ``ignores`` them. Every other operator
-gets values.
+An operator takes a :class:`~airflow_kstreams.streams.changes.Change` of each key, in place of the value
+alone, if its trait ``old_values`` is set. Every other operator gets values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from airflow_kstreams.streams.graph.components import parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
-
-OldValues = Literal["needs", "passes on", "ignores"]
+from airflow_kstreams.streams.graph.nodes import Node, traits_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +33,7 @@ def table_changes(nodes: Sequence[Node]) -> TableChanges:
     takers: set[str] = set()
     needed: set[str] = set()
     for node in reversed(nodes):
-        old_values = getattr(node.operator, "old_values", None) if isinstance(node, ProcessorNode) else None
+        old_values = traits_of(node).old_values
         if old_values is None:
             continue
         takers.add(node.name)

@@ -1,9 +1,10 @@
-"""Which nodes run on the threads of a task that has several (``num.threads.per.task``).
+"""Chooses the nodes that run on the threads of a task that has several (``num.threads.per.task``).
 
-Rule: every operator that says how (``on_threads``) does, as an asynchronous node whose calls are plain
-functions, a processor if it declares itself fit: what leaves the task is the same. One stays as it is where
-its calls would let nodes above it go further than a topology allows: where a store is used on both sides of
-it, and where a processor below it may ask for a commit while something above it keeps a store.
+Rule: a node whose operator has the trait ``on_threads`` runs on threads, as an asynchronous node whose calls
+are plain functions; a processor does if it declares itself fit. What leaves the task is the same. A node
+stays as it is where its calls would let nodes above it go further than a topology allows: where a store is
+used on both sides of it, and where a processor below it may ask for a commit while something above it keeps a
+store.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.components import connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, traits_of
 from airflow_kstreams.streams.graph.stages import stages_of
 
 
@@ -26,10 +27,10 @@ def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:
     """
     found = list(nodes)
     keeping = _reached(nodes, {node.name for node in nodes if connected_stores(node)})
-    asking = _leading_to(nodes, {node.name for node in nodes if _asks_for_commits(node)})
+    asking = _leading_to(nodes, {node.name for node in nodes if traits_of(node).asks_for_commits})
     calling: dict[int, Node] = {}
     for at, node in enumerate(nodes):
-        make = getattr(node.operator, "on_threads", None) if isinstance(node, ProcessorNode) else None
+        make = traits_of(node).on_threads
         if make is not None and isinstance(node, ProcessorNode) and node.name not in keeping & asking:
             operator = make(calls)
             if operator is not None:
@@ -62,10 +63,6 @@ def _allowed(nodes: Sequence[Node], calling: Mapping[int, Node], places: Sequenc
             fits = number
             step = 2 * step if fails > len(places) else max(1, (fails - fits) // 2)
     return fits
-
-
-def _asks_for_commits(node: Node) -> bool:
-    return isinstance(node, ProcessorNode) and getattr(node.operator, "asks_for_commits", False)
 
 
 def _reached(nodes: Sequence[Node], names: set[str]) -> set[str]:

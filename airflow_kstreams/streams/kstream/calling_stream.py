@@ -13,7 +13,7 @@ from airflow_kstreams.streams.graph.calls import (
     ResourceFactory,
     checked_options,
 )
-from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
@@ -25,11 +25,6 @@ from airflow_kstreams.streams.hints.function_checks import (
 )
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.asynchronous import (
-    FILTER,
-    FLAT_MAP_VALUES,
-    FOREACH,
-    MAP,
-    MAP_VALUES,
     AsyncAction,
     AsyncFlatValueMapper,
     AsyncFunction,
@@ -37,12 +32,19 @@ from airflow_kstreams.streams.kstream.operators.asynchronous import (
     AsyncKeyValueMapper,
     AsyncPredicate,
     AsyncValueMapper,
-    Shape,
     ThreadAction,
     ThreadFlatValueMapper,
     ThreadKeyValueMapper,
     ThreadPredicate,
     ThreadValueMapper,
+)
+from airflow_kstreams.streams.kstream.operators.function_kinds import (
+    FILTER,
+    FLAT_MAP_VALUES,
+    FOREACH,
+    MAP,
+    MAP_VALUES,
+    FunctionKind,
 )
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
@@ -391,21 +393,26 @@ class CallingStream(Generic[K, V]):
         return self._retyped(known.with_new_key(call).with_new_value(call))
 
     def _called(
-        self, shape: Shape, argument: str, function: AsyncFunction, options: CallOptions, name: str | None
+        self,
+        kind: FunctionKind,
+        argument: str,
+        function: AsyncFunction,
+        options: CallOptions,
+        name: str | None,
     ) -> KnownStream:
         """Add the node, and return the stream of its results, otherwise alike.
 
-        :param argument: what the function is called in the DSL method, which has the shape's name.
+        :param argument: what the function is called in the DSL method.
         :raises TopologyError: the function or an option cannot be.
         """
-        check_called_functions(shape.type, threads=options.threads, **{argument: function})
-        called_with = shape.arguments("key", "value")
-        refuse_unfilled(shape.type, function, len(called_with), resource=options.resource is not None)
-        refuse_other_arguments(shape.type, argument, function, called_with)
-        checked_options(shape.type, options, name)
-        operator = Asynchronous(shape=shape, function=function, calls=options)
-        kind = shape.type.removesuffix("_async").replace("_", "").upper()
-        return self._added(f"KSTREAM-{kind}-ASYNC", operator, options, name, shape.type)
+        operator = Asynchronous(kind=kind, function=function, calls=options)
+        call, called_with = operator.type, kind.arguments("key", "value")
+        check_called_functions(call, threads=options.threads, **{argument: function})
+        refuse_unfilled(call, function, len(called_with), resource=options.resource is not None)
+        refuse_other_arguments(call, argument, function, called_with)
+        checked_options(call, options, name)
+        prefix = f"KSTREAM-{kind.type.replace('_', '').upper()}-ASYNC"
+        return self._added(prefix, operator, options, name, call)
 
     def _added(
         self, kind: str, operator: Operator, options: CallOptions, name: str | None, call: str

@@ -7,14 +7,12 @@ from typing import Literal, Self, overload
 
 from airflow_kstreams.streams.hints.function_checks import check_functions, shown_as
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
-from airflow_kstreams.streams.kstream.operators.set_headers import (
+from airflow_kstreams.streams.kstream.operators.function_kinds import SET_HEADERS, SET_TIMESTAMP
+from airflow_kstreams.streams.kstream.operators.stateless import (
     ContextHeadersFunction,
-    HeadersFunction,
-    SetHeaders,
-)
-from airflow_kstreams.streams.kstream.operators.set_timestamp import (
     ContextTimestampFunction,
-    SetTimestamp,
+    HeadersFunction,
+    Stateless,
     TimestampFunction,
 )
 from airflow_kstreams.streams.type_variables import K, V
@@ -66,7 +64,9 @@ class ChangingStream(CallingStream[K, V]):
         """
         check_functions("set_headers", with_context=with_context, function=function)
         return self._behind(
-            "KSTREAM-SETHEADERS", SetHeaders(function=function, with_context=with_context), name
+            "KSTREAM-SETHEADERS",
+            Stateless(kind=SET_HEADERS, function=function, with_context=with_context),
+            name,
         )
 
     @overload
@@ -112,6 +112,6 @@ class ChangingStream(CallingStream[K, V]):
         5
         """
         check_functions("set_timestamp", with_context=with_context, function=function)
-        operator = SetTimestamp(function=function, with_context=with_context)
+        operator = Stateless(kind=SET_TIMESTAMP, function=function, with_context=with_context)
         known = self._known.behind("KSTREAM-SETTIMESTAMP", operator, name)
         return self._new(dataclasses.replace(known, redated=True))

@@ -11,10 +11,12 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import Operator, Partitioner, SourceNode
+from airflow_kstreams.streams.graph.nodes import Partitioner, SourceNode
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, SelectKey
+from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
 from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
@@ -246,7 +248,9 @@ class StreamGraph:
         known = self._selected.get((parent, group)) if group else None
         if known is not None and known[0] == selector:
             return known[1]
-        name = self.operator("KSTREAM-KEY-SELECT", SelectKey(selector=selector), parent, name=group)
+        name = self.operator(
+            "KSTREAM-KEY-SELECT", Stateless(kind=SELECT_KEY, function=selector), parent, name=group
+        )
         if group and known is None:
             self._selected[parent, group] = (selector, name)
         return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.arguments import check_store, check_store_kind, check_table_keys

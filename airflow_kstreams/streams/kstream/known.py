@@ -6,10 +6,12 @@ their methods do is written in modules below them, as functions of these descrip
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
+from airflow_kstreams.streams.graph.nodes import Partitioner
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
     Storage,
@@ -19,7 +21,8 @@ from airflow_kstreams.streams.graph.store_specs import (
 )
 from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.operators.stateless import CopyValues, DropNulls, PassThrough
+from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless
 from airflow_kstreams.streams.kstream.operators.tables.table_latest import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
@@ -75,7 +78,11 @@ class KnownStream:
 
     def with_own_values(self) -> KnownStream:
         """Return a stream of the same records, whose values no table goes on changing."""
-        return self.behind("KSTREAM-COPYVALUES", CopyValues()) if self.table_values else self
+        return (
+            self.behind("KSTREAM-COPYVALUES", Stateless(kind=COPY_VALUES, function=copy.deepcopy))
+            if self.table_values
+            else self
+        )
 
     def sent_to(
         self,

@@ -35,12 +35,15 @@ from airflow_kstreams.streams.kstream.known import (
 )
 from airflow_kstreams.streams.kstream.merging import merged
 from airflow_kstreams.streams.kstream.operators.aggregation import (
-    Aggregate,
     Aggregator,
-    Count,
+    Fold,
     Initializer,
-    Reduce,
+    KeyFold,
+    Merger,
     Reducer,
+    aggregating,
+    counting,
+    reducing,
 )
 from airflow_kstreams.streams.kstream.operators.stateless import (
     GroupSelector,
@@ -53,13 +56,6 @@ from airflow_kstreams.streams.kstream.operators.tables.global_table_join import 
 from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
-from airflow_kstreams.streams.kstream.operators.windows.window_fold import (
-    Fold,
-    Merger,
-    aggregating,
-    counting,
-    reducing,
-)
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind, StreamJoiner
 from airflow_kstreams.streams.kstream.record_stream import RecordStream
 from airflow_kstreams.streams.kstream.stream_join import (
@@ -710,7 +706,7 @@ class KGroupedStream(Generic[K, V]):
         [('a', 1), ('a', 2)]
         """
         spec = self._records.table_spec(store, builtin_serdes.int64(), "count")
-        return KTable(self._records.folded("count", Count(store=spec), spec, name))
+        return KTable(self._records.folded("count", KeyFold(fold=counting(), store=spec), spec, name))
 
     def reduce(
         self,
@@ -739,7 +735,7 @@ class KGroupedStream(Generic[K, V]):
         """
         check_functions("reduce", fix=FUNCTIONS, reducer=reducer)
         spec = self._records.table_spec(store, value_serde, "reduce")
-        return KTable(self._records.folded("reduce", Reduce(reducer=reducer, store=spec), spec, name))
+        return KTable(self._records.folded("reduce", KeyFold(fold=reducing(reducer), store=spec), spec, name))
 
     def aggregate(
         self,
@@ -776,7 +772,7 @@ class KGroupedStream(Generic[K, V]):
         """
         check_functions("aggregate", fix=FUNCTIONS, initializer=initializer, aggregator=aggregator)
         spec = self._records.table_spec(store, value_serde, "aggregate")
-        fold = Aggregate(initializer=initializer, aggregator=aggregator, store=spec)
+        fold = KeyFold(fold=aggregating(initializer, aggregator), store=spec)
         return KTable(self._records.folded("aggregate", fold, spec, name))
 
 
@@ -889,7 +885,7 @@ class KGroupedTable(Generic[K, V]):
             subtractor=subtractor,
         )
         spec = self._entries.spec(store, value_serde, "aggregate")
-        fold = aggregating(initializer, adder, lambda key, left, right: None)
+        fold = aggregating(initializer, adder)
         return KTable(self._entries.folded(fold, subtractor, spec, name))
 
 

@@ -12,6 +12,17 @@ from airflow_kstreams.streams.hints.function_checks import check_functions, opti
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_topic
 from airflow_kstreams.streams.kstream.branches import Branches
+from airflow_kstreams.streams.kstream.operators.function_kinds import (
+    FILTER,
+    FILTER_NOT,
+    FLAT_MAP,
+    FLAT_MAP_VALUES,
+    FOREACH,
+    MAP,
+    MAP_VALUES,
+    PEEK,
+    SELECT_KEY,
+)
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
@@ -23,21 +34,13 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     ContextKeyValueMapper,
     ContextPredicate,
     ContextValueMapper,
-    Filter,
-    FilterNot,
-    FlatMap,
     FlatMapper,
-    FlatMapValues,
     FlatValueMapper,
-    Foreach,
     KeySelector,
     KeyValueMapper,
-    Map,
-    MapValues,
     PassThrough,
-    Peek,
     Predicate,
-    SelectKey,
+    Stateless,
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
@@ -82,7 +85,9 @@ class RecordStream(ProcessingStream[K, V]):
         [2, 3]
         """
         check_functions("filter", with_context=with_context, predicate=predicate)
-        return self._behind("KSTREAM-FILTER", Filter(predicate=predicate, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-FILTER", Stateless(kind=FILTER, function=predicate, with_context=with_context), name
+        )
 
     @overload
     def filter_not(
@@ -109,7 +114,9 @@ class RecordStream(ProcessingStream[K, V]):
         [1]
         """
         check_functions("filter_not", with_context=with_context, predicate=predicate)
-        return self._behind("KSTREAM-FILTER", FilterNot(predicate=predicate, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-FILTER", Stateless(kind=FILTER_NOT, function=predicate, with_context=with_context), name
+        )
 
     @overload
     def peek(
@@ -140,7 +147,9 @@ class RecordStream(ProcessingStream[K, V]):
         ([1, 2], [1, 2])
         """
         check_functions("peek", with_context=with_context, action=action)
-        return self._behind("KSTREAM-PEEK", Peek(action=action, with_context=with_context), name)
+        return self._behind(
+            "KSTREAM-PEEK", Stateless(kind=PEEK, function=action, with_context=with_context), name
+        )
 
     @overload
     def foreach(
@@ -174,7 +183,9 @@ class RecordStream(ProcessingStream[K, V]):
         [('a', 1), ('a', 2)]
         """
         check_functions("foreach", with_context=with_context, action=action)
-        self._known.behind("KSTREAM-FOREACH", Foreach(action=action, with_context=with_context), name)
+        self._known.behind(
+            "KSTREAM-FOREACH", Stateless(kind=FOREACH, function=action, with_context=with_context), name
+        )
 
     @overload
     def select_key(
@@ -209,7 +220,7 @@ class RecordStream(ProcessingStream[K, V]):
         [('a', 'ant'), ('b', 'bee')]
         """
         check_functions("select_key", with_context=with_context, selector=selector)
-        operator = SelectKey(selector=selector, with_context=with_context)
+        operator = Stateless(kind=SELECT_KEY, function=selector, with_context=with_context)
         return self._retyped(
             self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
         )
@@ -250,7 +261,9 @@ class RecordStream(ProcessingStream[K, V]):
         [('ant', 'a')]
         """
         check_functions("map", with_context=with_context, mapper=mapper)
-        return self._rekeyed("KSTREAM-MAP", Map(mapper=mapper, with_context=with_context), "map", name)
+        return self._rekeyed(
+            "KSTREAM-MAP", Stateless(kind=MAP, function=mapper, with_context=with_context), "map", name
+        )
 
     @overload
     def map_values(
@@ -278,7 +291,10 @@ class RecordStream(ProcessingStream[K, V]):
         """
         check_functions("map_values", with_context=with_context, mapper=mapper)
         return self._revalued(
-            "KSTREAM-MAPVALUES", MapValues(mapper=mapper, with_context=with_context), "map_values", name
+            "KSTREAM-MAPVALUES",
+            Stateless(kind=MAP_VALUES, function=mapper, with_context=with_context),
+            "map_values",
+            name,
         )
 
     @overload
@@ -312,7 +328,10 @@ class RecordStream(ProcessingStream[K, V]):
         """
         check_functions("flat_map", with_context=with_context, mapper=mapper)
         return self._rekeyed(
-            "KSTREAM-FLATMAP", FlatMap(mapper=mapper, with_context=with_context), "flat_map", name
+            "KSTREAM-FLATMAP",
+            Stateless(kind=FLAT_MAP, function=mapper, with_context=with_context),
+            "flat_map",
+            name,
         )
 
     @overload
@@ -345,7 +364,7 @@ class RecordStream(ProcessingStream[K, V]):
         check_functions("flat_map_values", with_context=with_context, mapper=mapper)
         return self._revalued(
             "KSTREAM-FLATMAPVALUES",
-            FlatMapValues(mapper=mapper, with_context=with_context),
+            Stateless(kind=FLAT_MAP_VALUES, function=mapper, with_context=with_context),
             "flat_map_values",
             name,
         )

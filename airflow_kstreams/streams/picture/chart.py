@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
-from airflow_kstreams.streams.graph.nodes import (
-    Node,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.naming.names import printable
 from airflow_kstreams.streams.picture.description import TopicName

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.hints.java_names import java_method, told
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.hints.function_checks import answered
 from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
 from airflow_kstreams.streams.processor.async_processor import AsyncProcessor, AsyncProcessorDef
@@ -39,6 +39,11 @@ class CallingProcessorOperator:
     calls: CallOptions
 
     type: ClassVar[str] = "processor_async"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(calls=self.calls, stores_of_user="all")
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that calls it.

@@ -7,8 +7,7 @@ from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.hints.function_checks import (
     gives_one_by_one,
     is_async,

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.inlining import Encoding
-from airflow_kstreams.streams.graph.nodes import Forward
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde

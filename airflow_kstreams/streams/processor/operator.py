@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kstreams.streams.graph.calls import CallOptions
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import (
@@ -41,11 +41,16 @@ class ProcessorOperator:
         return "fixed_key_processor" if self.keeps_keys else "processor"
 
     @property
-    def asks_for_commits(self) -> bool:
-        """Whether the processor may ask for a commit."""
-        return not fits_threads(class_of(self.definition))
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            on_threads=self._calling,
+            asks_for_commits=not fits_threads(class_of(self.definition)),
+            free_times=True,
+            stores_of_user="all",
+        )
 
-    def on_threads(self, calls: CallOptions) -> CallingProcessorOperator | None:
+    def _calling(self, calls: CallOptions) -> CallingProcessorOperator | None:
         """Return the operator whose calls run on threads; None if the processor does not declare that it is
         fit for them. A definition that is no class is asked for one to see.
         """
@@ -70,7 +75,8 @@ class ProcessorOperator:
             forward = fixed.kept_by(forward)
             children = {name: fixed.kept_by(child) for name, child in children.items()}
         processor_context = ProcessorContext(context, forward, children, punctuate, stateless=stateless)
-        context.allow_commit_requests()
+        if self.traits.asks_for_commits:
+            context.allow_commit_requests()
 
         def init(_node: str = context.node) -> None:
             processor.init(processor_context)

@@ -20,7 +20,8 @@ from typing import Any
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.inlining import Encoding
-from airflow_kstreams.streams.graph.nodes import Forward, Node, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node

@@ -1,13 +1,13 @@
-"""Whether what a task's nodes counted fits together: the identities that hold within a subtopology.
+"""Checks that what a task's nodes counted fits together: the identities that hold within a subtopology.
 
-Rule: a source node forwards what was read from its topics, less what it left out. An operator whose
-``accounted`` is true forwards each record once or counts it as left out, to every child of its; the branches
-of a ``branch`` get what arrives there together. So from the sources down it is known how many records arrive
-at a node, until an operator stands in between that gives any number of records (``flat_map``, folds, joins of
-streams, processors): nothing is known below it. Nor is it below a node with a retry topic, which a record may
-leave in a later run than it came in; how many are parked stands beside the counts in every commit. A topic
-got, through sinks, what arrived at its sinks less what they left out. Where all of that is known, the count
-of what was written must be the same number.
+Rule: a source node forwards what was read from its topics, less what it left out. An operator whose trait
+``flow`` is ``kept`` forwards each record once, to every child, or counts it as left out; the children of one
+whose flow is ``parted`` get what arrives there together. So from the sources down it is known how many
+records arrive at a node, until an operator stands in between whose flow is ``free`` (``flat_map``, folds,
+joins of streams, processors): nothing is known below it. Nor is it below a node with a retry topic, which a
+record may leave in a later run than it came in; how many are parked stands beside the counts in every commit.
+A topic got, through sinks, what arrived at its sinks less what they left out. Where all of that is known, the
+count of what was written must be the same number.
 
 Both numbers are added up over attempts and committed with the offsets, so the check holds at every commit,
 and finds what is lost while counts are written, read and added up, too.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, traits_of
 from airflow_kstreams.streams.topology.topology import Subtopology
 
 
@@ -81,9 +81,9 @@ class FlowCheck:
     ) -> int | None:
         """Return how many records a node gave to a child."""
         node = self._nodes[name]
-        if _branches(node):
+        if traits_of(node).flow == "parted":
             return self._taken(child, counts)
-        if isinstance(node, ProcessorNode) and not _accounted(node):
+        if isinstance(node, ProcessorNode) and traits_of(node).flow == "free":
             return None
         return _less(above[name], counts.at(name))
 
@@ -97,10 +97,10 @@ class FlowCheck:
             alone = len(self._sinks[topic]) == 1
             return counts.written.get(topic, 0) + counts.at(name) if alone else None
         below = [self._taken(child, counts) for child in self._children[name]]
-        if _branches(node):
+        if traits_of(node).flow == "parted":
             forwarded = _sum(below)
         else:
-            known = [taken for taken in below if taken is not None] if _accounted(node) else []
+            known = [taken for taken in below if taken is not None] if traits_of(node).flow == "kept" else []
             forwarded = known[0] if known else None
         return None if forwarded is None else forwarded + counts.at(name)
 
@@ -110,7 +110,10 @@ class FlowCheck:
         """Return the topics below branches that got more or fewer records than arrived at the branching."""
         found = []
         for name, node in self._nodes.items():
-            got, taken = arrived[name], self._taken(name, counts) if _branches(node) else None
+            got, taken = (
+                arrived[name],
+                self._taken(name, counts) if traits_of(node).flow == "parted" else None,
+            )
             if got is not None and taken is not None and got != taken:
                 topics = sorted(self._topics_below(name))
                 found.append(Unbalanced(topics[0] if topics else name, got, taken))
@@ -121,14 +124,6 @@ class FlowCheck:
         if isinstance(node, SinkNode):
             return {self._real_topic(node.topic)}
         return set().union(*(self._topics_below(child) for child in self._children[name]))
-
-
-def _accounted(node: Node) -> bool:
-    return isinstance(node, ProcessorNode) and getattr(node.operator, "accounted", False)
-
-
-def _branches(node: Node) -> bool:
-    return isinstance(node, ProcessorNode) and node.operator.type == "branch"
 
 
 def _less(number: int | None, taken: int) -> int | None:

@@ -1,18 +1,29 @@
-"""What a task offers to each of its nodes."""
+"""The services of a task's nodes.
+
+While an operator is bound they refuse what its traits do not say: a trait that is wrong would mislead the
+engine without a sign.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
+from airflow_kstreams.streams.codegen.loop_code import (
+    Inlining,
+    NodeCode,
+    TaskLoopCode,
+    answer_closure,
+    closure_of,
+)
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.global_tables import GlobalEntries
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.graph.nodes import Forward, ProcessorNode
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer, WriteCode
+from airflow_kstreams.streams.graph.nodes import ProcessorNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer, TableView, WallClock
+from airflow_kstreams.streams.graph.services import Forward, StreamTimer, TableView, WallClock
 from airflow_kstreams.streams.graph.table_changes import TableChanges
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -64,6 +75,9 @@ class BoundNodeContext:
         self.node = node.name
         self.record_context = owner.record_context
         self._owner = owner
+        self._operator = node.operator
+        self._traits = node.operator.traits
+        self._called = False
         self._stores = node.stores
         self._topics = owner.topics_above[node.name]
         self.tables = owner.tables
@@ -81,7 +95,13 @@ class BoundNodeContext:
         return self._owner.stores[name]
 
     def global_entries(self, topic: str) -> GlobalEntries:
-        """Return what a global table holds."""
+        """Return what a global table holds.
+
+        :raises TopologyError: the operator's traits do not name it.
+        """
+        table = self._traits.global_table
+        if table is None or table.topic != topic:
+            raise self._contradiction(f"reads the global table of {topic!r}", "global_table names it not")
         return self._owner.global_entries[topic]
 
     def on_open(self, callback: Callable[[], None]) -> None:
@@ -97,13 +117,19 @@ class BoundNodeContext:
         self._owner.add_close(self.node, callback)
 
     def stream_time(self) -> Callable[[], int]:
-        """Return a function that gives the node's stream time."""
-        self._owner.timed_nodes.add(self.node)
+        """Return a function that gives the node's stream time.
+
+        :raises TopologyError: the operator's traits do not say how far it holds results back.
+        """
+        self._go_by_stream_time()
         return self._owner.clock_of(self.node).node_time(self._topics)
 
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
-        """Make a timer on the node's stream time."""
-        self._owner.timed_nodes.add(self.node)
+        """Make a timer on the node's stream time.
+
+        :raises TopologyError: the operator's traits do not say how far it holds results back.
+        """
+        self._go_by_stream_time()
         return self._owner.clock_of(self.node).timer(self.node, self._topics, callback, behind=behind)
 
     def wall_clock(self) -> WallClock:
@@ -113,6 +139,12 @@ class BoundNodeContext:
     def written(self, write: WriteCode, forward: Forward, children: Mapping[str, Forward]) -> Forward:
         """Make the closure of a node that writes what it does as lines."""
         return closure_of(self._owner.inlining, NodeCode(self.node, children, write), forward)
+
+    def answered(
+        self, write: WriteAnswer, forward: Forward, children: Mapping[str, Forward]
+    ) -> Callable[[Any, Any, Any], None]:
+        """Make of lines what takes the answers of an asynchronous node's calls."""
+        return answer_closure(self._owner.inlining, self.node, children, write, forward)
 
     def flush_code(self, children: Mapping[str, Forward], *, timestamp_ms: str) -> LoopCode:
         """Return the beginnings of a function that forwards at commit points."""
@@ -128,7 +160,12 @@ class BoundNodeContext:
         return self._owner.counters.counting(self.node, rule)
 
     def allow_commit_requests(self) -> None:
-        """Announce, while binding, that the node may ask for commits."""
+        """Announce, while binding, that the node may ask for commits.
+
+        :raises TopologyError: the operator's traits do not say so.
+        """
+        if not self._traits.asks_for_commits:
+            raise self._contradiction("asks for commits", "asks_for_commits is False")
         self._owner.stepping = True
 
     def request_commit(self) -> None:
@@ -155,5 +192,36 @@ class BoundNodeContext:
         give: Callable[[Any, Any, Any], None],
         failed: Callable[[Exception], None] | None = None,
     ) -> Forward:
-        """Make the closure of an asynchronous node."""
+        """Make the closure of an asynchronous node.
+
+        :raises TopologyError: the operator's traits say nothing of these calls.
+        """
+        if spec.options != self._traits.calls:
+            raise self._contradiction("makes calls", "calls does not hold their options")
+        self._called = True
         return self._owner.calls(self.node, spec, give, failed)
+
+    def check_bound(self) -> None:
+        """Refuse an operator that is bound and did not do what its traits say.
+
+        :raises TopologyError: it makes no calls, and they say that it does.
+        """
+        if self._traits.calls is not None and not self._called:
+            raise self._contradiction("makes no calls", "calls is set")
+
+    def _go_by_stream_time(self) -> None:
+        if self._traits.held_back_ms is None and not self._traits.free_times:
+            raise self._contradiction(
+                "goes by stream time",
+                "held_back_ms is None",
+                fix="set held_back_ms to how far behind stream time what it gives may be dated, 0 for not at "
+                "all; the end of a run would close windows below too early",
+            )
+        self._owner.timed_nodes.add(self.node)
+
+    def _contradiction(self, does: str, said: str, *, fix: str = "") -> TopologyError:
+        name = type(self._operator).__name__
+        return TopologyError(
+            f"node {self.node!r}: operator {name} {does}, and in its traits {said}",
+            fix=fix or f"correct the traits of {name}: the engine knows an operator by them alone",
+        )

@@ -20,17 +20,11 @@ from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, ste
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import (
-    Forward,
-    Node,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
-from airflow_kstreams.streams.graph.services import TableView, ignore_updates
+from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.graph.table_changes import table_changes
@@ -438,7 +432,9 @@ class ProcessorTopology:
                 self._specs,
                 lambda topic: self._topology.real_topic(topic, self._application_id),
             )
-            bound = operator.bind(forward, BoundNodeContext(self, node), below)
+            context = BoundNodeContext(self, node)
+            bound = operator.bind(forward, context, below)
+            context.check_bound()
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
             return bound if quiet else self._guarded(node, bound)

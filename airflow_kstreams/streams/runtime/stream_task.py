@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from airflow_kstreams.streams.calls.call import Station
 from airflow_kstreams.streams.calls.caller import Caller
@@ -66,6 +66,21 @@ class TaskId:
 
     def __str__(self) -> str:
         return f"{self.subtopology}_{self.group}"
+
+
+class LoggedChanges(NamedTuple):
+    """The changes of one store that the next commit logs.
+
+    :param changelog: topic.
+    :param least: how many changes there are at least, as the store counted them.
+    :param most: how many there are at most.
+    :param changes: the changes.
+    """
+
+    changelog: str
+    least: int
+    most: int
+    changes: Iterator[Change]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,6 +359,10 @@ class StreamTask:
         """Whether records were chosen that are not released yet."""
         return self._lanes is not None and not self._lanes.idle
 
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        return iter(()) if self._lanes is None else self._lanes.unreleased()
+
     @property
     def hungry(self) -> bool:
         """Whether records should be fetched though some are under way, so that calls do not run out."""
@@ -433,11 +452,16 @@ class StreamTask:
         if self._lanes is not None:
             self._lanes.commit_requested = False
 
-    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
-        """Yield each changelog topic and what goes there: once per key changed since the last call."""
+    def changes(self) -> Iterator[LoggedChanges]:
+        """Yield what goes to each changelog topic: one change per key that changed since the last call."""
         for name, changelog in self._changelogs.items():
-            released = None if self._lanes is None else self._lanes.drain_changes(name)
-            yield changelog, self._bound.stores[name].drain_changes() if released is None else released
+            if self._lanes is not None and self._lanes.keeps_changes(name):
+                count = self._lanes.undrained_count(name)
+                yield LoggedChanges(changelog, count, count, self._lanes.drain_changes(name))
+            else:
+                store = self._bound.stores[name]
+                least, most = store.undrained_at_least(), store.undrained_count()
+                yield LoggedChanges(changelog, least, most, store.drain_changes())
 
     def close(self) -> None:
         """Let the processors close, before the last commit: what they forward or store is committed with it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward, SourceNode
+from airflow_kstreams.streams.graph.nodes import SourceNode
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 

@@ -17,12 +17,12 @@ from airflow_kstreams.streams.graph.calls import (
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
-    Operator,
     Partitioner,
     ProcessorNode,
     SinkNode,
     SourceNode,
 )
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
@@ -206,7 +206,7 @@ class TopologyBuilder:
     ) -> Self:
         """Add a node that runs an operator: what ``add_processor`` and the DSL come down to.
 
-        :raises TopologyError: the name is taken or a parent is unknown.
+        :raises TopologyError: the name is taken, a parent is unknown, or the operator has no traits.
 
         :param name: unique in the topology.
         :param operator: makes the closure that runs once per record.
@@ -215,6 +215,12 @@ class TopologyBuilder:
         """
         site = call_site()
         self._check_parents(f"processor {name!r}", parents, site)
+        if not isinstance(operator, Operator):
+            raise TopologyError(
+                f"processor {name!r} at {site} is given {type(operator).__name__} as operator, which lacks "
+                "type, traits or bind",
+                fix="give it all three; traits are an OperatorTraits, by which the engine knows it",
+            )
         if not isinstance(stores, list | tuple) or not all(isinstance(each, str) for each in stores):
             raise TopologyError(
                 f"processor {name!r} at {site} has stores={stores!r:.80}, expected a list of names",

@@ -24,9 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import Subtopology, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode, options_of, traits_of
 from airflow_kstreams.streams.plan import StreamTimePlan
 
 #: Extractors that give a record's own time.
@@ -82,8 +81,7 @@ def _in_words(plan: StreamTimePlan) -> str:
 
 def held_back_ms(node: Node) -> int | None:
     """Return how far behind stream time what a node gives may be dated; None of a node that does not wait."""
-    found: int | None = getattr(getattr(node, "operator", None), "held_back_ms", None)
-    return found
+    return traits_of(node).held_back_ms
 
 
 def _held(nodes: Sequence[Node]) -> dict[str, int]:
@@ -101,8 +99,7 @@ def _redated(nodes: Sequence[Node]) -> set[str]:
     """Return the nodes that may get times from ``set_timestamp``."""
     found: set[str] = set()
     for node in nodes:
-        redates = isinstance(node, ProcessorNode) and getattr(node.operator, "redates", False)
-        if redates or not found.isdisjoint(parents(node)):
+        if traits_of(node).redates or not found.isdisjoint(parents(node)):
             found.add(node.name)
     return found
 

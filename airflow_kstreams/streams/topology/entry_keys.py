@@ -9,8 +9,6 @@ from airflow_kstreams.streams.entry_keys import EntryKeys
 from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
 
@@ -39,8 +37,8 @@ def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> 
         return _of_serde(store.input_keys, 0, sub, internal, parked=True)
     users = [node for node in sub.nodes if isinstance(node, ProcessorNode) and store.name in node.stores]
     for node in users:
-        own = store.name in getattr(node.operator, "stores_of_user", ())
-        if own or isinstance(node.operator, ProcessorOperator | CallingProcessorOperator):
+        of_user = node.operator.traits.stores_of_user
+        if of_user == "all" or store.name in of_user:
             return EntryKeys(unfit=f"processor {node.name!r} writes it, under keys of its own choice")
     return _of_serde(store.key_serde, _BEHIND_KEY[store.type], sub, internal)
 

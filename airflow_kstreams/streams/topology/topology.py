@@ -13,15 +13,16 @@ import msgspec
 
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph import components
-from airflow_kstreams.streams.graph.calls import options_of
 from airflow_kstreams.streams.graph.components import Subtopology
-from airflow_kstreams.streams.graph.global_tables import global_tables_of
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
     ProcessorNode,
     SinkNode,
     SourceNode,
+    global_tables_of,
+    options_of,
+    traits_of,
 )
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.call_site import CallSite
@@ -384,10 +385,9 @@ def _gives_up(node: Node) -> bool:
 
 def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
     """Name what the entries of a store mean; state of another meaning would be misread, not refused."""
-    keepers = (n.operator for n in sub.nodes if isinstance(n, ProcessorNode) and store.name in n.stores)
-    for operator in keepers:
-        window = getattr(operator, "window", None)
-        if window is not None and getattr(operator, "store", None) is store:
+    for node in sub.nodes:
+        window = traits_of(node).windows.get(store.name)
+        if window is not None:
             sizes = (f"{name}={getattr(window, name)}" for name in _WINDOW_SIZES if hasattr(window, name))
             kind = "sliding " if isinstance(window, SlidingWindow) else ""
             return f"{store.type} {kind}{' '.join(sizes)}"

@@ -7,9 +7,15 @@ from types import FunctionType
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
-from airflow_kstreams.streams.graph.calls import options_of
-from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE, GlobalTableDef, global_tables_of
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE, GlobalTableDef
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    global_tables_of,
+    options_of,
+)
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.call_site import CallSite
@@ -89,7 +95,7 @@ def _check_stateless(node: Node, name: str, spec: StoreSpec) -> None:
     """Refuse a store of a processor whose calls run side by side."""
     operator = node.operator if isinstance(node, ProcessorNode) else None
     beside = isinstance(operator, CallingProcessorOperator)
-    on_threads = isinstance(operator, ProcessorOperator) and not operator.asks_for_commits
+    on_threads = isinstance(operator, ProcessorOperator) and not operator.traits.asks_for_commits
     if (beside or on_threads) and not isinstance(spec, RetryStoreSpec):
         why = "runs calls for several records at once" if beside else "declares threads = True"
         raise TopologyError(

@@ -9,21 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
-from airflow_kstreams.streams.graph.nodes import (
-    Forward,
-    Node,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.send_target import SendTarget
-from airflow_kstreams.streams.graph.services import StreamTimer, TableView
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices, StreamTimer, TableView
 from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
@@ -217,9 +211,11 @@ class BoundTopology:
                 child(key, value)
 
         if isinstance(node, ProcessorNode):
-            return node.operator.bind(
-                forward, NodeServices(owner=self, node=node.name, connected=node.stores), below
+            # Nodes under test use no more of what a task offers than these.
+            services = cast(
+                "ProcessorServices", NodeServices(owner=self, node=node.name, connected=node.stores)
             )
+            return node.operator.bind(forward, services, below)
         for topic in node.topics:
             self._sources[topic] = (node, forward)
         return forward

@@ -162,7 +162,7 @@ class TaskOnLogs:
 
     def _commit(self, task: StreamTask, outputs: list[Written]) -> None:
         task.flush()
-        for changelog, changes in task.changes():
+        for changelog, _, _, changes in task.changes():
             self.changelogs.setdefault(changelog, []).extend(changes)
         self.outputs += outputs
         outputs.clear()

@@ -20,6 +20,7 @@ from airflow_kstreams.streams.errors import (
     TaskCorruptedError,
     TopologyError,
 )
+from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
 from airflow_kstreams.testing import TopologyTestDriver
 
 
@@ -122,17 +123,10 @@ def test_driver_is_not_made_when_its_arguments_cannot_be(
 
 def test_unequal_counts_are_refused_when_a_store_needs_them_equal() -> None:
     bytes_ = serdes.bytes()
-
-    class Idle:
-        type = "idle"
-
-        def bind(self, forward: Any, context: Any, children: Any) -> Any:
-            return forward
-
     topology = (
         TopologyBuilder()
         .add_source("in", "a", "b")
-        .add_operator("idle", Idle(), "in", stores=["s"])
+        .add_operator("idle", PassThrough(type="idle"), "in", stores=["s"])
         .add_state_store(StoreSpec(name="s", key_serde=bytes_, value_serde=bytes_))
         .build()
     )

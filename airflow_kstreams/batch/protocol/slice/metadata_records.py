@@ -1,6 +1,22 @@
 """Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
 
-==================  ==============  ========  =====================================================
+=================  =============  ========  ===============================================================
+record             key            value     headers beside version, kind, run and generation
+=================  =============  ========  ===============================================================
+stop offset        ``A_1``        ``55``    topic, partition, topic id, start offset, leader epoch at the end
+piece of the plan  ``<app>#0``    its text  none, and no version
+completed marker   ``<app>``      ``0``     owner, and the plan or how many pieces it has and their hash
+done notification  ``<app>-0_1``  ``done``  subtopology and group of the task
+intermediate stop  ``I_1``        ``60``    as a stop offset
+finished marker    ``<app>``      ``1``     as the completed marker
+tombstone          any of these   null      none
+=================  =============  ========  ===============================================================
+
+KIP-95 has a task notify once per input partition and intermediate partition (``A_1-I_1`` -> ``60``), and each
+reader takes the maximum. Those records grow with partitions squared. Here a task notifies once, and its
+coordinator writes the stop (:mod:`airflow_kstreams.batch.protocol.slice.stops`). Readers understand pairs
+that other programs write.
+
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
 coincides with none: no name of a topic or an application holds ``#``. A marker whose plan is in pieces has a

@@ -1,241 +1,132 @@
-"""Operators that fold the records of each key into a table kept in a store.
+"""Operators that fold records, or the entries of a grouped table, into a table kept in a store.
 
-Rule: the entry of a key holds the folded value and the largest timestamp folded into it. A cached table emits
-at each commit point, once per key changed since the last one, in order of first change, the newest value with
-the entry's timestamp; an uncached one emits with every record. A deleted key is emitted with None. A key that
-was not in the table at the last emission and is not now is not emitted: there is nothing to take back. A
-table that is tracked, because a table below it takes changes, emits with each new value the one that it
-emitted before (:mod:`airflow_kstreams.streams.kstream.operators.tables.table_changes`).
-
-Crash argument: what is dirty is never saved. A crash loses the dirty keys together with the uncommitted
-records that made them so; the attempt that resumes reads those records again and, since commit points are
-counted in records, emits the same keys in the same order.
+Rule: the entry of a key holds the folded value and the largest timestamp folded into it. What is emitted, and
+when, is the rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 Where the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
 though the function changed its aggregate in place before it raised, wherever runs are cut.
 
-The three operators differ in one expression, the new aggregate; the lines around it are those of
-``codegen/fold_code.py``.
+**Cogroup.** Several streams are folded by one fold: ahead of it a node of each stream makes a value (number
+of the stream, value), and the fold calls that stream's aggregator. So every kind of fold takes records of
+several streams in the order in which the task processes them, into one table that emits once, as it does for
+one stream. What has no value stays so: the fold drops and counts it.
 """
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.codegen.fold_code import Folding, write_fold, write_reading
+from airflow_kstreams.streams.codegen.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.records.kept_values import begun, standing
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]
 Aggregator = Callable[[K, V, VR], VR | None]
 Reducer = Callable[[V, V], V | None]
+#: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first; before
+#: that, of an empty one and the first session's.
+Merger = Callable[[K, VR, VR], VR | None]
 
 log = logging.getLogger(__name__)
 
 
-class TableEmitter:
-    """Emits what changed in one task's table.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    """How records become an aggregate; None means that there is no aggregate.
 
-    :param children: those of the table's node.
-    :param store: name of the table's store.
-    :param cached: whether to emit at commit points only; then registers itself for them.
-
-    :ivar tracked: whether a child takes changes; every change must then be told to :meth:`change`.
+    :param kind: ``count``, ``reduce`` or ``aggregate``.
+    :param begin: (key, value) -> the first aggregate.
+    :param add: (key, value, aggregate) -> the next aggregate.
+    :param merge: (key, left, right) -> the aggregate of two sessions.
+    :param write: gives the expression of the first aggregate, and of the next one.
+    :param empty: makes what the first session is merged with; None for folds without.
     """
 
-    def __init__(
-        self,
-        forward: Forward,
-        context: NodeContext,
-        children: Mapping[str, Forward],
-        *,
-        store: str,
-        cached: bool,
-    ) -> None:
-        #: Serialized key (in a window store, the entry's id) -> key of what changed since the last commit
-        #: point; operators write it themselves.
-        self.dirty: dict[Any, Any] = {}
-        #: Those among them that were not in the table at the last commit point.
-        self.born: set[Any] = set()
-        #: Of a tracked table: those among them -> their entry at the last commit point.
-        self.olds: dict[Any, Entry | None] = {}
-        self._deleted: dict[Any, int] = {}
-        self._forward = forward
-        self._record_context = context.record_context
-        self._store = context.store(store)
-        self._store_name = store
-        self._put_entry = self._store.put_entry
-        self.cached = cached
-        self.tracked = not context.taking_changes.isdisjoint(children)
-        if self.tracked:
-            self.deliveries = Deliveries(forward, context, children)
-            context.tables[context.node] = self
-        if cached:
-            self._emit_dirty = (
-                self._changes_emission(context, children)
-                if self.tracked
-                else self._emission(context, children, self._store)
-            )
-            context.on_flush(self.flush)
-
-    def get(self, key: Any, child: str | None) -> Entry | None:
-        """Return the entry of a key of a tracked table, as a child knows it; None for as it is now."""
-        key_bytes = self._store.serialize_key(key)
-        if child is not None:
-            before = self.deliveries.before(key, child)
-            if before is not None:
-                return before[0]
-            if key_bytes in self.olds:
-                return self.olds[key_bytes]
-        entry: Entry | None = self._store.get_entry(key_bytes)
-        return entry
-
-    def before(self, key_bytes: Any, entry: Entry | None) -> Entry | None:
-        """Return an entry for :meth:`change` before a function may change its value where it is."""
-        if entry is None or not self.tracked or key_bytes in self.olds:
-            return entry
-        return copy.deepcopy(entry[0]), entry[1]
-
-    def change(self, key_bytes: Any, key: Any, old: Entry | None, value: Any, timestamp_ms: int) -> None:
-        """Give a key another value and emit it, at once or at the next commit point.
-
-        :param old: the key's entry before; of a tracked table one whose value nothing changes.
-        :param value: None deletes the key.
-        """
-        if value is None and old is None:
-            return
-        self._put_entry(key_bytes, None if value is None else (value, timestamp_ms))
-        if not self.cached:
-            if self.tracked:
-                self.emit_change(key, value, old, timestamp_ms)
-            else:
-                self.emit(key, value, timestamp_ms)
-            return
-        if key_bytes not in self.dirty:
-            self.dirty[key_bytes] = key
-            if self.tracked:
-                self.olds[key_bytes] = old
-            elif old is None:
-                self.born.add(key_bytes)
-        if value is None:
-            self._deleted[key_bytes] = timestamp_ms
-
-    def emit(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        """Emit one change at once, with a timestamp of its own."""
-        record_context = self._record_context
-        before = record_context.timestamp_ms
-        record_context.timestamp_ms = timestamp_ms
-        self._forward(key, value)
-        # The record may still have to visit other children of this node's parent.
-        record_context.timestamp_ms = before
-
-    def emit_change(self, key: Any, value: Any, old: Entry | None, timestamp_ms: int) -> None:
-        """Emit one change of a tracked table at once, with a timestamp of its own."""
-        record_context = self._record_context
-        before = record_context.timestamp_ms
-        record_context.timestamp_ms = timestamp_ms
-        self.deliveries.give(key, Change(value, *(old or ABSENT)))
-        record_context.timestamp_ms = before
-
-    def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
-        """Delete a key that is in the table."""
-        self._put_entry(key_bytes, None)
-        if self.cached:
-            self.dirty[key_bytes] = key
-            self._deleted[key_bytes] = timestamp_ms
-        else:
-            self.emit(key, None, timestamp_ms)
-
-    def flush(self) -> None:
-        """Emit what changed since the last commit point."""
-        record_context = self._record_context
-        latest_ms = record_context.timestamp_ms
-        record_context.emitting = self._store_name
-        self._emit_dirty(latest_ms)
-        # An error that ends the task leaves the name: what explains it asks for it.
-        record_context.emitting = ""
-        record_context.timestamp_ms = latest_ms
-        self.dirty.clear()
-        self.born.clear()
-        self._deleted.clear()
-
-    def _changes_emission(
-        self, context: NodeContext, children: Mapping[str, Forward]
-    ) -> Callable[[int], None]:
-        """Make the loop over what is dirty in a tracked table, given the time of the last record."""
-        code = context.flush_code(children, timestamp_ms="entry_ms")
-        with self._each_dirty(code):
-            code.line(f"old = {code.name(self.olds, 'olds')}.pop(key_bytes)")
-            write_reading(code, self._store)
-            with code.block("elif old is None"):
-                code.line("continue")
-            self._write_deleted(code)
-            change, absent = code.name(Change, "Change"), code.name(ABSENT, "absent")
-            code.line(f"change = {change}(value, *(old or {absent}))")
-            code.place()
-            self.deliveries.write(code, "key", "change", "value")
-        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
-        return emit_dirty
-
-    def _emission(
-        self, context: NodeContext, children: Mapping[str, Forward], store: Any
-    ) -> Callable[[int], None]:
-        """Make the loop over what is dirty, given the time of the last record."""
-        code = context.flush_code(children, timestamp_ms="entry_ms")
-        with self._each_dirty(code):
-            write_reading(code, store)
-            with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
-                code.line("continue")
-            self._write_deleted(code)
-            code.place(for_closures=True)
-            code.forward("key", "value")
-        emit_dirty: Callable[[int], None] = code.function("emit_dirty")
-        return emit_dirty
-
-    @contextmanager
-    def _each_dirty(self, code: LoopCode) -> Iterator[None]:
-        """Write the loop; what is written meanwhile is its body."""
-        with (
-            code.block("def emit_dirty(latest_ms, _node=_node_of_line)"),
-            code.counted(),
-            code.block(f"for key_bytes, key in {code.name(self.dirty, 'dirty')}.items()"),
-        ):
-            yield
-
-    def _write_deleted(self, code: LoopCode) -> None:
-        """Write the value and the time of an entry that is not there."""
-        with code.block("else"):
-            # A processor that shares the store may have deleted the key: the last record's time must do.
-            code.line(
-                f"value, entry_ms = None, {code.name(self._deleted, 'deleted')}.get(key_bytes, latest_ms)"
-            )
+    kind: str
+    begin: Callable[[Any, Any], Any]
+    add: Aggregator
+    merge: Merger
+    write: AggregateCode
+    empty: Initializer | None = None
 
 
-class _Fold(Protocol):
-    """An operator that folds records.
+def counting() -> Fold:
+    """Return the fold that counts."""
+    return Fold(
+        kind="count",
+        begin=lambda key, value: 1,
+        add=lambda key, value, count: count + 1,
+        merge=lambda key, left, right: left + right,
+        write=lambda code, key, value, so_far: f"{so_far} + 1" if so_far else "1",
+    )
 
-    :ivar type: kind of fold.
-    :ivar store: of the table.
+
+def reducing(reducer: Reducer) -> Fold:
+    """Return the fold whose first value stands for itself."""
+
+    def write(code: LoopCode, key: str, value: str, so_far: str) -> str:
+        if so_far:
+            return f"{code.name(reducer, 'reducer')}({so_far}, {value})"
+        return f"{code.name(begun, 'begun')}({value}, {value})"
+
+    return Fold(
+        kind="reduce",
+        begin=lambda key, value: begun(value, value),
+        add=lambda key, value, reduced: reducer(reduced, value),
+        merge=lambda key, left, right: reducer(left, right),
+        write=write,
+    )
+
+
+def _no_merger(key: Any, left: Any, right: Any) -> None:
+    """Take the place of the function that only sessions need."""
+
+
+def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger = _no_merger) -> Fold:
+    """Return the fold that begins with an empty aggregate.
+
+    :param merger: of sessions.
     """
 
-    type: ClassVar[str]
+    def write(code: LoopCode, key: str, value: str, so_far: str) -> str:
+        called = code.name(aggregator, "aggregator")
+        if so_far:
+            return f"{called}({key}, {value}, {so_far})"
+        first = f"{called}({key}, {value}, {code.name(initializer, 'initializer')}())"
+        return f"{code.name(begun, 'begun')}({first}, {value})"
 
-    @property
-    def store(self) -> StoreSpec: ...
+    return Fold(
+        kind="aggregate",
+        begin=lambda key, value: begun(aggregator(key, value, initializer()), value),
+        add=aggregator,
+        merge=merger,
+        write=write,
+        empty=initializer,
+    )
 
-    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str: ...
+
+def fold_of(fold: Fold, context: NodeContext) -> Fold:
+    """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
+    what is in the store.
+    """
+    copied = copier(context, fold.kind)
+    if copied is None:
+        return fold
+    return replace(
+        fold,
+        add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
+        merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
+    )
 
 
 def nothing_kept(context: NodeContext) -> Callable[[], None]:
@@ -267,75 +158,129 @@ def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
     return standing(context.node) if context.goes_on and kind != "count" else None
 
 
-def _bind(self: _Fold, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-    """Make the closure of one task."""
-    spec = self.store
-    store = context.store(spec.name)
-    emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
-    count_null = context.counting("null")
-    copied = copier(context, self.type)
-    nothing = nothing_kept(context)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFold:
+    """Folds the records of each key; an aggregate that becomes None deletes the key."""
 
-    def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
-        if so_far and copied is not None:
-            so_far = f"{code.name(copied, 'copied')}({so_far})"
-        return self.aggregate(code, key, value, so_far)
+    fold: Fold
+    store: StoreSpec
 
-    def write(code: LoopCode, key: str, value: str) -> None:
-        with code.block(f"if {key} is None or {value} is None"):
-            code.line(f"{code.name(count_null, 'count_null')}()")
-        with code.block("else"):
-            write_fold(code, (key, value), Folding(aggregate, nothing), emitter, store)
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
-    return context.written(write, forward, children)
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return self.fold.kind
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        spec = self.store
+        store = context.store(spec.name)
+        emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
+        count_null = context.counting("null")
+        copied = copier(context, self.fold.kind)
+        nothing = nothing_kept(context)
+
+        def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
+            if so_far and copied is not None:
+                so_far = f"{code.name(copied, 'copied')}({so_far})"
+            return self.fold.write(code, key, value, so_far)
+
+        def write(code: LoopCode, key: str, value: str) -> None:
+            with code.block(f"if {key} is None or {value} is None"):
+                code.line(f"{code.name(count_null, 'count_null')}()")
+            with code.block("else"):
+                write_fold(code, (key, value), Folding(aggregate, nothing), emitter, store)
+
+        return context.written(write, forward, children)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """Counts the records of each key."""
+class TableFold:
+    """Folds the entries of a table that belong to one group.
 
+    Rule: of a change of a group, the old value is subtracted first, if the group has an aggregate, and the
+    new one added then, to an empty aggregate if there is none. An aggregate that becomes None deletes the
+    group. The entry has the largest timestamp that was added or subtracted. A change whose adder raises is
+    not subtracted either.
+
+    :param fold: how values are added.
+    :param subtract: (key, value, aggregate) -> the aggregate without the value.
+    """
+
+    fold: Fold
+    subtract: Aggregator
     store: StoreSpec
 
-    type: ClassVar[str] = "count"
-    bind = _bind
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
-    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
-        """Return the expression for the new count."""
-        return f"{so_far} + 1" if so_far else "1"
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return f"table_{self.fold.kind}"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        begin, add, subtract = self.fold.begin, self.fold.add, self.subtract
+        store = context.store(self.store.name)
+        serialize_key, get_entry = store.serialize_key, store.get_entry
+        copied = copier(context, self.fold.kind)
+        record_context = context.record_context
+        emitter = TableEmitter(
+            forward, context, children, store=self.store.name, cached=self.store.cached and bool(children)
+        )
+        before, emit_change = emitter.before, emitter.change
+
+        def run(key: Any, change: Change, _node: str = context.node) -> None:
+            key_bytes = serialize_key(key)
+            entry = get_entry(key_bytes)
+            kept = before(key_bytes, entry)
+            result, newest_ms = None, record_context.timestamp_ms
+            if entry is not None:
+                result, newest_ms = entry[0], max(newest_ms, entry[1])
+                if copied is not None:
+                    result = copied(result)
+                if change.old is not None:
+                    result = subtract(key, change.old, result)
+            if change.new is not None:
+                result = begin(key, change.new) if result is None else add(key, change.new, result)
+            emit_change(key_bytes, key, kept, result, newest_ms)
+
+        return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reduce:
-    """Folds the values of each key into one of the same kind; the first value stands for itself."""
+class CogroupInput:
+    """Marks the values of one cogrouped stream with its number.
 
-    reducer: Reducer
-    store: StoreSpec
+    :param number: of the stream, from 0 on.
+    """
 
-    type: ClassVar[str] = "reduce"
-    bind = _bind
+    number: int
 
-    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
-        """Return the expression for the new aggregate."""
-        if so_far:
-            return f"{code.name(self.reducer, 'reducer')}({so_far}, {value})"
-        return f"{code.name(begun, 'begun')}({value}, {value})"
+    type: ClassVar[str] = "cogroup_input"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+
+        def write(code: LoopCode, key: str, value: str) -> None:
+            marked = code.variable("value")
+            code.line(f"{marked} = None if {value} is None else ({self.number}, {value})")
+            code.forward(key, marked)
+
+        return context.written(write, forward, children)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate:
-    """Folds the values of each key into an aggregate; one that becomes None is deleted."""
+def cogrouping(aggregators: Sequence[Aggregator]) -> Aggregator:
+    """Return the aggregator of marked values.
 
-    initializer: Initializer
-    aggregator: Aggregator
-    store: StoreSpec
+    :param aggregators: of each stream, by its number.
+    """
+    chosen = tuple(aggregators)
 
-    type: ClassVar[str] = "aggregate"
-    bind = _bind
+    def aggregate(key: Any, marked: tuple[int, Any], aggregated: Any) -> Any:
+        number, value = marked
+        return begun(chosen[number](key, value, aggregated), value)
 
-    def aggregate(self, code: LoopCode, key: str, value: str, so_far: str) -> str:
-        """Return the expression for the new aggregate."""
-        aggregator = code.name(self.aggregator, "aggregator")
-        if so_far:
-            return f"{aggregator}({key}, {value}, {so_far})"
-        first = f"{aggregator}({key}, {value}, {code.name(self.initializer, 'initializer')}())"
-        return f"{code.name(begun, 'begun')}({first}, {value})"
+    return aggregate

@@ -7,8 +7,7 @@ from typing import Any
 
 from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.ports import Record
@@ -62,6 +62,7 @@ class MapBatches:
     site: CallSite
 
     type: ClassVar[str] = "map_batches"
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task.

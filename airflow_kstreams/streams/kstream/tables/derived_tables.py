@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Operator
+from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.arguments import (

@@ -17,10 +17,8 @@ from airflow_kstreams.streams.kstream.arguments import (
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator
-from airflow_kstreams.streams.kstream.operators.tables.table_fold import TableFold
+from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Fold, TableFold
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector, TableSelect
-from airflow_kstreams.streams.kstream.operators.windows.window_fold import Fold
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.changed import changed
 from airflow_kstreams.streams.serde.serde_checks import check_serdes

@@ -16,10 +16,16 @@ from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, KnownWindowedTable
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregate, Aggregator, Initializer
-from airflow_kstreams.streams.kstream.operators.cogroup import CogroupInput, cogrouping
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregator,
+    CogroupInput,
+    Initializer,
+    KeyFold,
+    Merger,
+    aggregating,
+    cogrouping,
+)
 from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
-from airflow_kstreams.streams.kstream.operators.windows.window_fold import Merger
 from airflow_kstreams.streams.kstream.windows.window_tables import (
     FoldWindow,
     aggregating_windows,
@@ -64,7 +70,7 @@ class Cogroup:
         """
         check_functions("aggregate", fix=FUNCTIONS, initializer=initializer)
         spec = self._all.table_spec(store, value_serde, "aggregate")
-        fold = Aggregate(initializer=initializer, aggregator=cogrouping(self.aggregators), store=spec)
+        fold = KeyFold(fold=aggregating(initializer, cogrouping(self.aggregators)), store=spec)
         return self._merged(spec.name, windowed=False).folded("aggregate", fold, spec, name)
 
     def aggregated_by_window(

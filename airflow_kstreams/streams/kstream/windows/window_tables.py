@@ -12,16 +12,16 @@ from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.arguments import check_store_kind
 from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, KnownWindowedTable
-from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Initializer
-from airflow_kstreams.streams.kstream.operators.windows.sliding_fold import SlidingWindowFold
-from airflow_kstreams.streams.kstream.operators.windows.suppress import Suppress
-from airflow_kstreams.streams.kstream.operators.windows.window_fold import (
+from airflow_kstreams.streams.kstream.operators.aggregation import (
+    Aggregator,
     Fold,
+    Initializer,
     Merger,
-    SessionFold,
-    TimeWindowFold,
     aggregating,
 )
+from airflow_kstreams.streams.kstream.operators.windows.sliding_fold import SlidingWindowFold
+from airflow_kstreams.streams.kstream.operators.windows.suppress import Suppress
+from airflow_kstreams.streams.kstream.operators.windows.window_fold import SessionFold, TimeWindowFold
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow

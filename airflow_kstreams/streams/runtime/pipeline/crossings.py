@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call, CallContext, Station
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings

@@ -94,6 +94,13 @@ class Lanes:
         """Whether nothing is under way."""
         return not self._room.lives
 
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record under way its partition and the offset behind it."""
+        for queue in self._queues:
+            for life in queue:
+                if life.taken is not None:
+                    yield life.taken.partition, life.taken.position
+
     @property
     def at_cut(self) -> bool:
         """Whether a commit may come now: all that is cached up to the record released last was emitted, or
@@ -254,8 +261,12 @@ class Lanes:
         ticked, self._ticked = self._ticked, False
         return ticked
 
-    def drain_changes(self, store: str) -> Iterator[Change] | None:
-        """Return the released changes of a store of an earlier stage; None if it is in the last."""
+    def keeps_changes(self, store: str) -> bool:
+        """Say whether the released changes of a store are here: of any that is not in the last stage."""
+        return self._changes.keeps(store)
+
+    def drain_changes(self, store: str) -> Iterator[Change]:
+        """Return the released changes of a store of an earlier stage, and forget them."""
         return self._changes.drain(store)
 
     def undrained_count(self, store: str) -> int:

@@ -35,7 +35,7 @@ import msgspec
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.calls.turnstile import key_name
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.records.parked_origin import origin_of_parked, to_park
 from airflow_kstreams.streams.records.record_context import TaskRecordContext

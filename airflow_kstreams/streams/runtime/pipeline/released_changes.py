@@ -26,10 +26,12 @@ class ReleasedChanges:
             for key, value, timestamp_ms in entries:
                 merged[key] = (value, timestamp_ms)
 
-    def drain(self, store: str) -> Iterator[Change] | None:
-        """Return the changes of a store, and forget them; None if it is in the last stage."""
-        if store not in self._changes:
-            return None
+    def keeps(self, store: str) -> bool:
+        """Say whether a store is in a stage before the last."""
+        return store in self._changes
+
+    def drain(self, store: str) -> Iterator[Change]:
+        """Return the changes of a store, and forget them."""
         changed, self._changes[store] = self._changes[store], {}
         return ((key, value, timestamp_ms) for key, (value, timestamp_ms) in changed.items())
 

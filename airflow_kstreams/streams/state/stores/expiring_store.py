@@ -137,6 +137,10 @@ class ExpiringStore(ABC):
         """Return how many entries have changed since the last drain."""
         return self.held.undrained_count()
 
+    def undrained_at_least(self) -> int:
+        """Return how many of them the next drain gives for certain."""
+        return self.held.undrained_at_least()
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield (changelog key, value or None, timestamp_ms) once per entry changed since the last drain, in
         order of first change; where very many expire at once in RocksDB, their tombstones come last.

@@ -93,6 +93,10 @@ class HeldEntries(Protocol):
         """Return how many entries have changed since the last drain."""
         ...
 
+    def undrained_at_least(self) -> int:
+        """As :meth:`StateStore.undrained_at_least`."""
+        ...
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """As :meth:`StateStore.drain_changes`."""
         ...

@@ -236,6 +236,10 @@ class JoinStore:
         """Return how many entries have changed since the last drain."""
         return len(self._changed)
 
+    def undrained_at_least(self) -> int:
+        """Return the same: memory counts each change once."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield changelog key, value or None, and timestamp, once per element changed since the last drain,
         in order of first change.

@@ -27,7 +27,13 @@ class StateStore(Protocol):
         ...
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return how many entries have changed since the last drain. A store on disk may count one twice that
+        was removed and came back.
+        """
+        ...
+
+    def undrained_at_least(self) -> int:
+        """Return how many changes the next drain gives at least, counted without it."""
         ...
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:

@@ -176,7 +176,7 @@ def test_stores_hold_the_fold_of_their_changelogs_when_offsets_have_gaps(
     assert restored == 5
     assert list(task.stores["left"].all()) == [(b"b", b"2"), (b"c", b"3")]
     assert task.stores["right"].get_entry(b"z") == (b"26", 7)
-    assert not any(list(changes) for _, changes in task.changes())
+    assert not any(list(changes) for _, _, _, changes in task.changes())
     state.close()
     assert logs.closed == logs.readers == 1
 

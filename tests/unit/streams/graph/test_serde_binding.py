@@ -11,8 +11,9 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.graph.nodes import SinkNode, SourceNode
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import Count
-from airflow_kstreams.streams.kstream.operators.stateless import Peek
+from airflow_kstreams.streams.kstream.operators.aggregation import KeyFold, counting
+from airflow_kstreams.streams.kstream.operators.function_kinds import PEEK
+from airflow_kstreams.streams.kstream.operators.stateless import Stateless
 from airflow_kstreams.streams.serde.base import Side
 from airflow_kstreams.testing import TopologyTestDriver
 
@@ -98,22 +99,22 @@ def test_everything_else_is_kept_when_a_store_spec_is_bound() -> None:
 
 def test_operator_gets_the_bound_spec_when_it_holds_one() -> None:
     spec = StoreSpec(name="n", key_serde=addressed(), value_serde=serdes.json())
-    bound = bound_operator(Count(store=spec), {"n": bound_to("t", spec)}, str)
-    assert isinstance(bound, Count)
+    bound = bound_operator(KeyFold(fold=counting(), store=spec), {"n": bound_to("t", spec)}, str)
+    assert isinstance(bound, KeyFold)
     assert bound.store.key_serde.serialize("k") == b"t/key/k"
 
 
 def test_inner_operator_gets_the_bound_spec_when_another_one_runs_it() -> None:
     spec = StoreSpec(name="n", key_serde=addressed(), value_serde=serdes.json())
-    tap = OperatorTap(node="p", findings=Findings(), operator=Count(store=spec))
+    tap = OperatorTap(node="p", findings=Findings(), operator=KeyFold(fold=counting(), store=spec))
     bound = bound_operator(tap, {"n": bound_to("t", spec)}, str)
     assert isinstance(bound, OperatorTap)
-    assert isinstance(bound.operator, Count)
+    assert isinstance(bound.operator, KeyFold)
     assert bound.operator.store.key_serde.serialize("k") == b"t/key/k"
     assert bound.findings is tap.findings
 
 
 def test_operator_is_returned_as_it_is_when_there_is_nothing_to_bind() -> None:
     plain = StoreSpec(name="n", key_serde=serdes.string(), value_serde=serdes.json())
-    for operator in (Count(store=plain), Peek(action=print)):
+    for operator in (KeyFold(fold=counting(), store=plain), Stateless(kind=PEEK, function=print)):
         assert bound_operator(operator, {"n": bound_to("t", plain)}, str) is operator

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, TopologyError, serdes
 from airflow_kstreams.streams.graph import threads
-from airflow_kstreams.streams.graph.calls import CallOptions, options_of
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode
+from airflow_kstreams.streams.graph.calls import CallOptions
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, options_of, traits_of
 from airflow_kstreams.streams.graph.stages import stages_of
 from airflow_kstreams.streams.graph.threads import on_threads
 
@@ -46,9 +46,11 @@ def one_by_one(nodes: Sequence[Node]) -> list[str]:
     """Return who calls, if each node is tried behind those before it."""
     found = [*nodes]
     for at, node in enumerate(nodes):
-        make = getattr(getattr(node, "operator", None), "on_threads", None)
-        if make is not None:
-            found[at] = dataclasses.replace(node, operator=make(CALLS))
+        make = traits_of(node).on_threads
+        if make is not None and isinstance(node, ProcessorNode):
+            operator = make(CALLS)
+            assert operator is not None
+            found[at] = dataclasses.replace(node, operator=operator)
             try:
                 stages_of(found)
             except TopologyError:

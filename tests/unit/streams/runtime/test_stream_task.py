@@ -90,9 +90,9 @@ def test_cached_result_is_sent_once_when_no_commit_point_lies_between() -> None:
     assert [(topic, key, value, time) for topic, key, value, time, _ in sent] == [
         ("out", b"k", (5).to_bytes(8, "big"), 104)
     ]
-    ((changelog, changes),) = task.changes()
+    ((changelog, _, _, changes),) = task.changes()
     assert (changelog, list(changes)) == ("app-counts-changelog", [(b"k", (5).to_bytes(8, "big"), 104)])
-    assert [list(changes) for _, changes in task.changes()] == [[]]
+    assert [list(changes) for _, _, _, changes in task.changes()] == [[]]
 
 
 def test_commit_points_are_counted_in_records_when_the_batch_is_larger() -> None:
@@ -146,7 +146,7 @@ def test_results_are_emitted_at_every_commit_point_when_few_are_committed(
     for _ in range(3):
         task.process(10)
     assert [int.from_bytes(value or b"", "big") for _, _, value, _, _ in sent] == [2, 4]
-    (changes,) = (list(changes) for _, changes in task.changes())
+    (changes,) = (list(changes) for _, _, _, changes in task.changes())
     assert len(changes) == 1, "the key is logged once for all of them"
 
 
@@ -161,7 +161,7 @@ def test_point_is_committed_before_its_time_when_many_changes_wait(monkeypatch: 
         due.append(task.commit_due(interval_elapsed=False))
     assert due == [False, False, True, True]
     task.flush()
-    for _, changes in task.changes():
+    for _, _, _, changes in task.changes():
         assert len(list(changes)) == 2
     assert not task.commit_due(interval_elapsed=False)
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.serde.foreign_keys import Answer, Subscription, subscription_prefix
 
 #: The length in front of a foreign key.
@@ -40,7 +39,7 @@ class ForeignKeyAnswer:
     right_values: SerdeOfTopic
 
     type: ClassVar[str] = "foreign_key_answer"
-    old_values: ClassVar[OldValues] = "ignores"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

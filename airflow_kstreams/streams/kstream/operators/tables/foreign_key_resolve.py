@@ -27,11 +27,11 @@ A deletion is emitted for a key that is in the result, and for no other one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner
 from airflow_kstreams.streams.serde.foreign_keys import Answer, LeftCopy, ResolverEntry, Waiting
@@ -57,6 +57,8 @@ class ForeignKeyResolve:
     left_keys: SerdeOfTopic
     left_values: SerdeOfTopic
     right_values: SerdeOfTopic
+
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     @property
     def type(self) -> str:

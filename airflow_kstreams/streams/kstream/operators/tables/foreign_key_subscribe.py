@@ -15,10 +15,9 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
-from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.tables.named_keys import unfit_name
 from airflow_kstreams.streams.serde.foreign_keys import LeftCopy, Subscription
 from airflow_kstreams.streams.type_variables import KR, K, V
@@ -52,7 +51,7 @@ class ForeignKeySubscribe:
     subscriptions: str
 
     type: ClassVar[str] = "foreign_key_subscribe"
-    old_values: ClassVar[OldValues] = "needs"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="needs")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

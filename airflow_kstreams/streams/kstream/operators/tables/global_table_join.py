@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.tables.named_keys import unfit_name
 from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.type_variables import KR, K, V
@@ -37,12 +37,15 @@ class GlobalTableJoin:
     global_table: GlobalTableDef
     left: bool
 
-    accounted: ClassVar[bool] = True
-
     @property
     def type(self) -> str:
         """Kind of node; the topic belongs to it."""
         return f"{'left_join' if self.left else 'join'}_global_table({self.global_table.topic})"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(flow="kept", global_table=self.global_table)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

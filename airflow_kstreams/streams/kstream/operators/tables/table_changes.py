@@ -43,8 +43,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.versioned_source import keeping

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.stateless import Predicate
 from airflow_kstreams.streams.kstream.operators.tables.table_changes import bind_derived
 
@@ -41,9 +40,9 @@ class TableFilter:
         return "table_filter" if self.passing else "table_filter_not"
 
     @property
-    def old_values(self) -> OldValues:
-        """What is done with old values."""
-        return "needs" if self.store is None else "ignores"
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(old_values="needs" if self.store is None else "ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

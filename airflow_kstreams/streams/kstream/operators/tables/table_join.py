@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Entry
 from airflow_kstreams.streams.type_variables import VO, VR, V
@@ -47,7 +47,7 @@ class TableJoin:
     left: bool
     versioned: bool = False
 
-    accounted: ClassVar[bool] = True
+    traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
 
     @property
     def type(self) -> str:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change, LateChange
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.kstream.operators.tables.table_changes import DerivedView
 
@@ -28,7 +27,7 @@ class TableLatest:
     parent: str
 
     type: ClassVar[str] = "table_latest"
-    old_values: ClassVar[OldValues] = "passes on"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="passes on")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.graph.table_changes import OldValues
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.pairs import pair_of
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
@@ -34,7 +33,7 @@ class TableSelect:
     selector: EntrySelector
 
     type: ClassVar[str] = "table_select"
-    old_values: ClassVar[OldValues] = "needs"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="needs")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -2,7 +2,7 @@
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
 deletes the entry. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.operators.aggregation`.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 A table whose changes go to no node has nothing to emit: it is then not cached, whatever its store says, and
 asks for no commit points.
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class TableSource:
     store: StoreSpec
 
     type: ClassVar[str] = "table_source"
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -15,10 +15,9 @@ from typing import Any, ClassVar, Never
 
 from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import ProcessorServices
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.kstream.operators.tables.table_changes import DerivedView
 from airflow_kstreams.streams.kstream.operators.tables.versioned_source import keeping
@@ -45,9 +44,14 @@ class TableTransformValues:
     type: ClassVar[str] = "table_transform_values"
 
     @property
-    def old_values(self) -> OldValues:
-        """What is done with old values."""
-        return "passes on" if self.store is None else "ignores"
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            old_values="passes on" if self.store is None else "ignores",
+            asks_for_commits=True,
+            free_times=True,
+            stores_of_user=self.stores_of_user,
+        )
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the transformer and the closure that feeds it.

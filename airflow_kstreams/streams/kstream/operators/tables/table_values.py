@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.stateless import ValueMapper
 from airflow_kstreams.streams.kstream.operators.tables.table_changes import bind_derived
 
@@ -32,9 +31,9 @@ class TableMapValues:
     type: ClassVar[str] = "table_map_values"
 
     @property
-    def old_values(self) -> OldValues:
-        """What is done with old values."""
-        return "passes on" if self.store is None else "ignores"
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(old_values="passes on" if self.store is None else "ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -19,10 +19,9 @@ from typing import Any, ClassVar, Literal
 
 from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.graph.table_changes import OldValues
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.table_changes import bind_kept
 from airflow_kstreams.streams.type_variables import VO, VR, V
@@ -77,7 +76,7 @@ class TablesJoinSide:
     join: TablesJoin
     is_left: bool
 
-    old_values: ClassVar[OldValues] = "needs"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="needs")
 
     @property
     def type(self) -> str:
@@ -143,9 +142,9 @@ class JoinedTable:
     type: ClassVar[str] = "joined_table"
 
     @property
-    def old_values(self) -> OldValues:
-        """What is done with old values."""
-        return "passes on" if self.store is None else "ignores"
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(old_values="passes on" if self.store is None else "ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change, LateChange
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.table_source import TableSource
@@ -29,6 +29,7 @@ class VersionedSource:
     store: VersionedStoreSpec
 
     type: ClassVar[str] = "versioned_source"
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

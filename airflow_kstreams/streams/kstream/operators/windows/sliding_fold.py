@@ -11,7 +11,7 @@ A record at t changes the windows that hold t, from the last one back (before ``
 on). Then it makes the windows that are missing: that behind the record before it, its own, and that behind
 itself. A new window begins with what its records gave in a window that held the same ones. Emission follows
 that order. What is emitted, and when, is the rule of
-:mod:`airflow_kstreams.streams.kstream.operators.aggregation`, with (:class:`Windowed`, value) for (key,
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
 value).
 
 Windows of later records begin with the aggregates of closed ones, which are kept for another ``size``. Which
@@ -30,12 +30,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import nothing_kept
+from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
 from airflow_kstreams.streams.kstream.operators.windows.window_emitter import WindowEmitter
-from airflow_kstreams.streams.kstream.operators.windows.window_fold import Fold, fold_of
 from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.state.stores.window_store import WindowStore
@@ -63,9 +62,12 @@ class SlidingWindowFold:
         return f"sliding_{self.fold.kind}({self.window.size_ms},{self.window.grace_ms})"
 
     @property
-    def held_back_ms(self) -> int:
-        """How far behind stream time what it gives may be dated."""
-        return self.window.size_ms + self.window.grace_ms
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            held_back_ms=self.window.size_ms + self.window.grace_ms,
+            windows={self.store.name: self.window},
+        )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

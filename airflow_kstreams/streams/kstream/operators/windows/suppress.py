@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.serde.base import Serde
@@ -52,6 +52,8 @@ class Suppress:
     store: StoreSpec
     windowed_keys: Serde
     marks: StoreSpec | None
+
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     @property
     def type(self) -> str:

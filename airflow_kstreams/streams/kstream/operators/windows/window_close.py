@@ -15,8 +15,8 @@ from functools import partial
 from heapq import merge
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NEVER, NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import NEVER, Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinSide,
     StreamJoiner,
@@ -45,9 +45,10 @@ class WindowClose:
         return f"{self.join.type}_close"
 
     @property
-    def held_back_ms(self) -> int:
-        """How far behind stream time what it gives may be dated."""
-        return max(self.join.left.store.retention_ms, self.join.right.store.retention_ms)
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        sides = self.join.left, self.join.right
+        return OperatorTraits(held_back_ms=max(side.store.retention_ms for side in sides))
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return what is below; what time brings goes there too."""

@@ -1,6 +1,6 @@
 """What a windowed table emits while its windows come and go.
 
-Rule: as :mod:`airflow_kstreams.streams.kstream.operators.aggregation` says, with two additions. A window
+Rule: as :mod:`airflow_kstreams.streams.kstream.operators.table_emitter` says, with two additions. A window
 that leaves the store with a change that waits for a commit point is emitted then, for the commit point
 would not find it any more. A window that came and went between two commit points is forgotten, since a
 session that grows leaves a trail of them.
@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_kstreams.streams.changes import Change
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext, ignore_updates
+from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import TableEmitter
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import Windowed
 

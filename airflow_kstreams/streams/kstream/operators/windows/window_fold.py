@@ -13,7 +13,7 @@ that was final stays final. (Kafka Streams closes sessions by the same sum, but 
 e + gap + grace pass for both closed and open.)
 
 Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
-of :mod:`airflow_kstreams.streams.kstream.operators.aggregation`, with (:class:`Windowed`, value) for (key,
+of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
 value); a session that grew or was merged is emitted with None, since its key is no longer, and with its
 last record's time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of
 the commit point that would have emitted it.
@@ -28,91 +28,15 @@ changes, stream time and offsets are committed together, so the attempt that res
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, WindowStoreSpec
-from airflow_kstreams.streams.kstream.operators.aggregation import (
-    Aggregator,
-    Initializer,
-    Reducer,
-    copier,
-    nothing_kept,
-)
+from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
 from airflow_kstreams.streams.kstream.operators.windows.window_emitter import WindowEmitter
-from airflow_kstreams.streams.records.kept_values import begun
-from airflow_kstreams.streams.type_variables import VR, K
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
-
-#: ``merger(key, left, right)`` makes one aggregate of those of two sessions, the earlier one first; before
-#: that, of an empty one and the first session's.
-Merger = Callable[[K, VR, VR], VR | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
-    """How records become an aggregate; None means that there is no aggregate.
-
-    :param kind: ``count``, ``reduce`` or ``aggregate``.
-    :param begin: (key, value) -> the first aggregate.
-    :param add: (key, value, aggregate) -> the next aggregate.
-    :param merge: (key, left, right) -> the aggregate of two sessions.
-    :param empty: makes what the first session is merged with; None for folds without.
-    """
-
-    kind: str
-    begin: Callable[[Any, Any], Any]
-    add: Aggregator
-    merge: Merger
-    empty: Initializer | None = None
-
-
-def counting() -> Fold:
-    """Return the fold that counts."""
-    return Fold(
-        kind="count",
-        begin=lambda key, value: 1,
-        add=lambda key, value, count: count + 1,
-        merge=lambda key, left, right: left + right,
-    )
-
-
-def reducing(reducer: Reducer) -> Fold:
-    """Return the fold whose first value stands for itself."""
-    return Fold(
-        kind="reduce",
-        begin=lambda key, value: begun(value, value),
-        add=lambda key, value, reduced: reducer(reduced, value),
-        merge=lambda key, left, right: reducer(left, right),
-    )
-
-
-def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger) -> Fold:
-    """Return the fold that begins with an empty aggregate."""
-    return Fold(
-        kind="aggregate",
-        begin=lambda key, value: begun(aggregator(key, value, initializer()), value),
-        add=aggregator,
-        merge=merger,
-        empty=initializer,
-    )
-
-
-def fold_of(fold: Fold, context: NodeContext) -> Fold:
-    """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
-    what is in the store.
-    """
-    copied = copier(context, fold.kind)
-    if copied is None:
-        return fold
-    return replace(
-        fold,
-        add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
-        merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +54,12 @@ class TimeWindowFold:
         return f"windowed_{self.fold.kind}({window.size_ms},{_advance_ms(window)},{window.grace_ms})"
 
     @property
-    def held_back_ms(self) -> int:
-        """How far behind stream time what it gives may be dated."""
-        return self.window.size_ms + self.window.grace_ms
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            held_back_ms=self.window.size_ms + self.window.grace_ms,
+            windows={self.store.name: self.window},
+        )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
@@ -209,9 +136,12 @@ class SessionFold:
         return f"session_{self.fold.kind}({self.window.gap_ms},{self.window.grace_ms})"
 
     @property
-    def held_back_ms(self) -> int:
-        """How far behind stream time what it gives may be dated."""
-        return self.window.gap_ms + self.window.grace_ms
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            held_back_ms=self.window.gap_ms + self.window.grace_ms,
+            windows={self.store.name: self.window},
+        )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

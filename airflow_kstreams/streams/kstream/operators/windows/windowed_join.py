@@ -47,11 +47,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.nodes import Forward
-from airflow_kstreams.streams.graph.services import NodeContext
+from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.type_variables import VO, VR, V
 from airflow_kstreams.streams.windows import SlidingWindow
@@ -109,6 +109,8 @@ class JoinArrivals:
 
     join: WindowedJoin
     is_left: bool
+
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
 
     @property
     def type(self) -> str:

@@ -115,6 +115,10 @@ class EntriesInMemory:
         """Return how many entries have changed since the last drain."""
         return len(self._changed)
 
+    def undrained_at_least(self) -> int:
+        """Return the same: memory counts each change once."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per entry, in order of first change."""
         changed = list(self._changed.items())

@@ -200,6 +200,10 @@ class EntriesInRocksDB:
         """Return how many entries have changed since the last drain."""
         return len(self._changed) + len(self._queue)
 
+    def undrained_at_least(self) -> int:
+        """Return how many of them are certain to come: one of the queue may have changed again since."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield what changed since the last drain, once per entry, in order of first change; then RocksDB has
         it, too. Tombstones that were put away come last.

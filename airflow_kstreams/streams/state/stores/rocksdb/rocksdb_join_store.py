@@ -239,6 +239,10 @@ class RocksDBJoinStore:
         """Return how many entries have changed since the last drain."""
         return len(self._changed) + len(self._queue)
 
+    def undrained_at_least(self) -> int:
+        """Return how many of them are certain to come: one of the queue may have changed again since."""
+        return len(self._changed)
+
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
         """Yield changelog key, value or None, and timestamp, once per element changed since the last drain,
         in order of first change.

@@ -1,0 +1,187 @@
+"""The operators that call one function of the user for each record, as a table: what the function takes, what
+becomes of its answer, what the node hands on.
+
+Rule: a row says in lines of code what becomes of an answer (see ``graph/inlining.py``). The plain operator
+(:class:`.stateless.Stateless`) writes them with the call itself in place of the answer. The asynchronous one
+(:class:`.asynchronous.Asynchronous`) compiles the same lines into the function that takes the answers of
+calls. So a plain operator and its asynchronous form cannot differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from airflow_kstreams.streams.graph.calls import HandedOn
+from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer
+from airflow_kstreams.streams.graph.operator_traits import Flow
+from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
+from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionKind:
+    """What a kind of node does with its function.
+
+    :param type: of the plain operator; that of the asynchronous one ends with ``_async``.
+    :param write: writes what becomes of an answer.
+    :param hands_on: which of key and value the node passes on beside the answer.
+    :param by_value: whether the function takes the value alone, rather than key and value.
+    :param flow: what becomes of a record.
+    :param listed: whether the answer may come one by one; a call then makes it whole.
+    :param on_threads: whether the function may run on the threads of a task that has several.
+    :param redates: whether the answer is the record's new timestamp.
+    """
+
+    type: str
+    write: WriteAnswer
+    hands_on: HandedOn
+    by_value: bool = False
+    flow: Flow = "kept"
+    listed: bool = False
+    on_threads: bool = True
+    redates: bool = False
+
+    def arguments(self, key: T, value: T) -> tuple[T, ...]:
+        """Return what the function is called with, of what stands for key and value."""
+        return (value,) if self.by_value else (key, value)
+
+
+_NEITHER: HandedOn = frozenset()
+_KEY: HandedOn = frozenset(("key",))
+_VALUE: HandedOn = frozenset(("value",))
+BOTH: HandedOn = _KEY | _VALUE
+
+
+def _filter(code: LoopCode, key: str, value: str, answer: str) -> None:
+    with code.block(f"if {answer}"):
+        code.forward(key, value)
+    with code.block("else"):
+        code.count_left_out("filtered")
+
+
+def _filter_not(code: LoopCode, key: str, value: str, answer: str) -> None:
+    with code.block(f"if {answer}"):
+        code.count_left_out("filtered")
+    with code.block("else"):
+        code.forward(key, value)
+
+
+def _peek(code: LoopCode, key: str, value: str, answer: str) -> None:
+    code.line(answer)
+    code.forward(key, value)
+
+
+def _foreach(code: LoopCode, key: str, value: str, answer: str) -> None:
+    code.line(answer)
+
+
+def _map(code: LoopCode, key: str, value: str, answer: str) -> None:
+    pair = code.variable("pair")
+    code.line(f"{pair} = {answer}")
+    code.forward(*_unpacked(code, pair, "'map'"))
+
+
+def _map_values(code: LoopCode, key: str, value: str, answer: str) -> None:
+    new_value = code.variable("value")
+    code.line(f"{new_value} = {answer}")
+    code.forward(key, new_value)
+
+
+def _flat_map(code: LoopCode, key: str, value: str, answer: str) -> None:
+    results, pair = _results(code, "flat_map", answer), code.variable("pair")
+    with code.block(f"for {pair} in {results}"):
+        code.forward(*_unpacked(code, pair, "'flat_map'", "among=True"))
+
+
+def _flat_map_values(code: LoopCode, key: str, value: str, answer: str) -> None:
+    results, new_value = _results(code, "flat_map_values", answer), code.variable("value")
+    with code.block(f"for {new_value} in {results}"):
+        code.forward(key, new_value)
+
+
+def _select_key(code: LoopCode, key: str, value: str, answer: str) -> None:
+    new_key = code.variable("key")
+    code.line(f"{new_key} = {answer}")
+    code.forward(new_key, value)
+
+
+def _set_headers(code: LoopCode, key: str, value: str, answer: str) -> None:
+    headers, said = code.variable("headers"), "set_headers: the function returned {}"
+    code.line(f"{headers} = {code.name(checked_headers, 'checked_headers')}({answer}, {said!r})")
+    with code.changed("replaced_headers", headers):
+        code.forward(key, value)
+
+
+def _set_timestamp(code: LoopCode, key: str, value: str, answer: str) -> None:
+    time_ms, said = code.variable("time_ms"), "set_timestamp: the function returned {}"
+    code.line(f"{time_ms} = {code.name(checked_time, 'checked_time')}({answer}, {said!r})")
+    with code.changed("timestamp_ms", time_ms):
+        code.forward(key, value)
+
+
+def _unpacked(code: LoopCode, pair: str, *about: str) -> tuple[str, str]:
+    """Write how a pair is taken apart, and return the variables that then hold key and value.
+
+    :param pair: variable that holds what the function gave.
+    :param about: further arguments of :func:`pair_of`: expressions.
+    """
+    key, value = code.variable("key"), code.variable("value")
+    call, *others = about
+    asked = f"{code.name(pair_of, 'pair_of')}({', '.join((call, pair, *others))})"
+    with code.block(f"if type({pair}) is not tuple"):
+        code.line(f"{pair} = {asked}")
+    with code.block("try"):
+        code.line(f"{key}, {value} = {pair}")
+    with code.block("except ValueError"):
+        code.line(f"{key}, {value} = {asked}")
+    return key, value
+
+
+def _results(code: LoopCode, call: str, answer: str) -> str:
+    """Write that an answer is any number of results, and return the variable that then holds them.
+
+    :param call: the DSL method, for messages.
+    """
+    results = code.variable("results")
+    code.line(f"{results} = {answer}")
+    with code.block(f"if type({results}) is not list"):
+        code.line(f"{results} = {code.name(results_of, 'results_of')}({call!r}, {results})")
+    return results
+
+
+#: Passes on what satisfies a predicate.
+FILTER = FunctionKind(type="filter", write=_filter, hands_on=BOTH)
+#: Passes on what does not satisfy a predicate.
+FILTER_NOT = FunctionKind(type="filter_not", write=_filter_not, hands_on=BOTH)
+#: Shows each record to an action and passes it on as it was.
+PEEK = FunctionKind(type="peek", write=_peek, hands_on=BOTH)
+#: Hands each record to an action, where a stream ends.
+FOREACH = FunctionKind(type="foreach", write=_foreach, hands_on=_NEITHER)
+#: Replaces key and value.
+MAP = FunctionKind(type="map", write=_map, hands_on=_NEITHER)
+#: Replaces the value.
+MAP_VALUES = FunctionKind(type="map_values", write=_map_values, hands_on=_KEY, by_value=True)
+#: Replaces a record by any number of records.
+FLAT_MAP = FunctionKind(type="flat_map", write=_flat_map, hands_on=_NEITHER, flow="free", listed=True)
+#: Replaces a value by any number of values under the same key.
+FLAT_MAP_VALUES = FunctionKind(
+    type="flat_map_values", write=_flat_map_values, hands_on=_KEY, by_value=True, flow="free", listed=True
+)
+#: Replaces the key.
+SELECT_KEY = FunctionKind(type="select_key", write=_select_key, hands_on=_VALUE)
+#: Replaces the headers: what a sink below writes, and what functions and processors below see.
+SET_HEADERS = FunctionKind(type="set_headers", write=_set_headers, hands_on=BOTH, on_threads=False)
+#: Dates records anew: what a sink below writes, tables note, and functions and processors below see. Stream
+#: time is that of the consumed records (KIP-28), so it does not follow. Folds by windows and joins of
+#: streams, which go by stream time, therefore stand behind a topic, where the new times are those of the
+#: records that are consumed (``KnownStream.redated``).
+SET_TIMESTAMP = FunctionKind(
+    type="set_timestamp", write=_set_timestamp, hands_on=BOTH, on_threads=False, redates=True
+)
+#: Copies each value on its way from one table into another, by ``copy.deepcopy``: an aggregator may change
+#: its aggregate in place, and a second table that kept the same object would see its own entries change under
+#: it.
+COPY_VALUES = replace(MAP_VALUES, type="copy_values", on_threads=False)
