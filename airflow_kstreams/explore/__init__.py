@@ -1,5 +1,5 @@
-"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen; and
-what lies in the stores of an application that runs.
+"""Explores topologies: runs a sample of real input, shows the records at every node, and reads the stores of
+an application that runs.
 
 Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read from it),
 ``testing`` (to run the sample), ``batch.inspect`` and ``streams``. Running an application belongs to

@@ -1,4 +1,4 @@
-"""Runs the calls of a task on its own thread, in virtual time, and draws from a seed when each of them ends.
+"""Runs the calls of a task on its own thread, in virtual time, and draws their order from a seed.
 
 Rule: when the task waits, the event loop runs until a call has ended, or until all that run have; a draw
 decides. Then one of those that have ended, a drawn one, is handed over. A coroutine that sleeps takes no

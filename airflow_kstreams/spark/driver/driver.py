@@ -1,11 +1,11 @@
-"""The driver of a run: takes the lease, runs the jobs, lets go.
+"""Drives a run: takes the lease, runs the jobs, gives the lease up.
 
-Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
-takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
-fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
+All facts that decide are in Kafka. A driver that dies at any line leaves a slice that the next driver claims
+with the same stop offsets; a driver whose slice was claimed finds its coordinator's transactional id fenced
+at its next lease renewal or before its next job, cancels its jobs and leaves.
 
-A continuous run has tasks in every slot until it is asked to stop, which the tasks read in the lease. A
-driver that dies leaves tasks that end by themselves when its lease has run out, and committed offsets from
+A continuous run has tasks in every slot until a stop is requested, which the tasks read in the lease. A
+driver that dies leaves tasks that end by themselves when its lease has expired, and committed offsets from
 which either mode goes on.
 """
 
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 class Driver:
     """Runs one run spec: to its stop offsets, or continuously.
 
-    :param spec: what to run.
-    :param topology: built by the application file.
-    :param settings: of the application, checked.
-    :param cluster: where everything is kept.
-    :param executors: where tasks run.
-    :param telemetry: takes what the tasks have measured; nothing does unless given.
+    :param spec: the run to make.
+    :param topology: the application file's topology.
+    :param settings: the application's checked settings.
+    :param cluster: the Kafka cluster.
+    :param executors: run the tasks.
+    :param telemetry: takes the tasks' measurements; None: they are not exported.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Driver:
     def run_continuously(self) -> list[TaskReport]:
         """Run until SIGTERM or SIGINT.
 
-        :return: what each task did since it was launched last.
+        :return: the report of each task since its last launch.
         :raises KStreamsError: with cause and remedy.
         """
         with StopSignals() as signals, self._coordinator() as coordinator:
@@ -145,8 +145,8 @@ class Driver:
 
     @contextmanager
     def _coordinator(self) -> Iterator[Coordinator]:
-        """Yield a coordinator, and let go of everything after the block; what fails there is logged and must
-        not hide why the run ended.
+        """Yield a coordinator, and close everything after the block; an error of closing is logged, so that
+        it does not hide why the run ended.
         """
         coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
         try:
@@ -167,9 +167,9 @@ class Driver:
             )
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
-        """Process a slice under the lease that begin took, which is given up at the end.
+        """Process a slice under the lease that begin took, and give the lease up at the end.
 
-        :param own: whether it is this run's; one that an earlier run has left is always finished.
+        :param own: whether the slice is this run's; the slice of an earlier run is always finished.
         """
         finish = self._spec.finish or not own
         told = ToldReports(slice_, coordinator.session, self._telemetry)
@@ -215,9 +215,9 @@ class Driver:
         lease: LeaseRenewal,
         signals: StopSignals,
     ) -> list[TaskReport]:
-        """Run the tasks of a continuous run under the lease that it began with, until a stop is asked for."""
+        """Run the tasks of a continuous run under the lease that it began with, until a stop is requested."""
         self._executors.start()
-        signals.install()  # Spark takes SIGINT when it starts
+        signals.install()  # Spark replaces SIGINT's handler when it starts
         if signals.requested.is_set():
             return []
         hosts = spread(tasks_of(run), self._executors.slots())

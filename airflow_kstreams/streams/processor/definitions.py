@@ -1,6 +1,4 @@
-"""Checks of processor definitions: when a topology is built, as far as a definition says what it makes, and
-of what it made, in each task.
-"""
+"""Checks processor definitions when a topology is built, and their processors in each task."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ _TAKEN_BY: dict[type, str] = {
 
 
 def class_of(definition: object) -> type | None:
-    """Return the class that a definition makes instances of; None if it is another function."""
+    """Return the class whose instances a definition makes; None if it is another function."""
     while isinstance(definition, functools.partial):
         definition = definition.func
     return definition if isinstance(definition, type) else None

@@ -18,8 +18,8 @@ class Handed(NamedTuple):
     """What a processor forwards or sends.
 
     :param to: a child or all of them, or a topic.
-    :param timestamp_ms: of the result; None for that of the record being processed.
-    :param headers: likewise.
+    :param timestamp_ms: timestamp of the result; None for that of the record being processed.
+    :param headers: headers of the result; None for those of the record being processed.
     """
 
     to: Forward | SendTarget
