@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     VR = TypeVar("VR", default=Any)
     T = TypeVar("T", default=Any)
     Written = TypeVar("Written", default=Any, contravariant=True)
+    Key = TypeVar("Key", default=Any, contravariant=True)
+    Value = TypeVar("Value", default=Any, contravariant=True)
+    Given = TypeVar("Given", default=Any, covariant=True)
 else:
     from typing import TypeVar
 
     K, V, VO, KR, VR, T = map(TypeVar, ("K", "V", "VO", "KR", "VR", "T"))
+    Key = TypeVar("Key", contravariant=True)
+    Value = TypeVar("Value", contravariant=True)
+    Given = TypeVar("Given", covariant=True)

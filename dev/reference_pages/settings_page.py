@@ -57,7 +57,8 @@ def application_settings() -> list[SettingRow]:
 
 def owned_by_engine(package: griffe.Module) -> Mapping[str, str]:
     """Return the client settings that the engine owns, with what to do instead."""
-    owned: Mapping[str, str] = ast.literal_eval(str(_constant(package, "settings.ENGINE_OWNED").value))
+    constant = _constant(package, "configuration.settings.ENGINE_OWNED")
+    owned: Mapping[str, str] = ast.literal_eval(str(constant.value))
     return owned
 
 
@@ -65,7 +66,7 @@ def running_code(package: griffe.Module) -> Sequence[str]:
     """Return the client settings that are refused, unless an administrator allows them, because they run
     code.
     """
-    return tuple(ast.literal_eval(str(_constant(package, "code_settings.RUNS_CODE").value)))
+    return tuple(ast.literal_eval(str(_constant(package, "configuration.code_settings.RUNS_CODE").value)))
 
 
 def client_defaults(package: griffe.Module) -> list[ClientDefaults]:

@@ -67,23 +67,22 @@ STEPS: dict[str, Callable[[Any, int], Any]] = {
     "branch": lambda stream, n: stream.branch(lambda k, v: size(v) % 2 == 0, lambda k, v: v is not None)[
         n % 2
     ],
-    "map_placed": lambda stream, n: stream.map(lambda c, k, v: (k, told(c, v)), with_context=True),
+    "map_placed": lambda stream, n: stream.map(lambda k, v, context: (k, told(context, v))),
     "filter_placed": lambda stream, n: stream.filter(
-        lambda c, k, v: (c.timestamp_ms + c.offset + size(v)) % 3 != n, with_context=True
+        lambda k, v, context: (context.timestamp_ms + context.offset + size(v)) % 3 != n
     ),
     "split_placed": lambda stream, n: [
         *stream.split(
-            none=lambda c, k, v: not c.headers,
-            odd=lambda c, k, v: c.offset % 2 == 1,
+            none=lambda k, v, context: not context.headers,
+            odd=lambda k, v, context: context.offset % 2 == 1,
             default="rest",
-            with_context=True,
         ).values()
     ][n],
     "set_headers": lambda stream, n: stream.set_headers(
-        lambda c, k, v: [*c.headers, (str(n), str(size(v)).encode())], with_context=True
+        lambda k, v, context: [*context.headers, (str(n), str(size(v)).encode())]
     ),
     "set_timestamp": lambda stream, n: stream.set_timestamp(
-        lambda c, k, v: c.timestamp_ms + size(v) - n, with_context=True
+        lambda k, v, context: context.timestamp_ms + size(v) - n
     ),
     "both_times": lambda stream, n: stream.merge(stream.set_timestamp(lambda k, v: size(v))),
     "merge_with_itself": lambda stream, n: stream.merge(stream.map_values(add_one)),

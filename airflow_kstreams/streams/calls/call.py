@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import CallSpec
-from airflow_kstreams.streams.hints.function_checks import offered_to
+from airflow_kstreams.streams.hints.function_checks import declared_by
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_context import RecordContext
 
@@ -80,7 +80,7 @@ class Station:
     """An asynchronous node in one task.
 
     :param node: its name.
-    :ivar wants_context: whether the function is given ``context``.
+    :ivar wants_context: whether the function is given a ``CallContext``.
     :ivar wants_resource: whether it is given ``resource``.
     :ivar resource: what the node's resource gave, while the task is open.
     :ivar failure_ends_task: whether a call that fails ends the task, when its record has its turn.
@@ -118,7 +118,7 @@ class Station:
         if spec.gathers:
             offered = frozenset(("context", "resource"))
         elif not spec.options.implicit:
-            offered = offered_to(spec.function, len(spec.arguments(None, None)))
+            offered = declared_by(spec.function)
         self.wants_context = "context" in offered
         self.wants_resource = "resource" in offered and spec.options.resource is not None
         self.resource: Any = None
@@ -137,6 +137,7 @@ class Call:
     """One call.
 
     :ivar owner: of the call: where what it gave is waited for.
+    :ivar context: what the function is given as its parameter ``context``; None if it declares none.
     :ivar given: when the task gave it to what runs it, seconds by the clock of its station.
     :ivar started: when it began to run.
     :ivar ended: when it came to its end; None if it does not run yet, still runs, or is never made.
@@ -164,7 +165,7 @@ class Call:
     )
 
     def __init__(
-        self, station: Station, owner: Any, key: Any, value: Any, context: CallContext | None
+        self, station: Station, owner: Any, key: Any, value: Any, context: RecordContext | None
     ) -> None:
         self.station = station
         self.owner = owner
@@ -184,7 +185,7 @@ class Call:
         """Call the function; of a coroutine function this gives the coroutine."""
         station = self.station
         keywords: dict[str, Any] = {}
-        if station.wants_context:
+        if self.context is not None:
             keywords["context"] = self.context
         if station.wants_resource:
             keywords["resource"] = station.resource

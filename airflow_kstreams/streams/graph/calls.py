@@ -75,7 +75,7 @@ class CallSpec:
     :param hands_on: which of key and value the node passes on beside the answer.
     :param gathers: whether the function is no user's: it takes ``context`` and ``resource``, and its answer
         holds copies.
-    :param with_context: whether the record's context stands before those arguments; of plain operators only.
+    :param with_context: whether the function is given the record's context; of plain operators only.
     """
 
     function: Callable[..., Any]

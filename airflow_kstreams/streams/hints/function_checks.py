@@ -52,25 +52,24 @@ _KEY_OF_JOIN = (
     "for the key, map(function) behind a stream's join, transform_values(definition) behind a table's"
 )
 #: What to do with a function that takes the key, too, as some of Kafka Streams do: by method, argument, and
-#: whether it is a method without with_context.
+#: whether it is a method whose functions may declare a context.
 _TAKING_MORE: dict[tuple[str, str, bool], str] = {
-    ("map_values", "mapper", False): _KEY_OF_STREAM.format("map"),
-    ("flat_map_values", "mapper", False): _KEY_OF_STREAM.format("flat_map"),
-    ("map_values", "mapper", True): "for the key, transform_values(definition)",
-    ("join", "joiner", True): _KEY_OF_JOIN,
-    ("left_join", "joiner", True): _KEY_OF_JOIN,
-    ("outer_join", "joiner", True): _KEY_OF_JOIN,
+    ("map_values", "mapper", True): _KEY_OF_STREAM.format("map"),
+    ("flat_map_values", "mapper", True): _KEY_OF_STREAM.format("flat_map"),
+    ("map_values", "mapper", False): "for the key, transform_values(definition)",
+    ("join", "joiner", False): _KEY_OF_JOIN,
+    ("left_join", "joiner", False): _KEY_OF_JOIN,
+    ("outer_join", "joiner", False): _KEY_OF_JOIN,
 }
 
-#: Keyword parameters that the function of an asynchronous node may declare to be given them.
-_OFFERED = ("context", "resource")
+#: The parameters that a function may declare by name beside its arguments.
+CONTEXT, RESOURCE = "context", "resource"
 
 
 def check_functions(
     call: str,
     *,
     fix: str = "pass a function, e.g. a lambda",
-    with_context: bool | None = None,
     called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
@@ -78,34 +77,70 @@ def check_functions(
 
     :param call: what was called, for the message: ``filter``.
     :param fix: what to do about an object that is no function.
-    :param with_context: whether the first argument is the record's context; None where that is no option.
     :param called_with: names for what the functions are called with, unless it is what their argument always
         stands for.
     :param given: argument -> what the user gave.
     :raises TopologyError: one of them is no plain function, or takes something else.
     """
     for argument, function in given.items():
-        if not callable(function):
-            raise TopologyError(
-                f"{call} at {call_site()} is given {type(function).__name__} as {argument}, "
-                "expected a function",
-                fix=fix,
-            )
-        if is_async(function):
-            raise TopologyError(
-                f"{call} at {call_site()} is given an async function as {argument}: it would only give a "
-                "coroutine, which never runs",
-                fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
-            )
-        _refuse_generator(call, argument, function)
-        names = called_with
-        if names is None:
-            names = _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
-        instead = _TAKING_MORE.get((call, argument, with_context is None), "")
-        if with_context is False:
-            instead = f"pass with_context=True for the record's context{f'; {instead}' if instead else ''}"
-        with_what = ("context", *names) if with_context else names
-        refuse_other_arguments(call, argument, function, with_what, instead=instead)
+        plain = _checked_plain(call, argument, function, fix=fix)
+        names = called_with if called_with is not None else _called_with(call, argument)
+        instead = _TAKING_MORE.get((call, argument, False), "")
+        if CONTEXT in declared_by(plain):
+            instead = "give filter, map_values, peek or the like of a stream what needs the record's context"
+        refuse_other_arguments(call, argument, plain, names, instead=instead)
+
+
+def declares_context(call: str, **given: object) -> bool:
+    """Refuse as :func:`check_functions` does what cannot be called for a record, and say whether the function
+    is to be given the record's context as well.
+
+    Rule: a function is given the context, by name, if it declares a parameter called ``context``, wherever
+    the parameter stands. Such a parameter therefore takes no argument of the record: a function that needs it
+    for one does not take what it is called with, and is refused.
+
+    :param call: what was called, for the message: ``filter``.
+    :param given: the argument and what the user gave.
+    :raises TopologyError: it is no plain function, or takes something else.
+    """
+    ((argument, function),) = given.items()
+    plain = _checked_plain(call, argument, function, fix="pass a function, e.g. a lambda")
+    names, declared = _called_with(call, argument), CONTEXT in declared_by(plain)
+    instead = f"for the record's context, lambda {', '.join((*names, CONTEXT))}: ..."
+    more = _TAKING_MORE.get((call, argument, True))
+    refuse_other_arguments(
+        call,
+        argument,
+        plain,
+        names,
+        by_name=(CONTEXT,) if declared else (),
+        instead=f"{instead}; {more}" if more else instead,
+    )
+    return declared
+
+
+def _called_with(call: str, argument: str) -> tuple[str, ...]:
+    return _CALLED_WITH.get((call, argument)) or _CALLED_WITH[argument]
+
+
+def _checked_plain(call: str, argument: str, function: object, *, fix: str) -> Callable[..., object]:
+    """Return what the user gave, unless it is no function, or an asynchronous or a generator function.
+
+    :raises TopologyError: it is one of these.
+    """
+    if not callable(function):
+        raise TopologyError(
+            f"{call} at {call_site()} is given {type(function).__name__} as {argument}, expected a function",
+            fix=fix,
+        )
+    if is_async(function):
+        raise TopologyError(
+            f"{call} at {call_site()} is given an async function as {argument}: it would only give a "
+            "coroutine, which never runs",
+            fix="write it with def; call an asynchronous library by asyncio.run(...) inside it",
+        )
+    _refuse_generator(call, argument, function)
+    return function
 
 
 def _refuse_generator(call: str, argument: str, function: Callable[..., object]) -> None:
@@ -123,35 +158,66 @@ def refuse_other_arguments(
     function: Callable[..., object],
     called_with: Sequence[str],
     *,
+    by_name: Sequence[str] = (),
     instead: str = "",
 ) -> None:
     """Refuse a function that does not take what it is called with.
 
     :param argument: what the function is called in the method.
     :param called_with: names for what it is given.
-    :param instead: what else to do if the function takes one argument more ahead of these.
+    :param by_name: parameters that it declares and is given by name, beside these.
+    :param instead: what else to do if the function takes one argument more ahead of these, or a context.
     :raises TopologyError: it takes other arguments; one without a signature passes.
     """
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C, without a signature
+    for follow in (True, False) if by_name else (True,):
+        try:  # a decorated function shows what it wraps, and is itself what is called
+            signature = inspect.signature(function, follow_wrapped=follow)
+        except (TypeError, ValueError):  # written in C, without a signature
+            return
+        if CONTEXT in by_name:
+            _refuse_own_context(call, argument, function, signature)
+        if not takes(signature, called_with, dict.fromkeys(by_name)):
+            break
+    else:
         return
-    offered = dict.fromkeys(offered_to(function, len(called_with))) if "async" in call else {}
-    if takes(signature, called_with, offered):
+    with_what = ", ".join((*called_with, *(f"{name}={name}" for name in by_name)))
+    example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
+    more = takes(signature, ("more", *called_with)) or takes(signature, called_with, {CONTEXT: None})
+    hint = f"; or {instead}" if instead and more else ""
+    if by_name:
+        example = f"lambda {', '.join((*called_with, *by_name))}: ..."
+        hint = f"; a parameter for anything else needs another name than {' and '.join(by_name)}"
+    raise TopologyError(
+        f"{call} at {call_site()} is given {_written(function, signature)} as {argument}, and calls it with "
+        + (f"({with_what})" if with_what else "no argument"),
+        fix=f"write a function that takes that, e.g. {example}{hint}",
+    )
+
+
+def _refuse_own_context(
+    call: str, argument: str, function: Callable[..., object], signature: inspect.Signature
+) -> None:
+    """Refuse a parameter called ``context`` that holds something of the user's as its default.
+
+    :raises TopologyError: it does, so the record's context would take its place unseen.
+    """
+    parameter = signature.parameters.get(CONTEXT)
+    if parameter is None or parameter.default is None or parameter.default is inspect.Parameter.empty:
         return
-    # Without types and defaults, of which the text may be long.
+    raise TopologyError(
+        f"{call} at {call_site()} is given {_written(function, signature)} as {argument}, whose parameter "
+        "context has a default, and is given the record's context in its place",
+        fix="give the parameter another name to keep its default, or take the default away",
+    )
+
+
+def _written(function: Callable[..., object], signature: inspect.Signature) -> str:
+    """Return a function as its name and parameters, without types and defaults, whose text may be long."""
     bare = [
         each.replace(annotation=inspect.Parameter.empty, default=inspect.Parameter.empty)
         for each in signature.parameters.values()
     ]
-    written = f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
-    with_what = f"({', '.join(called_with)})" if called_with else "no argument"
-    example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."
-    hint = f"; or {instead}" if instead and takes(signature, ("more", *called_with)) else ""
-    raise TopologyError(
-        f"{call} at {call_site()} is given {written} as {argument}, and calls it with {with_what}",
-        fix=f"write a function that takes that, e.g. {example}{hint}",
-    )
+    return f"{getattr(function, '__name__', type(function).__name__)}{inspect.Signature(bare)}"
 
 
 def takes(
@@ -235,27 +301,24 @@ def check_called_functions(call: str, *, threads: bool, **given: object) -> None
             )
 
 
-def refuse_unfilled(call: str, function: Callable[..., object], positional: int, *, resource: bool) -> None:
+def refuse_unfilled(call: str, function: Callable[..., object], *, resource: bool) -> None:
     """Refuse a function that needs a resource where none is given.
 
-    :param positional: how many arguments it is called with.
     :param resource: whether there is one.
     :raises TopologyError: it cannot be called.
     """
-    if resource or "resource" not in offered_to(function, positional):
+    if resource or RESOURCE not in declared_by(function):
         return
-    if inspect.signature(function).parameters["resource"].default is inspect.Parameter.empty:
+    if inspect.signature(function).parameters[RESOURCE].default is inspect.Parameter.empty:
         raise TopologyError(
             f"{call} at {call_site()} is given a function with a parameter resource, and no resource=",
             fix="pass resource=, which makes what the function is given, or give the parameter a default",
         )
 
 
-def offered_to(function: Callable[..., object], positional: int) -> frozenset[str]:
-    """Return which of ``context`` and ``resource`` a function declares beside its positional arguments. What
-    a partial object has filled in is the user's.
-
-    :param positional: how many arguments it is called with.
+def declared_by(function: Callable[..., object]) -> frozenset[str]:
+    """Return which of ``context`` and ``resource`` a function declares as parameters that it can be given by
+    name. What a partial object has filled in is the user's.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -267,10 +330,9 @@ def offered_to(function: Callable[..., object], positional: int) -> frozenset[st
         filled.update(within.keywords)
         within = within.func
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    beside = parameters[positional:]
-    beside += [each for each in parameters[:positional] if each.kind is inspect.Parameter.KEYWORD_ONLY]
-    declared = {each.name for each in beside if each.kind in by_name}
-    return frozenset(declared.intersection(_OFFERED) - filled)
+    return frozenset(
+        {each.name for each in parameters if each.kind in by_name} & {CONTEXT, RESOURCE} - filled
+    )
 
 
 def answered(result: Any) -> Any:

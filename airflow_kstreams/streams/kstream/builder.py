@@ -19,7 +19,7 @@ from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_na
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream, KTable
-from airflow_kstreams.streams.kstream.operators.tables.versioned_source import keeping
+from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.windows.sliding_stores import kept_together

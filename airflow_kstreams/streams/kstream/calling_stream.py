@@ -19,6 +19,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.hints.function_checks import (
     check_called_functions,
+    declared_by,
     refuse_other_arguments,
     refuse_unfilled,
     shown_as,
@@ -406,10 +407,14 @@ class CallingStream(Generic[K, V]):
         :raises TopologyError: the function or an option cannot be.
         """
         operator = Asynchronous(kind=kind, function=function, calls=options)
-        call, called_with = operator.type, kind.arguments("key", "value")
+        call, called_with, by_name = (
+            operator.type,
+            kind.arguments("key", "value"),
+            sorted(declared_by(function)),
+        )
         check_called_functions(call, threads=options.threads, **{argument: function})
-        refuse_unfilled(call, function, len(called_with), resource=options.resource is not None)
-        refuse_other_arguments(call, argument, function, called_with)
+        refuse_unfilled(call, function, resource=options.resource is not None)
+        refuse_other_arguments(call, argument, function, called_with, by_name=by_name)
         checked_options(call, options, name)
         prefix = f"KSTREAM-{kind.type.replace('_', '').upper()}-ASYNC"
         return self._added(prefix, operator, options, name, call)

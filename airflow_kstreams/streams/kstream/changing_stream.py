@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, Self, overload
+from collections.abc import Sequence
+from typing import Self
 
-from airflow_kstreams.streams.hints.function_checks import check_functions, shown_as
+from airflow_kstreams.streams.hints.function_checks import declares_context, shown_as
 from airflow_kstreams.streams.kstream.calling_stream import CallingStream
 from airflow_kstreams.streams.kstream.operators.function_kinds import SET_HEADERS, SET_TIMESTAMP
-from airflow_kstreams.streams.kstream.operators.stateless import (
-    ContextHeadersFunction,
-    ContextTimestampFunction,
-    HeadersFunction,
-    Stateless,
-    TimestampFunction,
-)
+from airflow_kstreams.streams.kstream.operators.stateless import HeadersFunction, Stateless, TimestampFunction
+from airflow_kstreams.streams.records.record_context import InContext
 from airflow_kstreams.streams.type_variables import K, V
 
 
@@ -25,23 +21,10 @@ class ChangingStream(CallingStream[K, V]):
     :param known: what is known of it.
     """
 
-    @overload
     def set_headers(
         self,
-        function: HeadersFunction[K, V],
+        function: HeadersFunction[K, V] | InContext[K, V, Sequence[tuple[str, bytes | None]]],
         *,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-    ) -> Self: ...
-    @overload
-    def set_headers(
-        self, function: ContextHeadersFunction[K, V], *, with_context: Literal[True], name: str | None = None
-    ) -> Self: ...
-    def set_headers(
-        self,
-        function: HeadersFunction | ContextHeadersFunction,
-        *,
-        with_context: bool = False,
         name: str | None = None,
     ) -> Self:
         """Give each record the headers that ``function(key, value)`` returns, in place of those it has.
@@ -49,9 +32,8 @@ class ChangingStream(CallingStream[K, V]):
         They are what sinks below write, and what functions and processors below see. Results that time brings
         have no headers, nor have those of a cached table.
 
-        :param function: returns a list of (name, bytes or None).
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments; to
-            add a header, return ``[*context.headers, ("name", b"value")]``.
+        :param function: returns a list of (name, bytes or None); to add a header, it declares a ``context``
+            and returns ``[*context.headers, ("name", b"value")]``.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function, or the name is taken.
 
@@ -62,35 +44,15 @@ class ChangingStream(CallingStream[K, V]):
         ...     driver.read_output("all")[0].headers
         [('kind', b'order')]
         """
-        check_functions("set_headers", with_context=with_context, function=function)
+        with_context = declares_context("set_headers", function=function)
         return self._behind(
             "KSTREAM-SETHEADERS",
             Stateless(kind=SET_HEADERS, function=function, with_context=with_context),
             name,
         )
 
-    @overload
     def set_timestamp(
-        self,
-        function: TimestampFunction[K, V],
-        *,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-    ) -> Self: ...
-    @overload
-    def set_timestamp(
-        self,
-        function: ContextTimestampFunction[K, V],
-        *,
-        with_context: Literal[True],
-        name: str | None = None,
-    ) -> Self: ...
-    def set_timestamp(
-        self,
-        function: TimestampFunction | ContextTimestampFunction,
-        *,
-        with_context: bool = False,
-        name: str | None = None,
+        self, function: TimestampFunction[K, V] | InContext[K, V, int], *, name: str | None = None
     ) -> Self:
         """Date each record by ``function(key, value)``, epoch milliseconds.
 
@@ -100,7 +62,6 @@ class ChangingStream(CallingStream[K, V]):
         topic that is read with other times than its own takes no node: ``stream(topic, timestamps=...)``.
 
         :param function: returns 0 or more; anything else fails the record as an error of this node.
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function, or the name is taken.
 
@@ -111,7 +72,7 @@ class ChangingStream(CallingStream[K, V]):
         ...     driver.read_output("dated")[0].timestamp_ms
         5
         """
-        check_functions("set_timestamp", with_context=with_context, function=function)
+        with_context = declares_context("set_timestamp", function=function)
         operator = Stateless(kind=SET_TIMESTAMP, function=function, with_context=with_context)
         known = self._known.behind("KSTREAM-SETTIMESTAMP", operator, name)
         return self._new(dataclasses.replace(known, redated=True))

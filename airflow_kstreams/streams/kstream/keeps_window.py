@@ -6,11 +6,13 @@ its own class with other parameters. Nothing here runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, Literal, Never, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, overload
 
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from airflow_kstreams.streams.graph.calls import CallArguments
     from airflow_kstreams.streams.graph.store_specs import StoreSpec
     from airflow_kstreams.streams.kstream.kstream import WindowedKStream
@@ -25,11 +27,6 @@ if TYPE_CHECKING:
     )
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, BatchSchema
     from airflow_kstreams.streams.kstream.operators.stateless import (
-        ContextFlatMapper,
-        ContextFlatValueMapper,
-        ContextKeySelector,
-        ContextKeyValueMapper,
-        ContextValueMapper,
         FlatMapper,
         FlatValueMapper,
         KeySelector,
@@ -38,6 +35,7 @@ if TYPE_CHECKING:
     )
     from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
     from airflow_kstreams.streams.processor.processor import ProcessorDef
+    from airflow_kstreams.streams.records.record_context import RecordContext
 
 
 class KeepsWindow(Generic[K, V]):
@@ -47,110 +45,50 @@ class KeepsWindow(Generic[K, V]):
 
         @overload
         def select_key(
-            self,
-            selector: KeySelector[K, V, KR],
-            *,
-            with_context: Literal[False] = False,
-            name: str | None = None,
+            self, selector: KeySelector[K, V, KR], *, name: str | None = None
         ) -> WindowedKStream[KR, V]: ...
         @overload
         def select_key(
-            self,
-            selector: ContextKeySelector[K, V, KR],
-            *,
-            with_context: Literal[True],
-            name: str | None = None,
+            self, selector: Callable[[K, V, RecordContext], KR], *, name: str | None = None
         ) -> WindowedKStream[KR, V]: ...
-        def select_key(
-            self,
-            selector: KeySelector | ContextKeySelector,
-            *,
-            with_context: bool = False,
-            name: str | None = None,
-        ) -> WindowedKStream: ...
+        def select_key(self, selector: Callable[..., Any], *, name: str | None = None) -> WindowedKStream: ...
         @overload
         def map(
-            self,
-            mapper: KeyValueMapper[K, V, KR, VR],
-            *,
-            with_context: Literal[False] = False,
-            name: str | None = None,
+            self, mapper: KeyValueMapper[K, V, KR, VR], *, name: str | None = None
         ) -> WindowedKStream[KR, VR]: ...
         @overload
         def map(
-            self,
-            mapper: ContextKeyValueMapper[K, V, KR, VR],
-            *,
-            with_context: Literal[True],
-            name: str | None = None,
+            self, mapper: Callable[[K, V, RecordContext], tuple[KR, VR]], *, name: str | None = None
         ) -> WindowedKStream[KR, VR]: ...
-        def map(
-            self,
-            mapper: KeyValueMapper | ContextKeyValueMapper,
-            *,
-            with_context: bool = False,
-            name: str | None = None,
-        ) -> WindowedKStream: ...
+        def map(self, mapper: Callable[..., Any], *, name: str | None = None) -> WindowedKStream: ...
         @overload
         def map_values(
-            self, mapper: ValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+            self, mapper: ValueMapper[V, VR], *, name: str | None = None
         ) -> WindowedKStream[K, VR]: ...
         @overload
         def map_values(
-            self, mapper: ContextValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+            self, mapper: Callable[[V, RecordContext], VR], *, name: str | None = None
         ) -> WindowedKStream[K, VR]: ...
-        def map_values(
-            self,
-            mapper: ValueMapper | ContextValueMapper,
-            *,
-            with_context: bool = False,
-            name: str | None = None,
-        ) -> WindowedKStream: ...
+        def map_values(self, mapper: Callable[..., Any], *, name: str | None = None) -> WindowedKStream: ...
         @overload
         def flat_map(
-            self,
-            mapper: FlatMapper[K, V, KR, VR],
-            *,
-            with_context: Literal[False] = False,
-            name: str | None = None,
+            self, mapper: FlatMapper[K, V, KR, VR], *, name: str | None = None
         ) -> WindowedKStream[KR, VR]: ...
         @overload
         def flat_map(
-            self,
-            mapper: ContextFlatMapper[K, V, KR, VR],
-            *,
-            with_context: Literal[True],
-            name: str | None = None,
+            self, mapper: Callable[[K, V, RecordContext], Iterable[tuple[KR, VR]]], *, name: str | None = None
         ) -> WindowedKStream[KR, VR]: ...
-        def flat_map(
-            self,
-            mapper: FlatMapper | ContextFlatMapper,
-            *,
-            with_context: bool = False,
-            name: str | None = None,
-        ) -> WindowedKStream: ...
+        def flat_map(self, mapper: Callable[..., Any], *, name: str | None = None) -> WindowedKStream: ...
         @overload
         def flat_map_values(
-            self,
-            mapper: FlatValueMapper[V, VR],
-            *,
-            with_context: Literal[False] = False,
-            name: str | None = None,
+            self, mapper: FlatValueMapper[V, VR], *, name: str | None = None
         ) -> WindowedKStream[K, VR]: ...
         @overload
         def flat_map_values(
-            self,
-            mapper: ContextFlatValueMapper[V, VR],
-            *,
-            with_context: Literal[True],
-            name: str | None = None,
+            self, mapper: Callable[[V, RecordContext], Iterable[VR]], *, name: str | None = None
         ) -> WindowedKStream[K, VR]: ...
         def flat_map_values(
-            self,
-            mapper: FlatValueMapper | ContextFlatValueMapper,
-            *,
-            with_context: bool = False,
-            name: str | None = None,
+            self, mapper: Callable[..., Any], *, name: str | None = None
         ) -> WindowedKStream: ...
         def map_batches(
             self,

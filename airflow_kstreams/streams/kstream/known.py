@@ -23,7 +23,7 @@ from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless
-from airflow_kstreams.streams.kstream.operators.tables.table_latest import TableLatest
+from airflow_kstreams.streams.kstream.operators.tables.derived_table import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow

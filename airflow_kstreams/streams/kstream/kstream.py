@@ -52,8 +52,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKey
-from airflow_kstreams.streams.kstream.operators.tables.global_table_join import GlobalKeySelector
-from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
+from airflow_kstreams.streams.kstream.operators.tables.table_join import GlobalKeySelector, ValueJoiner
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind, StreamJoiner

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Literal, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions, options_by_name, shown_as
+from airflow_kstreams.streams.hints.function_checks import (
+    check_functions,
+    declares_context,
+    options_by_name,
+    shown_as,
+)
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_topic
-from airflow_kstreams.streams.kstream.branches import Branches
+from airflow_kstreams.streams.kstream.branches import Branches, branched
 from airflow_kstreams.streams.kstream.operators.function_kinds import (
     FILTER,
     FILTER_NOT,
@@ -26,27 +30,21 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import (
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
-    Branch,
-    ContextAction,
-    ContextFlatMapper,
-    ContextFlatValueMapper,
-    ContextKeySelector,
-    ContextKeyValueMapper,
-    ContextPredicate,
-    ContextValueMapper,
     FlatMapper,
     FlatValueMapper,
     KeySelector,
     KeyValueMapper,
-    PassThrough,
     Predicate,
     Stateless,
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.processing_stream import ProcessingStream
+from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from airflow_kstreams.streams.kstream.kstream import KStream
     from airflow_kstreams.streams.kstream.operators.map_batches import BatchSchema
     from airflow_kstreams.streams.serde.base import Serde, Writes
@@ -60,20 +58,9 @@ class RecordStream(ProcessingStream[K, V]):
     :param known: what is known of it.
     """
 
-    @overload
-    def filter(
-        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
-    ) -> Self: ...
-    @overload
-    def filter(
-        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
-    ) -> Self: ...
-    def filter(
-        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
-    ) -> Self:
+    def filter(self, predicate: Predicate[K, V] | InContext[K, V, bool], *, name: str | None = None) -> Self:
         """Keep the records for which ``predicate(key, value)`` holds.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -84,25 +71,16 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("large")]
         [2, 3]
         """
-        check_functions("filter", with_context=with_context, predicate=predicate)
+        with_context = declares_context("filter", predicate=predicate)
         return self._behind(
             "KSTREAM-FILTER", Stateless(kind=FILTER, function=predicate, with_context=with_context), name
         )
 
-    @overload
     def filter_not(
-        self, predicate: Predicate[K, V], *, with_context: Literal[False] = False, name: str | None = None
-    ) -> Self: ...
-    @overload
-    def filter_not(
-        self, predicate: ContextPredicate[K, V], *, with_context: Literal[True], name: str | None = None
-    ) -> Self: ...
-    def filter_not(
-        self, predicate: Predicate | ContextPredicate, *, with_context: bool = False, name: str | None = None
+        self, predicate: Predicate[K, V] | InContext[K, V, bool], *, name: str | None = None
     ) -> Self:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -113,27 +91,16 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("small")]
         [1]
         """
-        check_functions("filter_not", with_context=with_context, predicate=predicate)
+        with_context = declares_context("filter_not", predicate=predicate)
         return self._behind(
             "KSTREAM-FILTER", Stateless(kind=FILTER_NOT, function=predicate, with_context=with_context), name
         )
 
-    @overload
-    def peek(
-        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
-    ) -> Self: ...
-    @overload
-    def peek(
-        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
-    ) -> Self: ...
-    def peek(
-        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
-    ) -> Self:
+    def peek(self, action: Action[K, V] | InContext[K, V, object], *, name: str | None = None) -> Self:
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
         :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -146,22 +113,12 @@ class RecordStream(ProcessingStream[K, V]):
         ...     seen, [record.value for record in driver.read_output("same")]
         ([1, 2], [1, 2])
         """
-        check_functions("peek", with_context=with_context, action=action)
+        with_context = declares_context("peek", action=action)
         return self._behind(
             "KSTREAM-PEEK", Stateless(kind=PEEK, function=action, with_context=with_context), name
         )
 
-    @overload
-    def foreach(
-        self, action: Action[K, V], *, with_context: Literal[False] = False, name: str | None = None
-    ) -> None: ...
-    @overload
-    def foreach(
-        self, action: ContextAction[K, V], *, with_context: Literal[True], name: str | None = None
-    ) -> None: ...
-    def foreach(
-        self, action: Action | ContextAction, *, with_context: bool = False, name: str | None = None
-    ) -> None:
+    def foreach(self, action: Action[K, V] | InContext[K, V, object], *, name: str | None = None) -> None:
         """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
         needs no sink.
 
@@ -169,7 +126,6 @@ class RecordStream(ProcessingStream[K, V]):
         again for the records that it repeats.
 
         :param action: what it returns is ignored; it runs where the task runs.
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function.
 
@@ -182,33 +138,20 @@ class RecordStream(ProcessingStream[K, V]):
         ...     seen
         [('a', 1), ('a', 2)]
         """
-        check_functions("foreach", with_context=with_context, action=action)
+        with_context = declares_context("foreach", action=action)
         self._known.behind(
             "KSTREAM-FOREACH", Stateless(kind=FOREACH, function=action, with_context=with_context), name
         )
 
     @overload
-    def select_key(
-        self,
-        selector: KeySelector[K, V, KR],
-        *,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-    ) -> KStream[KR, V]: ...
+    def select_key(self, selector: KeySelector[K, V, KR], *, name: str | None = None) -> KStream[KR, V]: ...
     @overload
     def select_key(
-        self, selector: ContextKeySelector[K, V, KR], *, with_context: Literal[True], name: str | None = None
+        self, selector: Callable[[K, V, RecordContext], KR], *, name: str | None = None
     ) -> KStream[KR, V]: ...
-    def select_key(
-        self,
-        selector: KeySelector | ContextKeySelector,
-        *,
-        with_context: bool = False,
-        name: str | None = None,
-    ) -> KStream:
+    def select_key(self, selector: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -219,38 +162,21 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("by-letter")]
         [('a', 'ant'), ('b', 'bee')]
         """
-        check_functions("select_key", with_context=with_context, selector=selector)
+        with_context = declares_context("select_key", selector=selector)
         operator = Stateless(kind=SELECT_KEY, function=selector, with_context=with_context)
         return self._retyped(
             self._known.behind("KSTREAM-KEY-SELECT", operator, name).with_new_key("select_key")
         )
 
     @overload
-    def map(
-        self,
-        mapper: KeyValueMapper[K, V, KR, VR],
-        *,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-    ) -> KStream[KR, VR]: ...
+    def map(self, mapper: KeyValueMapper[K, V, KR, VR], *, name: str | None = None) -> KStream[KR, VR]: ...
     @overload
     def map(
-        self,
-        mapper: ContextKeyValueMapper[K, V, KR, VR],
-        *,
-        with_context: Literal[True],
-        name: str | None = None,
+        self, mapper: Callable[[K, V, RecordContext], tuple[KR, VR]], *, name: str | None = None
     ) -> KStream[KR, VR]: ...
-    def map(
-        self,
-        mapper: KeyValueMapper | ContextKeyValueMapper,
-        *,
-        with_context: bool = False,
-        name: str | None = None,
-    ) -> KStream:
+    def map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -260,25 +186,20 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("swapped")]
         [('ant', 'a')]
         """
-        check_functions("map", with_context=with_context, mapper=mapper)
+        with_context = declares_context("map", mapper=mapper)
         return self._rekeyed(
             "KSTREAM-MAP", Stateless(kind=MAP, function=mapper, with_context=with_context), "map", name
         )
 
     @overload
-    def map_values(
-        self, mapper: ValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
-    ) -> KStream[K, VR]: ...
+    def map_values(self, mapper: ValueMapper[V, VR], *, name: str | None = None) -> KStream[K, VR]: ...
     @overload
     def map_values(
-        self, mapper: ContextValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+        self, mapper: Callable[[V, RecordContext], VR], *, name: str | None = None
     ) -> KStream[K, VR]: ...
-    def map_values(
-        self, mapper: ValueMapper | ContextValueMapper, *, with_context: bool = False, name: str | None = None
-    ) -> KStream:
+    def map_values(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each value by ``mapper(value)``.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -289,7 +210,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [record.value for record in driver.read_output("doubled")]
         [2, 4]
         """
-        check_functions("map_values", with_context=with_context, mapper=mapper)
+        with_context = declares_context("map_values", mapper=mapper)
         return self._revalued(
             "KSTREAM-MAPVALUES",
             Stateless(kind=MAP_VALUES, function=mapper, with_context=with_context),
@@ -298,23 +219,14 @@ class RecordStream(ProcessingStream[K, V]):
         )
 
     @overload
-    def flat_map(
-        self,
-        mapper: FlatMapper[K, V, KR, VR],
-        *,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-    ) -> KStream[KR, VR]: ...
+    def flat_map(self, mapper: FlatMapper[K, V, KR, VR], *, name: str | None = None) -> KStream[KR, VR]: ...
     @overload
     def flat_map(
-        self, mapper: ContextFlatMapper[K, V, KR, VR], *, with_context: Literal[True], name: str | None = None
+        self, mapper: Callable[[K, V, RecordContext], Iterable[tuple[KR, VR]]], *, name: str | None = None
     ) -> KStream[KR, VR]: ...
-    def flat_map(
-        self, mapper: FlatMapper | ContextFlatMapper, *, with_context: bool = False, name: str | None = None
-    ) -> KStream:
+    def flat_map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -326,7 +238,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('o', 'ox')]
         """
-        check_functions("flat_map", with_context=with_context, mapper=mapper)
+        with_context = declares_context("flat_map", mapper=mapper)
         return self._rekeyed(
             "KSTREAM-FLATMAP",
             Stateless(kind=FLAT_MAP, function=mapper, with_context=with_context),
@@ -336,22 +248,15 @@ class RecordStream(ProcessingStream[K, V]):
 
     @overload
     def flat_map_values(
-        self, mapper: FlatValueMapper[V, VR], *, with_context: Literal[False] = False, name: str | None = None
+        self, mapper: FlatValueMapper[V, VR], *, name: str | None = None
     ) -> KStream[K, VR]: ...
     @overload
     def flat_map_values(
-        self, mapper: ContextFlatValueMapper[V, VR], *, with_context: Literal[True], name: str | None = None
+        self, mapper: Callable[[V, RecordContext], Iterable[VR]], *, name: str | None = None
     ) -> KStream[K, VR]: ...
-    def flat_map_values(
-        self,
-        mapper: FlatValueMapper | ContextFlatValueMapper,
-        *,
-        with_context: bool = False,
-        name: str | None = None,
-    ) -> KStream:
+    def flat_map_values(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
 
-        :param with_context: whether the function gets a :class:`RecordContext` before its other arguments.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -361,7 +266,7 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("words")]
         [('a', 'an'), ('a', 'ox')]
         """
-        check_functions("flat_map_values", with_context=with_context, mapper=mapper)
+        with_context = declares_context("flat_map_values", mapper=mapper)
         return self._revalued(
             "KSTREAM-FLATMAPVALUES",
             Stateless(kind=FLAT_MAP_VALUES, function=mapper, with_context=with_context),
@@ -430,16 +335,8 @@ class RecordStream(ProcessingStream[K, V]):
         )
         return self._retyped(mapped.with_new_key("map_batches") if changes_key else mapped)
 
-    @overload
     def branch(
-        self, *predicates: Predicate[K, V], with_context: Literal[False] = False, name: str | None = None
-    ) -> list[Self]: ...
-    @overload
-    def branch(
-        self, *predicates: ContextPredicate[K, V], with_context: Literal[True], name: str | None = None
-    ) -> list[Self]: ...
-    def branch(
-        self, *predicates: Predicate | ContextPredicate, with_context: bool = False, name: str | None = None
+        self, *predicates: Predicate[K, V] | InContext[K, V, bool], name: str | None = None
     ) -> list[Self]:
         """Split the stream, one branch per predicate.
 
@@ -447,7 +344,6 @@ class RecordStream(ProcessingStream[K, V]):
         does.
 
         :param predicates: one per branch, tried in order.
-        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
         :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered unless given.
         :return: the branches, in the order of the predicates.
         :raises TopologyError: there is no predicate.
@@ -464,32 +360,9 @@ class RecordStream(ProcessingStream[K, V]):
         ...     [[record.value for record in driver.read_output(topic)] for topic in ("even", "odd")]
         [[2], [1, 3]]
         """
-        for predicate in predicates:
-            check_functions("branch", with_context=with_context, predicates=predicate)
-        named = () if name is None else tuple(f"{name}-{number}" for number in range(1, len(predicates) + 1))
-        operator = Branch(predicates=predicates, children=named, with_context=with_context)
-        return self._branches("branch", operator, name)
+        numbered = [(str(number), predicate) for number, predicate in enumerate(predicates, start=1)]
+        return [self._new(known) for known in branched(self._known, "branch", numbered, name=name)]
 
-    @overload
-    def split(
-        self,
-        /,
-        *,
-        default: str | None = None,
-        with_context: Literal[False] = False,
-        name: str | None = None,
-        **predicates: Predicate[K, V],
-    ) -> dict[str, Self]: ...
-    @overload
-    def split(
-        self,
-        /,
-        *,
-        default: str | None = None,
-        with_context: Literal[True],
-        name: str | None = None,
-        **predicates: ContextPredicate[K, V],
-    ) -> dict[str, Self]: ...
     @options_by_name(
         fix="give each branch its name, split(small=predicate, default='other'); branch(predicate, ...) "
         "takes predicates without names"
@@ -499,9 +372,8 @@ class RecordStream(ProcessingStream[K, V]):
         /,
         *,
         default: str | None = None,
-        with_context: bool = False,
         name: str | None = None,
-        **predicates: Predicate | ContextPredicate,
+        **predicates: Predicate[K, V] | InContext[K, V, bool],
     ) -> dict[str, Self]:
         """Split the stream into branches with names: ``split(small=predicate, large=predicate)``.
 
@@ -509,7 +381,6 @@ class RecordStream(ProcessingStream[K, V]):
         holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
 
         :param default: name of the branch of all other records.
-        :param with_context: whether each predicate gets a :class:`RecordContext` before its other arguments.
         :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered unless given.
         :param predicates: one per branch, by its name, tried in order.
         :return: the branches by name, in that order, the default one last.
@@ -527,24 +398,20 @@ class RecordStream(ProcessingStream[K, V]):
         ...     {name: [record.value for record in driver.read_output(name)] for name in numbers}
         {'negative': [-2], 'even': [2], 'odd': [1, 3]}
         """
-        if callable(name) or type(with_context) is not bool:
+        if callable(name):
             raise TopologyError(
-                f"split at {call_site()} has name={name!r} and with_context={with_context!r}",
-                fix="give a branch another name than 'name' and 'with_context', which are options",
+                f"split at {call_site()} has name={name!r}",
+                fix="give a branch another name than 'name', which is an option",
             )
-        for branch, predicate in predicates.items():
-            check_functions(f"split({branch}=)", with_context=with_context, predicates=predicate)
         if default is not None and (not isinstance(default, str) or not default or default in predicates):
             raise TopologyError(
                 f"split at {call_site()} has default={default!r}, expected a name of its own",
                 fix="default= names the branch of all other records: give a text that no predicate has; a "
                 "branch with a predicate has another name than 'default'",
             )
-        names = [*predicates] if default is None else [*predicates, default]
-        named = () if name is None else tuple(f"{name}-{branch}" for branch in names)
-        operator = Branch(predicates=tuple(predicates.values()), children=named, with_context=with_context)
-        branches = self._branches("split", operator, name, rest=default is not None)
-        return Branches(zip(names, branches, strict=True))
+        branches = branched(self._known, "split", [*predicates.items()], default=default, name=name)
+        names = [*predicates, *([] if default is None else [default])]
+        return Branches(zip(names, map(self._new, branches), strict=True))
 
     def send_to(
         self,
@@ -578,25 +445,3 @@ class RecordStream(ProcessingStream[K, V]):
         check_topic(topic, "send_to")
         keys, values = cast("Serde | None", key_serde), cast("Serde | None", value_serde)
         self._known.sent_to(topic, keys, values, f"send_to({topic!r})", partitioner=partitioner, name=name)
-
-    def _branches(self, call: str, operator: Branch, name: str | None, *, rest: bool = False) -> list[Self]:
-        """Add a node that branches, and return a stream of what each of its children gets.
-
-        :param operator: with the names of the children, if the user gave the node one.
-        :param rest: whether a last child gets the records for which no predicate holds.
-        :raises TopologyError: there is no predicate.
-        """
-        if not operator.predicates:
-            raise TopologyError(
-                f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch"
-            )
-        graph, number = self._known.graph, len(operator.predicates)
-        node = graph.node_name("KSTREAM-BRANCH", name)
-        children = operator.children or tuple(graph.name("KSTREAM-BRANCHCHILD") for _ in range(number + rest))
-        operator = dataclasses.replace(
-            operator, children=children[:number], rest=children[number] if rest else None
-        )
-        graph.topology.add_operator(node, operator, self._known.node)
-        for child in children:
-            graph.topology.add_operator(child, PassThrough(type="branch_child"), node)
-        return [self._new(self._known.at(child)) for child in children]

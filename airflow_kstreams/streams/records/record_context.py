@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from airflow_kstreams.streams.hints.java_classes import answers_methods_of
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.type_variables import Given, Key, Value
 
 
 class TaskRecordContext:
@@ -53,7 +56,8 @@ class TaskRecordContext:
     record_metadata="topic, partition and offset",
 )
 class RecordContext:
-    """What a function that was given ``with_context=True`` is told of its record, as its first argument.
+    """Topic, partition, offset, timestamp and headers of a record, for a function that declares a parameter
+    ``context``.
 
     Facts are those of the consumed record that led here. When a table emits at a commit point, or a
     punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1, ``headers``
@@ -63,9 +67,9 @@ class RecordContext:
     :ivar timestamp_ms: of the record being processed, epoch milliseconds.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-    >>> def placed(context, value):
+    >>> def placed(value, context):
     ...     return [context.topic, context.partition, context.offset, context.timestamp_ms, value]
-    >>> builder.stream("in").map_values(placed, with_context=True).send_to("out")
+    >>> builder.stream("in").map_values(placed).send_to("out")
     >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
     ...     driver.pipe_input("in", key="a", value=7, timestamp_ms=100)
     ...     driver.read_output("out")[0].value
@@ -98,3 +102,10 @@ class RecordContext:
     def headers(self) -> Headers:
         """Headers of the record being processed, in order; a list of the caller's own."""
         return [*(self._headers or ())]
+
+
+class InContext(Protocol[Key, Value, Given]):
+    """A function of a record's key and value that declares the record's context."""
+
+    def __call__(self, key: Key, value: Value, /, *, context: RecordContext) -> Given:
+        """Return what the function gives for the record."""

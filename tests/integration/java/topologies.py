@@ -475,13 +475,11 @@ class Topologies:
         return self._in().group_by_key().windowed_by(window)
 
     def _redated(self) -> Any:
-        return self._in().set_timestamp(
-            lambda c, k, v: c.timestamp_ms + 3 * (number(v) % 4), with_context=True
-        )
+        return self._in().set_timestamp(lambda k, v, context: context.timestamp_ms + 3 * (number(v) % 4))
 
     def _numbered(self, stream: Any) -> Any:
         return stream.set_headers(
-            lambda c, k, v: [*c.headers, ("number", str(number(v)).encode())], with_context=True
+            lambda k, v, context: [*context.headers, ("number", str(number(v)).encode())]
         )
 
     def _cogrouped(self) -> Any:

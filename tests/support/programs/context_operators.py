@@ -1,4 +1,4 @@
-"""Operators whose functions get the record's context (``with_context=True``): how each is drawn and built, as
+"""Operators whose functions declare the record's context: how each is drawn and built, as
 in ``operators.py``. ``map_values`` with context stands in ``stream_operators.py``.
 
 Kafka Streams gives a record's context to processors alone, so there each is a processor.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from airflow_kstreams.streams import RecordContext
+from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from tests.support.programs import functions
 from tests.support.programs.building import STREAM, Building, Operator, mapped
 from tests.support.programs.drawing import INPUTS, Part, World
@@ -76,26 +76,26 @@ def _built(building: Building, arguments: dict[str, Any], stream: Any) -> Any:
     operator = getattr(stream, call)
     match call:
         case "filter" | "filter_not":
-            return operator(functions.predicate_in_context(arguments, place=place), with_context=True)
+            return operator(functions.predicate_in_context(arguments, place=place))
         case "peek" | "foreach":
-            return operator(_see(building, place), with_context=True)
+            return operator(_see(building, place))
         case "branch" | "split":
             predicates = [
                 functions.predicate_in_context(each, place=place) for each in arguments["predicates"]
             ]
             if call == "branch":
-                return operator(*predicates, with_context=True)
+                return operator(*predicates)
             named = {f"b{number}": predicate for number, predicate in enumerate(predicates)}
             default = "rest" if arguments["default"] else None
-            return [*operator(default=default, with_context=True, **named).values()]
-    return operator(_mapper(arguments, call, place), with_context=True)
+            return [*operator(default=default, **named).values()]
+    return operator(_mapper(arguments, call, place))
 
 
 def _mapper(arguments: dict[str, Any], call: str, place: bool) -> Callable[..., Any]:
-    def key_of(context: RecordContext, key: Any, value: Any) -> Any:
+    def key_of(key: Any, value: Any, context: RecordContext) -> Any:
         return functions.key_in_context(arguments["key"], context, key, value, place=place)
 
-    def value_of(context: RecordContext, value: Any, copy: int = 0) -> Any:
+    def value_of(value: Any, context: RecordContext, copy: int = 0) -> Any:
         return functions.value_in_context(arguments["value"], context, value, copy, place=place)
 
     def copies(value: Any) -> range:
@@ -105,18 +105,18 @@ def _mapper(arguments: dict[str, Any], call: str, place: bool) -> Callable[..., 
         case "select_key":
             return key_of
         case "map":
-            return lambda context, key, value: (key_of(context, key, value), value_of(context, value))
+            return lambda key, value, context: (key_of(key, value, context), value_of(value, context))
         case "flat_map":
-            return lambda context, key, value: [
-                (key_of(context, key, value), value_of(context, value, copy)) for copy in copies(value)
+            return lambda key, value, context: [
+                (key_of(key, value, context), value_of(value, context, copy)) for copy in copies(value)
             ]
-    return lambda context, value: [value_of(context, value, copy) for copy in copies(value)]
+    return lambda value, context: [value_of(value, context, copy) for copy in copies(value)]
 
 
-def _see(building: Building, place: bool) -> Callable[[RecordContext, Any, Any], None]:
+def _see(building: Building, place: bool) -> InContext:
     look = building.see()
 
-    def look_in_context(context: RecordContext, key: Any, value: Any) -> None:
+    def look_in_context(key: Any, value: Any, *, context: RecordContext) -> None:
         number = functions.number_of_context(context, place=place)
         look(key, value if functions.closes(value) else f"{functions.shown(value)}#{number}")
 

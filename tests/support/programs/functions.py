@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_kstreams.streams import RecordContext, Windowed
+from airflow_kstreams.streams import Windowed
+from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.timestamps import ConsumedRecord
 
 CLOSER = "~"
@@ -102,11 +103,11 @@ def counted_value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any, i
     return lambda value, count: _numbered(value_of(value), count)
 
 
-def context_value_maker(arguments: Arguments) -> Callable[[RecordContext, Any], str | int | None]:
+def context_value_maker(arguments: Arguments) -> Callable[[Any, RecordContext], str | int | None]:
     """Return what makes a value of another one, with the time and the header ``n`` of its record."""
     value_of = value_maker(arguments)
 
-    def value_with(context: RecordContext, value: Any) -> str | int | None:
+    def value_with(value: Any, context: RecordContext) -> str | int | None:
         number = sum(int(text or b"") for name, text in context.headers if name == "n")
         return _numbered(value_of(value), context.timestamp_ms + number)
 
@@ -122,11 +123,11 @@ def number_of_context(context: RecordContext, *, place: bool) -> int:
     return number + (weight(context.topic) + context.partition + context.offset if place else 0)
 
 
-def predicate_in_context(arguments: Arguments, *, place: bool) -> Callable[[RecordContext, Any, Any], bool]:
+def predicate_in_context(arguments: Arguments, *, place: bool) -> InContext[Any, Any, bool]:
     """Return what holds for some keys and values in some contexts, and for closers if ``closer`` says so."""
     by, modulus, rest, closer = (arguments[name] for name in ("by", "modulus", "rest", "closer"))
 
-    def holds(context: RecordContext, key: Any, value: Any) -> bool:
+    def holds(key: Any, value: Any, *, context: RecordContext) -> bool:
         if closes(value):
             return bool(closer)
         number = number_of_context(context, place=place)
@@ -212,16 +213,16 @@ def _numbered(made: str | int | None, count: int) -> str | int | None:
     return _short(f"{made}#{count}") if isinstance(made, str) else (made + count) % _MODULUS
 
 
-def more_headers(context: RecordContext, key: Any, value: Any) -> list[tuple[str, bytes | None]]:
+def more_headers(key: Any, value: Any, *, context: RecordContext) -> list[tuple[str, bytes | None]]:
     """Return a record's headers, and one that says what it weighs."""
     return [*context.headers, ("w", str(weight(value) % 10).encode())]
 
 
-def later(arguments: Arguments) -> Callable[[RecordContext, Any, Any], int]:
+def later(arguments: Arguments) -> InContext[Any, Any, int]:
     """Return what dates a record later; a closer keeps its time."""
     modulus, unit = arguments["modulus"], arguments["unit"]
 
-    def date(context: RecordContext, key: Any, value: Any) -> int:
+    def date(key: Any, value: Any, context: RecordContext) -> int:
         return context.timestamp_ms + (0 if closes(value) else unit * (weight(value) % modulus))
 
     return date

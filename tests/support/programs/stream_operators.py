@@ -229,23 +229,19 @@ OPERATORS: dict[str, Operator] = {
         takes=STREAM,
         extend=_with_context,
         build=lambda building, arguments, stream: stream.map_values(
-            functions.context_value_maker(arguments["value"]), with_context=True
+            functions.context_value_maker(arguments["value"])
         ),
         weight=4,
     ),
     "set_headers": Operator(
         takes=STREAM,
         extend=_set_headers,
-        build=lambda building, arguments, stream: stream.set_headers(
-            functions.more_headers, with_context=True
-        ),
+        build=lambda building, arguments, stream: stream.set_headers(functions.more_headers),
     ),
     "set_timestamp": Operator(
         takes=STREAM,
         extend=_set_timestamp,
-        build=lambda building, arguments, stream: stream.set_timestamp(
-            functions.later(arguments), with_context=True
-        ),
+        build=lambda building, arguments, stream: stream.set_timestamp(functions.later(arguments)),
     ),
     "process_values": Operator(takes=STREAM, extend=_process_values, build=_built_process_values),
     "cogroup": Operator(takes=("grouped",), extend=_cogroup, build=_built_cogroup, weight=3),

@@ -154,9 +154,9 @@ class _Building:
             case "plain":
                 stream: KStream = self._stream().map_values(lambda value: [value])
             case "changed":
-                split = self._stream().split(odd=_odd, default="even", with_context=True)
+                split = self._stream().split(odd=_odd, default="even")
                 stream = split["odd"].set_headers(lambda key, value: [("number", b"%d" % _number(value))])
-                stream = stream.merge(split["even"].set_timestamp(_later, with_context=True))
+                stream = stream.merge(split["even"].set_timestamp(_later))
             case "cogroup":
                 one, two = (self.streams[name].group_by_key() for name in "ab")
                 cogroup = one.cogroup(_listed).cogroup(two, _listed)
@@ -256,11 +256,11 @@ def _valued_time(record: Any) -> int | None:
     return None if record.value is None else record.timestamp_ms + 3 * _number(record.value)
 
 
-def _odd(context: RecordContext, key: str, value: Any) -> bool:
+def _odd(key: str, value: Any, context: RecordContext) -> bool:
     return (context.timestamp_ms + _number(value)) % 2 == 1
 
 
-def _later(context: RecordContext, key: str, value: Any) -> int:
+def _later(key: str, value: Any, *, context: RecordContext) -> int:
     return context.timestamp_ms + _number(value)
 
 

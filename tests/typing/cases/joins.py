@@ -33,9 +33,6 @@ assert_type(ordered.select_key(lambda key, order: order.cents), WindowedKStream[
 assert_type(ordered.map(lambda key, order: (order.cents, key)), WindowedKStream[int, str])
 assert_type(ordered.flat_map_values(lambda order: [order.cents]), WindowedKStream[str, int])
 assert_type(
-    ordered.map_values(lambda about, order: about.offset, with_context=True), WindowedKStream[str, int]
-)
-assert_type(
     ordered.map_values(lambda o: o.cents).join(paid, lambda mine, theirs: mine - theirs), KStream[str, int]
 )
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from airflow_kstreams.streams import KStream, KTable, RecordContext, serdes
+from airflow_kstreams.streams import CallContext, KStream, KTable, RecordContext, serdes
 from tests.typing.cases.shop import Customer, Order, builder, customers, orders
 
 
@@ -10,8 +10,32 @@ def large(key: str, order: Order) -> bool:
     return order.cents > 100
 
 
-def placed(context: RecordContext, order: Order) -> tuple[str, int]:
+def placed(order: Order, context: RecordContext) -> tuple[str, int]:
     return context.topic or "", order.cents
+
+
+def recent(key: str, order: Order, *, context: RecordContext) -> bool:
+    return context.offset > order.cents
+
+
+def partition_of(key: str, order: Order, context: RecordContext) -> int:
+    return context.partition
+
+
+def offsets(order: Order, context: RecordContext) -> list[int]:
+    return [context.offset, order.cents]
+
+
+def swapped(key: str, order: Order, context: RecordContext) -> tuple[int, str]:
+    return context.offset, key
+
+
+def called(key: str, order: Order, *, context: CallContext) -> bool:
+    return context.node == key
+
+
+def named_otherwise(key: str, order: Order, *, about: RecordContext) -> bool:
+    return about.offset > 5
 
 
 def of_someone(order: Order) -> str | None:
@@ -25,20 +49,25 @@ def of_number(key: int, order: Order) -> bool:
 # Results are inferred, of lambdas too.
 assert_type(orders.filter(large), KStream[str, Order])
 assert_type(orders.filter(lambda key, order: order.cents > 100), KStream[str, Order])
-assert_type(
-    orders.filter_not(lambda about, key, order: about.offset > 5, with_context=True), KStream[str, Order]
-)
+assert_type(orders.filter_not(recent), KStream[str, Order])
 assert_type(orders.peek(lambda key, order: print(key, order.cents)), KStream[str, Order])
 assert_type(orders.select_key(lambda key, order: order.cents), KStream[int, Order])
-assert_type(
-    orders.select_key(lambda about, key, order: about.partition, with_context=True), KStream[int, Order]
-)
+assert_type(orders.select_key(partition_of), KStream[int, Order])
 assert_type(orders.map(lambda key, order: (order.cents, key)), KStream[int, str])
 assert_type(orders.map_values(lambda order: order.cents), KStream[str, int])
-assert_type(orders.map_values(placed, with_context=True), KStream[str, tuple[str, int]])
+assert_type(orders.map_values(placed), KStream[str, tuple[str, int]])
 assert_type(orders.flat_map(lambda key, order: [(order.customer, order.cents)]), KStream[str, int])
 assert_type(orders.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
-assert_type(orders.flat_map_values(lambda about, order: [about.offset], with_context=True), KStream[str, int])
+assert_type(orders.flat_map_values(offsets), KStream[str, int])
+assert_type(orders.map(swapped), KStream[int, str])
+assert_type(orders.peek(recent), KStream[str, Order])
+assert_type(orders.branch(recent, large), list[KStream[str, Order]])
+assert_type(orders.split(recent=recent, large=large), dict[str, KStream[str, Order]])
+assert_type(orders.map_values(lambda order, context: context.offset), KStream[str, int])
+assert_type(orders.flat_map(lambda key, order, context: [(order.cents, key)]), KStream[int, str])
+orders.map_values(lambda order, context: context.place)  # error
+# mypy wants a function where nothing is inferred from what it returns.
+orders.filter_not(lambda key, order, context: context.offset > 5)  # error[mypy]: lambda
 assert_type(orders.branch(large, lambda key, order: True), list[KStream[str, Order]])
 assert_type(orders.split(large=large, default="small"), dict[str, KStream[str, Order]])
 assert_type(orders.set_headers(lambda key, order: [("from", order.customer.encode())]), KStream[str, Order])
@@ -60,11 +89,14 @@ orders.send_to("sent", partitioner=lambda topic, key, order, partitions: order.c
 orders.filter(lambda key, order: order.cent > 100)  # error: cent
 orders.filter(lambda order: order.cents > 100)  # error
 orders.filter(of_number)  # error: int
-orders.filter(lambda key, order: order.cents > 100, with_context=True)  # error
+orders.filter(called)  # error: CallContext
+orders.filter(named_otherwise)  # error: about
+orders.peek(lambda key, order, context: print(context.place))  # error
+orders.group_by(partition_of)  # error
 orders.filter(lambda key, order: order.customer)  # error: bool
 orders.map_values(lambda order: order.total)  # error: total
 orders.map_values(lambda key, order: order.cents)  # error
-orders.map_values(placed)  # error
+orders.map_values(partition_of)  # error
 orders.map(lambda key, order: order.cents)  # error: tuple
 orders.flat_map_values(lambda order: order.cents)  # error
 orders.set_headers(lambda key, order: {"from": order.customer})  # error

@@ -445,9 +445,18 @@ def test_function_is_taken_when_it_can_be_called_or_python_cannot_tell(mapper: A
 @pytest.mark.parametrize(
     ("build", "instead"),
     [
-        (lambda stream: stream.filter(lambda c, k, v: True), "; or pass with_context=True for the record's"),
-        (lambda stream: stream.peek(lambda c, k, v: None), "; or pass with_context=True for the record's"),
-        (lambda stream: stream.map_values(lambda k, v: v), "; or pass with_context=True for the record's"),
+        (
+            lambda stream: stream.filter(lambda c, k, v: True),
+            "; or for the record's context, lambda key, value, con",
+        ),
+        (
+            lambda stream: stream.peek(lambda c, k, v: None),
+            "; or for the record's context, lambda key, value, conte",
+        ),
+        (
+            lambda stream: stream.map_values(lambda k, v: v),
+            "; or for the record's context, lambda value, context: ",
+        ),
         (
             lambda stream: stream.map_values(lambda k, v: v),
             "; for the key, map(lambda key, value: ...), or p",
@@ -469,7 +478,6 @@ def test_what_takes_one_argument_more_is_told_what_gives_it(build: Any, instead:
         lambda stream: stream.filter(lambda v: True),
         lambda stream: stream.filter(lambda a, b, c, d: True),
         lambda stream: stream.to_table().filter(lambda c, k, v: True),
-        lambda stream: stream.filter(lambda k, v: True, with_context=True),
     ],
 )
 def test_what_takes_other_arguments_is_told_nothing_more(build: Any) -> None:

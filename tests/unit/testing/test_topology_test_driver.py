@@ -149,8 +149,8 @@ def test_key_decides_when_no_partition_is_named() -> None:
 
 def test_windows_of_a_key_lie_in_its_partition_when_none_is_named() -> None:
     made, seen = builder(), list[int]()
-    windows = made.stream("in", key_serde=serdes.time_windowed(serdes.string(), 10))
-    windows.foreach(lambda about, key, value: seen.append(about.partition), with_context=True)
+    windows: Any = made.stream("in", key_serde=serdes.time_windowed(serdes.string(), 10))
+    windows.foreach(lambda key, value, context: seen.append(context.partition))
     driver = TopologyTestDriver(made.build(), application_id="app", partitions={"in": 7})
     driver.pipe_input("in", key=Windowed("abc", 0, 10), value=0, timestamp_ms=1)
     driver.pipe_records("in", [(Windowed("abc", 10, 20), 0, 11)])

@@ -15,8 +15,8 @@ from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.hints.function_checks import is_async
+from airflow_kstreams.streams.kstream.operators.answers import results_of
 from airflow_kstreams.streams.kstream.operators.function_kinds import FunctionKind
-from airflow_kstreams.streams.kstream.operators.pairs import results_of
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.

@@ -1,4 +1,40 @@
-"""How a table hands its changes to its children (:mod:`.table_changes` says why so)."""
+"""How old and new values travel through tables, and how one table reads another.
+
+**What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
+always did, or a :class:`~airflow_kstreams.streams.changes.Change` of new and old value. It is the child's
+operator that says which (its trait ``old_values``), so streams, sinks and ``suppress``
+see nothing new, and a table without tables below it does what it did, at the cost it had. Where no node below
+needs old values, none are computed.
+
+**Where old values come from.** A table with a store has them there: the entry before the record. A cached
+table emits once per key and commit point; its old value is the one of the last emission, which it remembers
+from the key's first change after that (``TableEmitter.olds``) until it emits the key. A table without a store
+computes its old value from its parent's: the function of ``map_values`` runs on both. Functions may change
+aggregates in place, so of an aggregate a copy is remembered.
+
+**Null is deletion.** A change whose new value is None deletes the key; one without old value adds it. A table
+without a store never emits that nothing became nothing where Kafka Streams would not.
+
+**How a table is read.** A join needs the other table's value of a key, whether that table has a store or
+not. Every table therefore answers ``get`` (Java's ``KTableValueGetter``): from its store, or by its function
+from its parent's answer. The difference to Java: Java answers with what the table holds now, cached changes
+included. Here a join sees the other table **as it has been given it**: without the changes that wait for a
+commit point, and without a change that is on its way and has not come to it yet.
+
+Invariant: at every moment, the changes that a child has been given add up to what its parent's ``get``
+answers for that child. So a result that is taken back is always one that was given before, and sums of new
+minus old values are right for tables of any shape, also where two tables that are joined have cached stores,
+or come from one table. (Kafka Streams takes back results that it never gave in both cases, KAFKA-4609.) The
+price is an intermediate result: of two changes that Java would join with each other twice, the first is
+joined with the other side's earlier value here. The last result is the same, and where each record is
+committed alone and the tables come from different topics, so is every other.
+
+A join of a stream with a table without a store asks for the table as it is now, as with a store.
+
+**Crash argument.** What is remembered between two commit points is never saved: at a commit point every
+cached table has emitted, in topological order, so nothing is remembered there, and a table's store is what
+it has emitted. The attempt that resumes starts from such a point.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from airflow_kstreams.streams.graph.calls import HandedOn
 from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer
 from airflow_kstreams.streams.graph.operator_traits import Flow
-from airflow_kstreams.streams.kstream.operators.pairs import pair_of, results_of
+from airflow_kstreams.streams.kstream.operators.answers import pair_of, results_of
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.asynchronous import Asynchronous
 from airflow_kstreams.streams.kstream.operators.function_kinds import BOTH, FunctionKind
-from airflow_kstreams.streams.records.record_context import RecordContext
+from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 Predicate = Callable[[K, V], bool]
@@ -26,16 +26,6 @@ Action = Callable[[K, V], object]
 #: Gives a list of (name, bytes or None).
 HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
 TimestampFunction = Callable[[K, V], int]
-#: The same with ``with_context=True``.
-ContextPredicate = Callable[[RecordContext, K, V], bool]
-ContextKeyValueMapper = Callable[[RecordContext, K, V], tuple[KR, VR]]
-ContextValueMapper = Callable[[RecordContext, V], VR]
-ContextFlatMapper = Callable[[RecordContext, K, V], Iterable[tuple[KR, VR]]]
-ContextFlatValueMapper = Callable[[RecordContext, V], Iterable[VR]]
-ContextKeySelector = Callable[[RecordContext, K, V], KR]
-ContextAction = Callable[[RecordContext, K, V], object]
-ContextHeadersFunction = Callable[[RecordContext, K, V], Sequence[tuple[str, bytes | None]]]
-ContextTimestampFunction = Callable[[RecordContext, K, V], int]
 
 
 def _written_context(code: LoopCode) -> str:
@@ -80,7 +70,7 @@ class Stateless:
         def write(code: LoopCode, key: str, value: str) -> None:
             arguments = ", ".join(self.kind.arguments(key, value))
             if self.with_context:
-                arguments = f"{_written_context(code)}, {arguments}"
+                arguments = f"{arguments}, context={_written_context(code)}"
             self.kind.write(code, key, value, f"{code.name(self.function, 'function')}({arguments})")
 
         return context.written(write, forward, children)
@@ -95,7 +85,7 @@ class Branch:
     :param rest: name of the child that takes the records which satisfy none; None drops and counts them.
     """
 
-    predicates: tuple[Predicate | ContextPredicate, ...]
+    predicates: tuple[Predicate | InContext, ...]
     children: tuple[str, ...]
     rest: str | None = None
     with_context: bool = False
@@ -119,10 +109,10 @@ class Branch:
             kind=self._kind, function=self._place_of, calls=calls, with_context=self.with_context
         )
 
-    def _place_of(self, *arguments: Any) -> int:
+    def _place_of(self, key: Any, value: Any, **context: RecordContext) -> int:
         """Return which predicate a record satisfies first; their number if none."""
         for place, predicate in enumerate(self.predicates):
-            if predicate(*arguments):
+            if predicate(key, value, **context):
                 return place
         return len(self.predicates)
 
@@ -149,7 +139,7 @@ class Branch:
             if self.with_context:
                 about = code.variable("about")
                 code.line(f"{about} = {_written_context(code)}")
-                arguments = f"{about}, {arguments}"
+                arguments = f"{arguments}, context={about}"
             called = [f"{code.name(each, 'predicate')}({arguments})" for each in self.predicates]
             self._write(code, key, value, called)
 

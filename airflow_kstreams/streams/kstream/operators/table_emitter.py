@@ -4,7 +4,7 @@ Rule: a cached table emits at each commit point, once per key changed since the 
 change, the newest value with the entry's timestamp; an uncached one emits with every record. A deleted key is
 emitted with None. A key that was not in the table at the last emission and is not now is not emitted: there
 is nothing to take back. A table that is tracked, because a table below it takes changes, emits with each new
-value the one that it emitted before (:mod:`airflow_kstreams.streams.kstream.operators.tables.table_changes`).
+value the one that it emitted before (:mod:`airflow_kstreams.streams.kstream.operators.deliveries`).
 
 Crash argument: what is dirty is never saved. A crash loses the dirty keys together with the uncommitted
 records that made them so; the attempt that resumes reads those records again and, since commit points are

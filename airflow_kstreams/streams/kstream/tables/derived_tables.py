@@ -1,5 +1,5 @@
-"""How tables are made of other tables, and of streams, entry by entry. What their nodes do is written in
-:mod:`airflow_kstreams.streams.kstream.operators.tables.table_changes`.
+"""Makes tables of other tables, and of streams, entry by entry. What their nodes do is written in
+:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
-from airflow_kstreams.streams.kstream.operators.tables.table_filter import TableFilter
-from airflow_kstreams.streams.kstream.operators.tables.table_transform import TableTransformValues
-from airflow_kstreams.streams.kstream.operators.tables.table_values import TableMapValues
-from airflow_kstreams.streams.kstream.operators.tables.versioned_source import keeping
+from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
+    DerivedTable,
+    TableTransformValues,
+    table_filter,
+    table_map_values,
+)
+from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.processor.definitions import check_transformer_def
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
 from airflow_kstreams.streams.serde.base import Serde
@@ -59,10 +62,8 @@ def filtered(
     call = "filter" if passing else "filter_not"
     spec = derived_spec(table, table.serdes, store, None, call)
 
-    def operator(kept: StoreSpec | None) -> TableFilter:
-        return TableFilter(
-            predicate=predicate, passing=passing, parent=table.node, store=kept, versioned=table.versioned
-        )
+    def operator(kept: StoreSpec | None) -> DerivedTable:
+        return table_filter(predicate, table.node, kept, passing=passing, versioned=table.versioned)
 
     return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
 
@@ -81,8 +82,8 @@ def with_values_mapped(
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
 
-    def operator(kept: StoreSpec | None) -> TableMapValues:
-        return TableMapValues(mapper=mapper, parent=table.node, store=kept)
+    def operator(kept: StoreSpec | None) -> DerivedTable:
+        return table_map_values(mapper, table.node, kept)
 
     return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
 

@@ -1,5 +1,5 @@
 """A topic that every task sees whole, as a table, and how a stream is joined with it. What the join does is
-written in :mod:`airflow_kstreams.streams.kstream.operators.tables.global_table_join`.
+written in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
 
 No partition counts have to fit, and no stream is repartitioned: whichever task a record is in, the entry that
 it names is there.
@@ -16,11 +16,11 @@ from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.operators.tables.global_table_join import (
+from airflow_kstreams.streams.kstream.operators.tables.table_join import (
     GlobalKeySelector,
     GlobalTableJoin,
+    ValueJoiner,
 )
-from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.type_variables import K, V
 
 

@@ -98,7 +98,7 @@ class Crossings:
                     if not implicit:
                         raise refused(error, node, task_id=station.task_id, implicit=False) from error
                     here = True
-            about = None
+            about: RecordContext | None = None
             if wants_context:
                 about = CallContext(
                     station,
@@ -107,11 +107,10 @@ class Crossings:
                     headers=context.headers(),
                     ordinal=life.next_ordinal(node, context.branch),
                 )
+            elif with_context:
+                about = RecordContext(context.record, context.timestamp_ms, context.headers())
             call = Call(station, life, key, value, about)
             call.arguments = arguments(key, value)
-            if with_context:
-                facts = RecordContext(context.record, context.timestamp_ms, context.headers())
-                call.arguments = (facts, *call.arguments)
             if here:
                 _call_here(call)
                 self.keep_place(call, delivered)

@@ -354,21 +354,21 @@ def test_task_ends_well_when_leaving_a_resource_takes_too_long(
     assert not [t for t in threading.enumerate() if t.name.startswith("kstreams-task-")]
 
 
-def test_context_is_given_when_it_is_a_parameter_behind_the_others() -> None:
+def test_context_is_given_when_it_is_a_parameter_like_the_others() -> None:
     seen = []
 
     async def note(key: Any, value: Any, context: CallContext, resource: str = "none") -> None:
         seen.append((context.offset, resource))
 
-    async def takes_two(context: Any, resource: Any) -> None:
-        seen.append((context, resource))
+    async def by_name_alone(key: Any, value: Any, *, resource: str, context: CallContext) -> None:
+        seen.append((value, resource))
 
     opened, made = Opened(), builder()
     stream = made.stream("in").filter(lambda key, value: value == 3)
     stream.foreach_async(note, resource=opened.session)
-    stream.foreach_async(takes_two)
+    stream.foreach_async(by_name_alone, resource=opened.session)
     task(made.build()).run()
-    assert sorted(seen, key=str) == [("k", 3), (3, "session")]
+    assert seen == [(3, "session"), (3, "session")]
 
 
 def test_driver_opens_a_resource_for_each_run_and_closes_it() -> None:
@@ -410,8 +410,8 @@ def named(value: Any, context: Any, resource: Any) -> list[Any]:
     return [context, resource]
 
 
-def defaulted(value: Any, context: Any = "context", resource: Any = "resource") -> list[Any]:
-    return [context, resource]
+def defaulted(value: Any, other: Any = "context", resource: Any = "resource") -> list[Any]:
+    return [other, resource]
 
 
 async def named_async(value: Any, context: Any = "context", resource: Any = "resource") -> list[Any]:

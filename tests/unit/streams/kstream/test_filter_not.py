@@ -33,5 +33,5 @@ def test_filter_not_complements_filter_when_given_the_same_predicate() -> None:
 
 def test_filter_not_is_refused_when_no_function_is_given() -> None:
     with pytest.raises(TopologyError) as caught:
-        _builder().stream("in").filter_not(False)  # type: ignore[call-overload]
+        _builder().stream("in").filter_not(False)  # type: ignore[arg-type]
     assert f"filter_not at {__file__}:" in caught.value.cause

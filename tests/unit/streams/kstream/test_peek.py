@@ -37,5 +37,5 @@ def test_peek_needs_no_repartition_when_a_group_follows() -> None:
 
 def test_peek_is_refused_when_no_function_is_given() -> None:
     with pytest.raises(TopologyError) as caught:
-        _builder().stream("in").peek(None)  # type: ignore[call-overload]
+        _builder().stream("in").peek(None)  # type: ignore[arg-type]
     assert f"peek at {__file__}:" in caught.value.cause

@@ -9,6 +9,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RecordContext,
     RecordError,
     TopologyError,
     serdes,
@@ -40,7 +41,7 @@ def test_what_follows_has_the_new_headers_and_what_stands_beside_has_the_old(*, 
     stream.send_to("before")
     changed = stream.set_headers(lambda key, value: NEW)
     changed.map_values(lambda value: value).send_to("out")
-    changed.map_values(lambda c, v: [name for name, _ in c.headers], with_context=True).send_to("told")
+    changed.map_values(lambda v, context: [name for name, _ in context.headers]).send_to("told")
     stream.send_to("after")
     if stepping:
         changed.process(Seen).send_to("seen")
@@ -54,12 +55,15 @@ def test_what_follows_has_the_new_headers_and_what_stands_beside_has_the_old(*, 
             assert driver.read_output("seen")[0].value == [["new", "none"]] * 2
 
 
-def test_headers_are_added_when_the_function_takes_the_context() -> None:
+def test_headers_are_added_when_the_function_declares_the_context() -> None:
+    def placed(key: Any, value: Any, context: RecordContext) -> list[tuple[str, bytes | None]]:
+        return [*context.headers, ("from", f"{context.topic}@{context.offset}".encode())]
+
+    def numbered(key: Any, value: Any, *, context: RecordContext) -> list[tuple[str, bytes | None]]:
+        return [*context.headers, ("n", b"1")]
+
     made = builder()
-    added = made.stream("in").set_headers(
-        lambda c, k, v: [*c.headers, ("from", f"{c.topic}@{c.offset}".encode())], with_context=True
-    )
-    added.set_headers(lambda c, k, v: [*c.headers, ("n", b"1")], with_context=True).send_to("out")
+    made.stream("in").set_headers(placed).set_headers(numbered).send_to("out")
     with TopologyTestDriver(made.build(), application_id="app") as driver:
         driver.pipe_input("in", key="k", value=1, timestamp_ms=0, headers=OLD)
         assert driver.read_output("out")[0].headers == [*OLD, ("from", b"in@0"), ("n", b"1")]
@@ -131,4 +135,4 @@ def test_record_is_dead_lettered_with_its_own_headers_when_the_policy_says_so() 
 
 def test_mistake_is_refused_with_the_users_line() -> None:
     with pytest.raises(TopologyError, match=f"set_headers at {__file__}:"):
-        builder().stream("in").set_headers([("a", b"")])  # type: ignore[call-overload]
+        builder().stream("in").set_headers([("a", b"")])  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from airflow_kstreams.streams import (
     Processor,
     ProcessorContext,
     ProcessorRecord,
+    RecordContext,
     RecordError,
     SlidingWindow,
     Topology,
@@ -45,7 +46,7 @@ def test_what_follows_has_the_new_time_and_what_stands_beside_has_the_old(*, ste
     stream = made.stream("in")
     stream.send_to("before")
     dated(stream).map_values(lambda value: value).send_to("out")
-    dated(stream).map_values(lambda c, v: c.timestamp_ms, with_context=True).send_to("told")
+    dated(stream).map_values(lambda v, context: context.timestamp_ms).send_to("told")
     stream.send_to("after")
     if stepping:
         dated(stream).process(Seen).send_to("seen")
@@ -60,9 +61,11 @@ def test_what_follows_has_the_new_time_and_what_stands_beside_has_the_old(*, ste
 
 
 def test_new_time_is_dated_again_when_two_follow_each_other() -> None:
+    def a_bit_later(key: Any, value: Any, context: RecordContext) -> int:
+        return context.timestamp_ms + 1
+
     made = builder()
-    again = dated(made.stream("in")).set_timestamp(lambda c, k, v: c.timestamp_ms + 1, with_context=True)
-    again.send_to("out")
+    dated(made.stream("in")).set_timestamp(a_bit_later).send_to("out")
     with TopologyTestDriver(made.build(), application_id="app") as driver:
         driver.pipe_input("in", key="k", value=5, timestamp_ms=90)
         assert driver.read_output("out")[0].timestamp_ms == 6
@@ -176,4 +179,4 @@ def test_record_without_a_time_is_skipped_and_counted_when_the_policy_says_so() 
 
 def test_mistake_is_refused_with_the_users_line() -> None:
     with pytest.raises(TopologyError, match=f"set_timestamp at {__file__}:"):
-        builder().stream("in").set_timestamp(5)  # type: ignore[call-overload]
+        builder().stream("in").set_timestamp(5)  # type: ignore[arg-type]

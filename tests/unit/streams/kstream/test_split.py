@@ -120,7 +120,6 @@ def test_branch_may_have_the_name_of_any_parameter_but_the_options() -> None:
         ({"default": "rest"}, "has no predicate"),
         ({"small": 1}, "split(small=)"),
         ({"name": lambda key, value: True, "small": bool}, "has name="),
-        ({"with_context": lambda key, value: True, "small": bool}, "with_context="),
         ({"default": lambda key, value: True, "small": bool}, "has default="),
         ({"default": "", "small": bool}, "has default=''"),
         ({"default": "small", "small": bool}, "has default='small'"),

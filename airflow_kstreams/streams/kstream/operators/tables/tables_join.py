@@ -8,7 +8,7 @@ the larger one of both entries'.
 
 Each side has a node, and the results of both come together in a third, which is the joined table. As which
 entry one side sees the other, and why that is right, is written in
-:mod:`airflow_kstreams.streams.kstream.operators.tables.table_changes`.
+:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
-from airflow_kstreams.streams.kstream.operators.tables.table_changes import bind_kept
+from airflow_kstreams.streams.kstream.operators.tables.derived_table import bind_kept
 from airflow_kstreams.streams.type_variables import VO, VR, V
 
 TablesJoinKind = Literal["join", "left_join", "outer_join"]

@@ -1,4 +1,4 @@
-"""What a function gave where a pair of key and value is expected, or any number of results.
+"""Takes what a user's function gave where a pair of key and value, a number of results or a key is expected.
 
 Tuples are taken by the operators' own lines. What is asked of here is everything else: lists and iterators of
 two are pairs, too. A text of two characters is none, though Python would unpack it, and neither is a set or
@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from typing import Any
+
+from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.serde.base import Serde
 
 _NO_RESULTS = (str, bytes, bytearray, Mapping)
 _NO_PAIRS = (*_NO_RESULTS, Set)
@@ -59,3 +62,26 @@ def results_of(call: str, given: Any) -> Iterable[Any]:
             return results
     found = type(given).__name__
     raise TypeError(f"{call}: the function returned {found}, expected a list of results")
+
+
+class UnfitNameError(TypeError):
+    """A function named an entry by what the other table's key serde does not take."""
+
+    own_words = True  # nothing of them is to be hidden
+
+
+def unfit_name(call: str, named: Any, serde: Serde, error: Exception) -> Exception:
+    """Return what to raise for an error of a key serde.
+
+    :param call: the function's argument in the DSL.
+    :param named: what the function gave.
+    :param serde: of the other table's keys; errors of the engine's own that it raises stay what they are.
+
+    >>> from airflow_kstreams.streams import serdes
+    >>> unfit_name("foreign_key", "UA", serdes.int64(), ValueError())
+    UnfitNameError('foreign_key: the function returned str, the keys of the other table are serdes.int64')
+    """
+    if isinstance(error, KStreamsError):
+        return error
+    found = type(named).__name__
+    return UnfitNameError(f"{call}: the function returned {found}, the keys of the other table are {serde!r}")

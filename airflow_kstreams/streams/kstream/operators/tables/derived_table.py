@@ -1,0 +1,296 @@
+"""Operators that make a table of one other, entry by entry.
+
+How old values come here, and how a table without a store is read, is written in
+:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Never
+
+from airflow_kstreams.streams.changes import Change, LateChange
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.graph.operator_traits import OldValues, OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.stateless import Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
+from airflow_kstreams.streams.processor.context import ProcessorContext
+from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
+from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
+
+#: (key, value) -> the derived table's value; None if the key is not in it.
+Derivation = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedTable:
+    """Makes each entry of a table of the same key's entry in another one.
+
+    :param type: kind of node, e.g. ``table_filter``.
+    :param derive: called for values, never for None: a deleted key stays deleted.
+    :param parent: name of the other table's node.
+    :param store: where the result is kept; None if it is not.
+    :param old_values: what is done with old values, where the result is not kept.
+    :param quiet: whether a key that was not in the table and is not now is passed over, so that no key is
+        deleted that was never there.
+    """
+
+    type: str
+    derive: Derivation
+    parent: str
+    store: StoreSpec | None
+    old_values: OldValues
+    quiet: bool
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(old_values=self.old_values if self.store is None else "ignores")
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        derive, quiet = self.derive, self.quiet
+        if self.store is not None:
+            return bind_kept(self.store, derive, forward, context, children)
+        deliveries = Deliveries(forward, context, children)
+
+        def derive_entry(key: Any, value: Any, timestamp_ms: int) -> Any:
+            return derive(key, value)
+
+        context.tables[context.node] = DerivedView(context, self.parent, derive_entry, deliveries)
+        give, old_needed = deliveries.give, context.old_needed
+
+        def run(key: Any, change: Change, _node: str = context.node) -> None:
+            new, old, old_ms = change
+            if new is not None:
+                new = derive(key, new)
+            # Without a table below, the value before says only whether a key leaves the table.
+            with_old = old is not None and (old_needed or (quiet and new is None))
+            old = derive(key, old) if with_old else None
+            if new is not None or old is not None or not quiet:
+                give(key, type(change)(new, old, old_ms))
+
+        return run
+
+
+def table_filter(
+    predicate: Predicate, parent: str, store: StoreSpec | None, *, passing: bool, versioned: bool
+) -> DerivedTable:
+    """Return the operator that keeps the entries of which a predicate says what it says of those that stay.
+
+    An entry that no longer passes is deleted. Of a versioned table every entry that does not pass is emitted
+    as a deletion, as in Kafka Streams: which versions passed before is not asked.
+
+    :param passing: what the predicate says of entries that stay.
+    :param versioned: whether the table has versions.
+    """
+    return DerivedTable(
+        type="table_filter" if passing else "table_filter_not",
+        derive=lambda key, value: value if bool(predicate(key, value)) is passing else None,
+        parent=parent,
+        store=store,
+        old_values="needs",
+        quiet=not versioned,
+    )
+
+
+def table_map_values(mapper: ValueMapper, parent: str, store: StoreSpec | None) -> DerivedTable:
+    """Return the operator that replaces the values of a table; one that becomes None deletes its key."""
+    return DerivedTable(
+        type="table_map_values",
+        derive=lambda key, value: mapper(value),
+        parent=parent,
+        store=store,
+        old_values="passes on",
+        quiet=False,
+    )
+
+
+class DerivedView:
+    """A table without a store, read through its parent.
+
+    :param parent: name of the other table's node.
+    :param derive: (key, value, timestamp_ms) -> the table's value, None if the key is not in it.
+    :param absent_too: whether a key that the parent does not hold may be in it; its value is made of None.
+    """
+
+    def __init__(
+        self,
+        context: NodeContext,
+        parent: str,
+        derive: Callable[[Any, Any, int], Any],
+        deliveries: Deliveries,
+        *,
+        absent_too: bool = False,
+    ) -> None:
+        self._tables, self._node, self._parent = context.tables, context.node, parent
+        self._derive, self._deliveries, self._absent_too = derive, deliveries, absent_too
+
+    def get(self, key: Any, child: str | None) -> Entry | None:
+        """Return the entry of a key, as a child knows it."""
+        before = self._deliveries.before(key, child)
+        if before is not None:
+            return before[0]
+        entry = self._tables[self._parent].get(key, None if child is None else self._node)
+        if entry is None and not self._absent_too:
+            return None
+        return self._derived(key, entry)
+
+    def get_as_of(self, key: Any, timestamp_ms: int) -> Entry | None:
+        """Return the entry of a key as it was at a moment, of a table that is made of a versioned one."""
+        parent: Any = self._tables[self._parent]
+        entry = parent.get_as_of(key, timestamp_ms)
+        return None if entry is None and not self._absent_too else self._derived(key, entry)
+
+    def _derived(self, key: Any, entry: Entry | None) -> Entry | None:
+        parents_value, timestamp_ms = entry or (None, -1)
+        value = self._derive(key, parents_value, timestamp_ms)
+        return None if value is None else (value, timestamp_ms)
+
+
+def bind_kept(
+    store: StoreSpec,
+    derive: Derivation,
+    forward: Forward,
+    context: NodeContext,
+    children: dict[str, Forward],
+) -> Forward:
+    """Make the closure of a derived table with a store, which keeps and emits as every table with one does.
+
+    :param derive: called for values, never for None.
+    """
+    keep = keeping(store).bind(forward, context, children)
+
+    def run(key: Any, change: Change, _node: str = context.node) -> None:
+        # What is derived may be, or hold, an object that the parent's aggregator goes on changing.
+        new = change.new
+        keep(key, None if new is None else copy.deepcopy(derive(key, new)))
+
+    return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLatest:
+    """Passes on the changes of a versioned table that are its keys' latest; others are counted as late.
+
+    So the tables below, folds and joins, are of each key's latest value, whatever order the records came in.
+    Kafka Streams does this in each of their operators (KIP-914).
+
+    :param parent: name of the table's node.
+    """
+
+    parent: str
+
+    type: ClassVar[str] = "table_latest"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="passes on")
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        deliveries = Deliveries(forward, context, children)
+
+        def same(key: Any, value: Any, timestamp_ms: int) -> Any:
+            return value
+
+        context.tables[context.node] = DerivedView(context, self.parent, same, deliveries)
+        give, count_late = deliveries.give, context.counting("late")
+
+        def run(key: Any, change: Change, _node: str = context.node) -> None:
+            if isinstance(change, LateChange):
+                count_late()
+            else:
+                give(key, change)
+
+        return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTransformValues:
+    """Replaces the values of a table by a transformer with stores and time.
+
+    Rule: as in Kafka Streams, the transformer sees every change, deletions too, and may give a deleted key a
+    value. Without stores of its own it runs again where an old value or an entry is asked for. With stores
+    that would give another value than before, so tables below such a table are refused unless it is kept in a
+    store. What it gives for a key that is not in the table is the old value of a key that is new, as there,
+    though no table below was given it, unless the values are kept in a store.
+
+    :param definition: makes a new transformer.
+    :param stores_of_user: names of the stores that the transformer may use.
+    :param parent: name of the table's node.
+    :param store: where the result is kept; None if it is not.
+    """
+
+    definition: ValueTransformerDef
+    stores_of_user: tuple[str, ...]
+    parent: str
+    store: StoreSpec | None
+
+    type: ClassVar[str] = "table_transform_values"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(
+            old_values="passes on" if self.store is None else "ignores",
+            asks_for_commits=True,
+            free_times=True,
+            stores_of_user=self.stores_of_user,
+        )
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the transformer and the closure that feeds it.
+
+        :raises TopologyError: the definition made something else than a transformer.
+        """
+        transformer: ValueTransformer = made(self.definition, ValueTransformer, context.task_id, context.node)
+        check_transformer_class(type(transformer), f"transformer {context.node!r}")
+        where = f"task {context.task_id}: transformer {context.node!r}"
+        transformer_context = ProcessorContext(context, lambda key, value: _refuse(where), {}, None)
+        context.allow_commit_requests()
+
+        def init(_node: str = context.node) -> None:
+            transformer.init(transformer_context)
+
+        def close(_node: str = context.node) -> None:
+            transformer.close()
+
+        context.on_open(init)
+        context.on_close(close)
+        transform = transformer.transform
+        if self.store is not None:
+            keep = keeping(self.store).bind(forward, context, children)
+
+            def run_kept(key: Any, change: Change, _node: str = context.node) -> None:
+                keep(key, copy.deepcopy(transform(key, change.new)))
+
+            return run_kept
+        deliveries = Deliveries(forward, context, children)
+        record_context = context.record_context
+
+        def derive(key: Any, value: Any, timestamp_ms: int) -> Any:
+            before = record_context.timestamp_ms
+            record_context.timestamp_ms = timestamp_ms
+            try:
+                return transform(key, value)
+            finally:
+                record_context.timestamp_ms = before
+
+        context.tables[context.node] = DerivedView(context, self.parent, derive, deliveries, absent_too=True)
+        give, old_needed = deliveries.give, context.old_needed
+
+        def run(key: Any, change: Change, _node: str = context.node) -> None:
+            new = transform(key, change.new)
+            old = derive(key, change.old, change.old_ms) if old_needed else None
+            give(key, type(change)(new, old, change.old_ms))
+
+        return run
+
+
+def _refuse(where: str) -> Never:
+    raise TopologyError(
+        f"{where} forwards: it makes the values of a table, one for each", fix="return the value instead"
+    )
