@@ -236,7 +236,7 @@ class TopologyTestDriver:
         before. Without records nothing happens, and if the block raises, its records are dropped.
 
         :raises ConfigError: the driver is closed, or already in such a block.
-        :raises RecordError: a record, a processor's ``init`` or ``close``, or what it forwarded could not be
+        :raises RecordError: a record, a processor's ``init`` or ``close``, or a result of it could not be
             processed; the driver cannot be used further.
         :raises StateStoreError: as :meth:`pipe_input` and :meth:`restart`.
         :raises TaskCorruptedError: an earlier record had failed.
@@ -362,9 +362,9 @@ class TopologyTestDriver:
 
     @property
     def counts(self) -> RecordCounts:
-        """What became of the records of the run under way, or of the last run while no other has had records:
-        ``read`` and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and
-        ``rule`` (``filtered``, ``late``, ...).
+        """The record counts of the run under way, or of the last run while no other has had records: ``read``
+        and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and ``rule``
+        (``filtered``, ``late``, ...).
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("out")
@@ -377,15 +377,15 @@ class TopologyTestDriver:
         return self._tasks.counts
 
     def restart(self, *, stream_time_ms: int | None = None) -> None:
-        """End the run and begin the next one, as a schedule does: the processors close, what they forward is
-        processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
-        are not logged begin empty.
+        """End the run and begin the next one, as a schedule does: the processors close, their last results
+        are processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores
+        that are not logged begin empty.
 
-        :param stream_time_ms: to where the end of the run brings stream time, as ``stream.time.advance`` has
-            it: epoch milliseconds. It stays where records have brought it unless given.
+        :param stream_time_ms: stream time that the end of the run brings (``stream.time.advance``), epoch
+            milliseconds; unless given, records alone decide it.
         :raises ConfigError: the driver is closed, or in a block of :meth:`run`.
-        :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
-        :raises StateStoreError: a changelog holds what the store's serde does not take.
+        :raises RecordError: a processor's ``close`` or ``init`` failed, or a result of it.
+        :raises StateStoreError: a changelog holds bytes that the store's serde does not read.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -403,11 +403,11 @@ class TopologyTestDriver:
         self._tasks.open()
 
     def close(self) -> None:
-        """Let the processors close and process what they forward; nothing happens the second time, or when a
-        record had failed.
+        """Close the processors and process their last results; a second call, or a call after a failed
+        record, does nothing.
 
         :raises ConfigError: the driver is in a block of :meth:`run`.
-        :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+        :raises RecordError: a processor's ``close`` failed, or a result of it.
 
         >>> class Last(Processor):
         ...     def init(self, context):

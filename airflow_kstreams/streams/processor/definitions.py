@@ -49,7 +49,7 @@ def fits_threads(kind: type | None) -> bool:
 def check_processor_def(definition: object, what: str, site: CallSite) -> None:
     """Refuse a processor definition that cannot make an instance per task.
 
-    :raises TopologyError: it is an instance, cannot be called, or makes something else.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
     where = f"{what} at {site}"
     _check_definition(definition, Processor, where)
@@ -70,7 +70,7 @@ def check_processor_def(definition: object, what: str, site: CallSite) -> None:
 def check_transformer_def(definition: object, what: str, site: CallSite) -> None:
     """Refuse a definition that cannot make a transformer of values per task.
 
-    :raises TopologyError: it is an instance, cannot be called, or makes something else.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
     where = f"{what} at {site}"
     _check_definition(definition, ValueTransformer, where)
@@ -104,7 +104,8 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
     """Refuse a definition that cannot make an instance per task whose calls run side by side.
 
     :param threads: whether they run on threads.
-    :raises TopologyError: it is an instance, cannot be called, or makes another kind of processor.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another kind of
+        processor.
     """
     where = f"{what} at {site}"
     _check_definition(definition, AsyncProcessor, where)
@@ -114,7 +115,7 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
 
 
 def check_processor_class(kind: type, what: str) -> None:
-    """Refuse a class of processors whose methods cannot be called, or that declares what cannot be.
+    """Refuse a class of processors whose methods cannot be called, or whose ``threads`` is not valid.
 
     :param what: names the processor in the message.
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments,
@@ -143,7 +144,7 @@ def check_processor_class(kind: type, what: str) -> None:
 
 
 def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None:
-    """Refuse a class whose calls cannot run side by side as its node says.
+    """Refuse a class whose calls cannot run side by side as its node requires.
 
     :param what: names the processor in the message.
     :param threads: whether they run on threads.
@@ -180,7 +181,7 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
 def _check_methods(kind: type, base: type, what: str) -> None:
     """Refuse a class whose methods cannot be called, or would only give a generator.
 
-    :param base: what it derives from.
+    :param base: its base class.
     :raises TopologyError: a method is missing, is a generator, or takes other arguments.
     """
     for name in sorted(getattr(kind, "__abstractmethods__", ())):
@@ -240,7 +241,7 @@ def _check_definition(definition: object, base: type, where: str) -> None:
 
 
 def _takes_arguments(definition: Any) -> bool:
-    """Say whether a definition cannot be called without arguments; not if it does not tell."""
+    """Say whether a definition is known to need arguments."""
     try:
         signature = inspect.signature(definition)
     except (TypeError, ValueError):
@@ -255,8 +256,8 @@ def _takes_arguments(definition: Any) -> bool:
 def made(definition: Any, base: type, task_id: str, node: str) -> Any:
     """Make the processor of one task.
 
-    :param base: what it must be.
-    :raises TopologyError: it is something else.
+    :param base: the class that it must have.
+    :raises TopologyError: the definition made another object.
     """
     processor = definition()
     if not isinstance(processor, base):

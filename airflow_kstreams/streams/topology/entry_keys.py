@@ -1,4 +1,4 @@
-"""Whether the entries of a store can follow their keys to another processor; what the plan says of it."""
+"""Finds out whether the entries of a store can follow their keys to another processor, for the plan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARAMETERS = re.compile(r"[(),]")
 
 
 def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:
-    """Return what is known of the keys of a store's entries.
+    """Return the plan's statement on the keys of a store's entries.
 
     :param sub: the subtopology that it belongs to.
     :param internal: logical names of the repartition topics.
