@@ -3,9 +3,8 @@
 Rule: begin, finish and reset write each fact to all of its places in one transaction. So the places agree
 whenever no transaction is open, whichever line a process died at. Where two disagree one of them is not as it
 was written: cut back, restored from a backup, or set by something that took our metadata along. Begin takes
-none on faith: it refuses and names both. What does not stand in a place, because an earlier version did not
-write it, because it expired, or because a person set an offset (without our metadata), is unknown there and
-contradicts nothing.
+none on faith: it refuses and names both. What does not stand in a place, because it expired or because a
+person set an offset (without our metadata), is unknown there and contradicts nothing.
 
 ====================  ===============================  ===============================  =====================
 fact                  stands in                        disagreement, all refused        found by
@@ -192,9 +191,9 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     if lease is None and slice_.generation:
         # It was written with the marker, and only a reset, which leaves no slice, takes it away.
         yield f"{slice_.run_id!r} was taken over by a driver, but the ledger has no lease"
-    moved = slice_.plan.moved_starts
-    if moved is None or slice_.plan.kept_ms is not None:
+    if slice_.plan.kept_ms is not None:
         return
+    moved = slice_.plan.moved_starts
     left_at = ledger.left_at({part.topic for part in slice_.inputs})
     for part in slice_.inputs:
         tp = part.topic_partition
@@ -256,7 +255,7 @@ def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"
-    if plan.empty or not plan.changelog_ids or ledger.assignment is None:
+    if plan.empty or ledger.assignment is None:
         return
     recorded = ledger.assignment.subtopologies
     for sub in plan.topology.subtopologies:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.application_file import ApplicationLoader
-from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
+from airflow_kstreams.operators.backfill_settings import settings_of_run
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.run_state import Standing
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
@@ -71,12 +70,7 @@ class ApplicationWork:
             outputs=operator.backfill_outputs,
             in_order=operator.backfill_in_order,
         )
-        work = cls(identity=identity, settings=settings, hook=KafkaHook(operator.kafka_conn_id))
-        if not identity.backfill or operator.backfill_in_order:
-            return work
-        earlier_id = backfill_id(identity, operator.application_id, in_order=False, written=None)
-        earlier = replace(work, settings=ApplicationSettings.parse(earlier_id, settings.to_dict()))
-        return earlier if earlier._has_begun() else work
+        return cls(identity=identity, settings=settings, hook=KafkaHook(operator.kafka_conn_id))
 
     @classmethod
     def on_live(cls, operator: ApplicationArguments, context: Context, what: str) -> ApplicationWork:
@@ -89,21 +83,6 @@ class ApplicationWork:
         identity.refuse_backfill(what)
         settings = batch_settings(operator.application_id, operator.settings)
         return cls(identity=identity, settings=settings, hook=KafkaHook(operator.kafka_conn_id))
-
-    def _has_begun(self) -> bool:
-        """Whether this backfill run, with these outputs, has begun under this id: an earlier version gave it,
-        and what was begun goes on, or is found finished, as it is.
-        """
-        app = self.settings.application_id
-        standing = Standing.read(self.cluster(), app, self.identity.run_id)
-        if standing.slice is not None:
-            sinks = {topic for sub in standing.slice.plan.topology.subtopologies for topic in sub.sinks}
-        elif standing.finished is not None:
-            sinks = {topic for sub in standing.finished.topics for topic in sub.sinks}
-        else:
-            return False
-        written = {topic for topic in sinks if not topic.startswith(f"{app}-")}
-        return written <= {*(self.settings.outputs or {}).values()}
 
     def cluster(self) -> KafkaCluster:
         """Return the cluster; touches no network yet.

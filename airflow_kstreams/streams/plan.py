@@ -42,11 +42,9 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         fold.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
-    :param entry_keys: changelog topic -> what is known of its entries' keys; empty in plans of earlier
-        versions.
+    :param entry_keys: changelog topic -> what is known of the keys of its entries.
     :param globals: topics of its global tables, sorted.
-    :param stream_time: how far the end of a run brings it; nothing in plans of earlier versions, whose runs
-        bring it nowhere.
+    :param stream_time: its stream time plan.
     """
 
     id: int

@@ -31,7 +31,6 @@ from tests.support.kafka.metadata_log import (
     compacted,
     frozen,
     log_of,
-    pair_record,
     records_of,
     second_run,
     stop_record,
@@ -90,10 +89,7 @@ class Writers:
 
     def notify(self, slice_: Slice | None = None) -> None:
         if self.runs:
-            slice_ = slice_ or self.runs[-1]
-            source, target = self.random.choice(SOURCES), self.random.choice(TARGETS)
-            pair = pair_record(slice_, source, target, self.random.randint(0, 99))
-            self.log.append(self.random.choice((pair, done_record(slice_, 0, self.random.randint(0, 1)))))
+            self.log.append(done_record(slice_ or self.runs[-1], 0, self.random.randint(0, 1)))
 
     def freeze(self) -> None:
         if self.runs:

@@ -222,8 +222,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
         check_application_id(self.application_id)
         summary = view.ledger(self.application_id).find(self.run_id)
         if summary is not None:
-            # Entries of earlier versions do not say which there were.
-            self._refuse_unknown([sub.id for sub in summary.topics] or [self.subtopology])
+            self._refuse_unknown([sub.id for sub in summary.topics])
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         folded = view.metadata(self.application_id)
         slice_ = folded.slice

@@ -41,7 +41,7 @@ _MAX_RECORDS = 1_000
 class _Cursor(msgspec.Struct, frozen=True):
     """What lies beside the cursor's offset.
 
-    :param topic_id: of the ledger; empty in cursors of earlier versions.
+    :param topic_id: of the ledger; empty where another tool has set the cursor.
     """
 
     topic_id: str = ""

@@ -2,7 +2,7 @@
 
 An offset is a hint. What stands there must be what was looked for, by its key; anything else, or nothing,
 means that the hint is wrong (another program wrote to the ledger while a run wrote), and then everything is
-read, as in a ledger that has no checkpoint yet. Who writes next builds the index anew from that.
+read. The run that writes next builds the index anew from that.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class RunArchive:
                 at = self._before(found[-1], at)
                 found.append(self._entry(at))
         except WrongHintError:
-            # So it is with entries of earlier versions, and around those that a reset took back.
+            # So it is around the entries that a reset took back.
             self.all()
         if self._entries is None:
             return found
@@ -160,12 +160,8 @@ class RunArchive:
 
     def detailed(self, entry: RunSummary) -> RunSummary:
         """Return a run with its details; without them if they have expired."""
-        if entry.inputs:
+        if entry.inputs or entry.details is None:
             return entry
-        if entry.details is None:
-            # An earlier version wrote the entry, with the details in it.
-            found = self.find(entry.run_id)
-            return entry if found is None or found.summary.finished_ms != entry.finished_ms else found.summary
         if self._everything is not None and entry.details[1] not in self._everything.details:
             return entry
         return entry if self._span is None else read_details(self._span, entry)
@@ -197,7 +193,7 @@ class RunArchive:
 
         :raises WrongHintError: its entry does not say so.
         """
-        if run.previous is None or run.previous < 0 or at < self._past.chained_from:
+        if run.previous < 0 or at < self._past.chained_from:
             raise WrongHintError
         return run.previous
 

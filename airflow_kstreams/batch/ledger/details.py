@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.ledger.totals import SubtopologyTotals
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, partition_named
 from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.ports import TopicPartition
@@ -75,8 +74,7 @@ def details_of(summary: RunSummary) -> RunDetails:
 
 
 def entry_of(summary: RunSummary) -> RunSummary:
-    """Return what stays of a run: the entry without its details, with its totals."""
-    totals = tuple(SubtopologyTotals.of(*of_sub) for of_sub in by_subtopology(summary.tasks).items())
+    """Return what stays of a run: the entry without its details."""
     return msgspec.structs.replace(
         summary,
         inputs=(),
@@ -85,7 +83,6 @@ def entry_of(summary: RunSummary) -> RunSummary:
         topic_ids={},
         partition_times={},
         read=summary.reads,
-        totals=summary.totals or totals,
     )
 
 
@@ -158,7 +155,7 @@ def _columns(reports: Sequence[TaskReport]) -> Columns:
 
 
 def _reports(details: RunDetails) -> tuple[TaskReport, ...]:
-    """Return the tasks' reports; fields that this version does not know are left out."""
+    """Return the tasks' reports."""
     rows: list[dict[str, Any]] = [{} for _ in range(details.tasks)]
     for name, values in details.reports.items():
         for number, row in enumerate(rows):

@@ -36,12 +36,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         To others, whose clocks may differ, only this 0 means anything.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
-    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``; 0 in leases of
-        earlier versions: not known.
-    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice, and in leases
-        of earlier versions.
-    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known,
-        and in leases of earlier versions.
+    :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``.
+    :param slice_run_id: the run whose slice the owner works on; empty when that has no slice.
+    :param checkpoint: where in the ledger the last checkpoint is, from and to offset; None if none is known.
     """
 
     owner_run_id: str
@@ -49,15 +46,15 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     generation: int
     expires_ms: int
+    lease_ms: int
     continuous: bool = False
     stopping: bool = False
-    lease_ms: int = 0
     slice_run_id: str = ""
     checkpoint: tuple[int, int] | None = None
 
     @property
     def works_on(self) -> str:
-        """The run that the owner works on; where the lease does not say, as earlier ones, the owner's own."""
+        """The run that the owner works on: that of the slice, or its own continuous one."""
         return self.slice_run_id or self.owner_run_id
 
 
@@ -68,7 +65,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param groups: by group id; empty when equal ids are together.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
-    :param store_serdes: by which serdes they are written; empty in entries of earlier versions.
+    :param store_serdes: by which serdes they are written.
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
         -> the offset that must be committed of it first.

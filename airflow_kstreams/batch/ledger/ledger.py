@@ -13,9 +13,8 @@ and each lease says where the last checkpoint is. So the last record of the log 
 it is a checkpoint, or a lease that names one, and between that checkpoint and the end lie leases only.
 
 Reading: the last few records, more until one is visible; then the checkpoint, if it was not among them.
-Anything else at the end (a version that writes no checkpoints, another program), or no checkpoint where one
-should be, means that all of the log is read and folded, as in a ledger that has no checkpoint yet: the last
-checkpoint that is whole, and on it what came after.
+Anything else at the end (another program wrote it), or no checkpoint where one should be, means that all of
+the log is read: for the last checkpoint that is whole, the lease after it, and every entry.
 
 Compaction: it keeps each key's last record and moves none, so the last checkpoint, the last lease, and
 whatever entries, pages and details are pointed to from there keep their offsets. A reader that is overtaken
@@ -87,10 +86,9 @@ class Ledger:
     :param lease_offset: of the lease's record, which every renewal moves; -1 without a lease.
     :param lease_written_ms: when that record was written, epoch milliseconds by the owner's or the broker's
         clock: to be shown, never compared with another clock; 0 without a lease.
-    :param own_topics: which topics are the application's; None when no run of a version that keeps them has
-        begun.
-    :param changelog_ends: where changelogs ended when a run was last finished; None when no run of a version
-        that keeps them has.
+    :param own_topics: which topics are the application's; None when no run has begun.
+    :param changelog_ends: where changelogs ended when a run was last finished; None when no run with records
+        has.
     :param past: what it keeps of the runs before.
     :param checkpoint: where the last checkpoint is; None if there is none, or none after which only leases
         came.

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.details import by_topic, entry_of, times_by_topic
+from airflow_kstreams.batch.ledger.details import by_topic, times_by_topic
 from airflow_kstreams.batch.ledger.index import IndexPage
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
@@ -140,22 +140,6 @@ def topics_left(summary: RunSummary) -> dict[str, TopicLeft]:
         )
         for topic, stops in by_topic(summary.stops, _UNKNOWN).items()
     }
-
-
-def past_of(finished: Mapping[str, tuple[int, RunSummary]], taken_back: Iterable[RunSummary]) -> PastRuns:
-    """Return what entries of earlier versions say, which have all details.
-
-    :param finished: offset and entry by run id, in the order in which they finished.
-    :param taken_back: entries of runs that are not finished any more.
-    """
-    gone = list(taken_back)
-    left = {topic: TopicLeft(run.run_id, id_) for run in gone for topic, id_ in run.topic_ids.items() if id_}
-    past = PastRuns(left=left, taken_back=shown(gone))
-    for at, summary in finished.values():
-        past = past.with_finished(summary, summary, at)
-    if past.last is None:
-        return past
-    return msgspec.structs.replace(past, last=entry_of(past.last))
 
 
 def shown(taken_back: Sequence[RunSummary]) -> tuple[RunSummary, ...]:

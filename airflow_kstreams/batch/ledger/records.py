@@ -28,12 +28,6 @@ _T = TypeVar("_T")
 
 LEASE_KEY = "__lease__"
 CHECKPOINT_KEY = "__checkpoint__"
-#: Of earlier versions, which wrote what a checkpoint holds one by one.
-ASSIGNMENT_KEY = "__assignment__"
-RESET_KEY = "__reset__"
-CONTINUOUS_KEY = "__continuous__"
-TOPICS_KEY = "__topics__"
-CHANGELOGS_KEY = "__changelogs__"
 #: What keys begin with that are no run ids.
 RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.totals import SubtopologyTotals, Totals, ahead_in_all, totals
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import (
@@ -59,7 +58,7 @@ class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a finished run did. The ledger's entry, kept under the run id, has what identifies it and its
     totals; what it has per task and partition is kept apart, and for a while only, see
-    :mod:`airflow_kstreams.batch.ledger.details`. Entries of earlier versions have everything.
+    :mod:`airflow_kstreams.batch.ledger.details`.
 
     :param run_id: the run.
     :param application_id: the application.
@@ -81,28 +80,25 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
         a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
-    :param topics: what each subtopology read and wrote; empty in entries of earlier versions.
-    :param dag_id: the DAG whose run it was; empty if none, and in entries of earlier versions.
-    :param autostop_at: the setting by which the stop offsets were frozen; empty in entries of earlier
-        versions.
-    :param counts: what became of the records, by topic and node; None if an earlier version counted a part of
-        it: unknown.
-    :param read: what it read of each input topic; empty in entries of earlier versions.
-    :param totals: what the tasks of each subtopology did; empty of an empty run, and in entries of earlier
-        versions.
-    :param previous: offset of the entry of the run that finished before it, -1 if none did; None in entries
-        of earlier versions.
-    :param details: where in the ledger its details were written, from and to offset; None in entries of
-        earlier versions.
+    :param topics: what each subtopology read and wrote.
+    :param dag_id: the DAG whose run it was; empty if none.
+    :param autostop_at: the setting by which the stop offsets were frozen.
+    :param counts: what became of the records, by topic and node; None if there was no room for those of a
+        task beside its offsets: unknown.
+    :param read: what it read of each input topic.
+    :param task_count: how many tasks it had.
+    :param records_skipped: records left out because they are dated outside the interval that the run kept to.
+    :param records_ahead: records dated too far ahead that were processed.
+    :param previous: offset of the entry of the run that finished before it, -1 if none did.
+    :param details: where in the ledger its details were written, from and to offset; None before they are.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
-        are absent, and all are in entries of earlier versions, which parked none.
+        are absent.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
     :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
-        time was made, and in entries of earlier versions.
+        time was made.
     :param global_tables: what it saw of global tables.
-    :param advanced_to_ms: to which moment its end brought stream time, epoch milliseconds; None if to none,
-        and in entries of earlier versions.
+    :param advanced_to_ms: to which moment its end brought stream time, epoch milliseconds; None if to none.
     """
 
     run_id: str
@@ -125,8 +121,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     autostop_at: str = ""
     counts: RecordCounts | None = msgspec.field(default=None, name="record_counts")
     read: tuple[TopicRead, ...] = ()
-    totals: tuple[SubtopologyTotals, ...] = ()
-    previous: int | None = None
+    task_count: int = 0
+    records_skipped: int = 0
+    records_ahead: int = 0
+    previous: int = -1
     details: tuple[int, int] | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
@@ -171,18 +169,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def source_topics(self) -> set[str]:
-        """Topics that it read, as far as the entry says."""
+        """Topics that it read."""
         read = {topic for sub in self.topics for topic in sub.sources}
         return self.input_topics | read | {partition_named(name).topic for name in self.intermediate_stops}
 
     @property
-    def task_count(self) -> int:
-        """How many tasks it had."""
-        return sum(sub.tasks for sub in self.totals) if self.totals else len(self.tasks)
-
-    @property
     def outputs(self) -> set[str]:
-        """Topics that it wrote and did not read; empty where the entry does not say."""
+        """Topics that it wrote and did not read."""
         read = {topic for sub in self.topics for topic in sub.sources}
         return {topic for sub in self.topics for topic in sub.sinks} - read
 
@@ -192,47 +185,12 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         stops = {part.topic_partition: part.stop_offset for part in self.inputs}
         return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
 
-    def totals_of(self, subtopology_id: int) -> SubtopologyTotals:
-        """Return what the tasks of a subtopology did; nothing if it had none."""
-        for sub in self.totals:
-            if sub.id == subtopology_id:
-                return sub
-        reports = [task for task in self.tasks if task.task_id.startswith(f"{subtopology_id}_")]
-        return SubtopologyTotals.of(subtopology_id, reports)
-
-    @property
-    def _counted(self) -> Sequence[SubtopologyTotals | TaskReport]:
-        return self.totals or self.tasks
-
     @property
     def records_in(self) -> int | None:
-        """Records consumed from input topics; None if an earlier version's entry does not say."""
-        return self._totals.records_in
+        """Records consumed from input topics; None where the counts are not known."""
+        return None if self.counts is None else self.counts.consumed(self.topics)
 
     @property
     def records_out(self) -> int | None:
-        """Records written to topics that the run did not read; None if an earlier version's entry does not
-        say.
-        """
-        return self._totals.records_out
-
-    @property
-    def _totals(self) -> Totals:
-        if self.topics or self.counts is not None:
-            return totals(self.topics, self.counts, self._counted)
-        if self.intermediate_stops:
-            return Totals(None, None)
-        return Totals(
-            sum(counted.records_in for counted in self._counted),
-            sum(counted.records_out for counted in self._counted),
-        )
-
-    @property
-    def records_skipped(self) -> int:
-        """Records left out because they are dated outside the interval that the run kept to."""
-        return sum(counted.records_skipped for counted in self._counted)
-
-    @property
-    def records_ahead(self) -> int | None:
-        """Records dated too far ahead that were processed; None when an earlier version ran a task."""
-        return ahead_in_all(self._counted)
+        """Records written to topics that the run did not read; None where the counts are not known."""
+        return None if self.counts is None else self.counts.produced(self.topics)

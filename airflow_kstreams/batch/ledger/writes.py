@@ -132,7 +132,7 @@ class _Writing:
         span, pieces = self._add_large(f"{DETAILS_KEY}{slot}", details, past.details_pieces)
         entry = msgspec.structs.replace(entry_of(summary), previous=past.last_at, details=span)
         self._finished = msgspec.structs.replace(
-            summary, read=entry.read, totals=entry.totals, previous=entry.previous, details=entry.details
+            summary, read=entry.read, previous=entry.previous, details=entry.details
         )
         at = self._write_entry(entry)
         return msgspec.structs.replace(

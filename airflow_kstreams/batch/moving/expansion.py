@@ -38,7 +38,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param stepped_ms: when the offset was committed, epoch milliseconds.
     :param copied: entries that were written since it began; deletions among them.
     :param copied_bytes: their size.
-    :param begun_ms: when the copy began, epoch milliseconds; 0 if an earlier version began it.
+    :param begun_ms: when the copy began, epoch milliseconds.
     :param rate: records of the changelogs that its source was read by per second when it was last; 0 if that
         is not known.
     """

@@ -1,7 +1,7 @@
 """Which settings the engine's own topics have, and which of them decide whether records keep what they mean.
 
 The topics are created with these settings, and looked at again before every run: an administrator may change
-a topic, and one that an earlier version created took what it does not name from the broker, such as
+a topic, or create it before the first run, with what the broker takes where nothing is said, such as
 ``log.message.timestamp.type``. What would lose records, or their times, is refused with the command that
 mends it. Everything else about a topic is the administrator's.
 """

@@ -44,8 +44,7 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
 def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
     """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
 
-    :param topics: which of them. Changelogs whose id the slice, of an earlier version, does not have are left
-        out.
+    :param topics: the topics to compare.
     :raises DataLossError: a topic is gone or was created again.
     """
     plan = slice_.plan

@@ -1,9 +1,7 @@
 """What a run read and wrote, as OpenLineage wants it: topics in and out, offset ranges, counts.
 
-Rule: a number stands here only where it is exact. In entries of earlier versions, whose tasks counted their
-records per subtopology, a topic has a count if every subtopology that reads (or writes) it reads (or writes)
-nothing else. Topics between subtopologies are the application's own business and left out. Global tables are
-inputs, too.
+Rule: a number stands here only where it is exact. Topics between subtopologies are the application's own
+business and left out. Global tables are inputs, too.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, FrozenTable, Slice
 
 
@@ -39,9 +37,9 @@ class RunLineage:
     :param run_id: the run.
     :param generation: number of drivers that have taken it.
     :param finished: whether the finished marker is written.
-    :param records_in: records that the tasks consumed from the inputs; None until finished, and where an
-        earlier version's entry does not say.
-    :param records_out: records that the tasks wrote to topics that the run did not read, likewise.
+    :param records_in: records that the tasks consumed from the inputs; None until finished, and where the
+        counts are not known.
+    :param records_out: records that the tasks wrote to topics that the run did not read; None as above.
     """
 
     namespace: str
@@ -75,20 +73,8 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         )
     read = {topic for sub in run.topics for topic in sub.sources}
     written = {topic for sub in run.topics for topic in sub.sinks}
-    counts_in: Mapping[str, int | None]
-    counts_out: Mapping[str, int | None]
-    if run.counts is not None:
-        counts_in = {topic: run.counts.read.get(topic, 0) for topic in read}
-        counts_out = {topic: run.counts.output.get(topic, 0) for topic in written}
-    else:
-        counts_in = {
-            topic: _count(run, (sub for sub in run.topics if topic in sub.sources), inward=True)
-            for topic in read
-        }
-        counts_out = {
-            topic: _count(run, (sub for sub in run.topics if topic in sub.sinks), inward=False)
-            for topic in written
-        }
+    counts_in = {} if run.counts is None else {topic: run.counts.read.get(topic, 0) for topic in read}
+    counts_out = {} if run.counts is None else {topic: run.counts.output.get(topic, 0) for topic in written}
     inputs = _expired(run, counts_in) if run.without_details else _inputs(run.inputs, counts_in)
     return RunLineage(
         namespace=namespace,
@@ -97,20 +83,18 @@ def lineage_of(run: RunSummary | Slice, bootstrap: str) -> RunLineage:
         generation=run.generation,
         finished=True,
         inputs=(*inputs, *_tables(run.global_tables)),
-        outputs=tuple(TopicUse(topic, {}, counts_out[topic]) for topic in sorted(written - read)),
+        outputs=tuple(TopicUse(topic, {}, counts_out.get(topic)) for topic in sorted(written - read)),
         records_in=run.records_in,
         records_out=run.records_out,
     )
 
 
-def _expired(run: RunSummary, counts: Mapping[str, int | None]) -> tuple[TopicUse, ...]:
+def _expired(run: RunSummary, counts: Mapping[str, int]) -> tuple[TopicUse, ...]:
     """Return the inputs of a run of which the ledger does not have the offsets any more."""
     return tuple(TopicUse(read.topic, {}, counts.get(read.topic)) for read in run.reads)
 
 
-def _inputs(
-    partitions: Collection[FrozenPartition], counts: Mapping[str, int | None]
-) -> tuple[TopicUse, ...]:
+def _inputs(partitions: Collection[FrozenPartition], counts: Mapping[str, int]) -> tuple[TopicUse, ...]:
     offsets: dict[str, dict[str, tuple[int, int]]] = {}
     for part in sorted(partitions, key=lambda part: part.topic_partition):
         offsets.setdefault(part.topic, {})[str(part.partition)] = (part.start_offset, part.stop_offset)
@@ -121,14 +105,3 @@ def _tables(tables: Iterable[FrozenTable]) -> Iterator[TopicUse]:
     """Return global tables, of which no task counts the records."""
     for table in tables:
         yield TopicUse(table.topic, {str(number): span for number, span in enumerate(table.spans)}, None)
-
-
-def _count(run: RunSummary, users: Iterable[SubtopologyTopics], *, inward: bool) -> int | None:
-    """Return how many records the users of a topic read or wrote, if that is all they read or wrote."""
-    total = 0
-    for sub in users:
-        if len(sub.sources if inward else sub.sinks) > 1:
-            return None
-        counted = run.totals_of(sub.id)
-        total += counted.records_in if inward else counted.records_out
-    return total

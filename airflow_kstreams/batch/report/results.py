@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.ledger.totals import ahead_in_all, totals
 from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, parked_total, sum_parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
@@ -43,21 +42,21 @@ class RunResult(TypedDict):
     :param records_per_topic: the same per input topic, largest first.
     :param topics_omitted: how many topics did not fit.
     :param records_in: records that the tasks have read from topics that none of them writes: the inputs of
-        the run, or of the one subtopology that the operator runs. None where an earlier version counted.
-    :param records_out: records that the tasks have written to topics that none of them reads, likewise.
-    :param records_late: records dropped because their windows had closed; None where an earlier version
-        counted a part.
+        the run, or of the one subtopology that the operator runs. This and the next five are None where the
+        counts of a task had no room beside its offsets.
+    :param records_out: records that the tasks have written to topics that none of them reads.
+    :param records_late: records dropped because their windows had closed.
     :param read_per_topic: records read per source topic, topics between subtopologies among them, largest
-        first; None where an earlier version counted a part.
-    :param written_per_topic: records written per topic, likewise.
-    :param left_out: records that went no further, per node and rule (``NODE: late``), likewise.
+        first.
+    :param written_per_topic: records written per topic, largest first.
+    :param left_out: records that went no further, per node and rule (``NODE: late``), largest first.
     :param counts_omitted: how many of these topics and nodes did not fit.
     :param records_skipped: records that the tasks have left out because a backfill keeps to its interval.
     :param already_finished: whether it had finished before the operator came: nothing was processed now.
     :param finished_at: when it finished, ISO 8601; empty if it has not.
-    :param topology: first digits of the hash of its topology; ``unknown`` where the ledger does not say.
+    :param topology: first digits of the hash of its topology.
     :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that the tasks have
-        processed, because nothing there goes by stream time; None when an earlier version counted none.
+        processed, because nothing there goes by stream time.
     :param state: ``begun``, ``completed``, or ``completed_with_parked(n)`` when the finished run left records
         parked for their next attempt.
     :param parked: how many records the tasks have left parked so far, by node, largest first; None where that
@@ -87,7 +86,7 @@ class RunResult(TypedDict):
     already_finished: bool
     finished_at: str
     topology: str
-    records_ahead: int | None
+    records_ahead: int
     state: str
     parked: dict[str, int | None]
     parked_omitted: int
@@ -342,7 +341,6 @@ def result_of_slice(
     if not reports:
         counts = RecordCounts()
     own = slice_.plan.topology.subtopologies if subtopologies is None else subtopologies
-    moved = totals(own, counts, reports)
     result = RunResult(
         run_id=slice_.run_id,
         application_id=slice_.plan.topology.application_id,
@@ -352,8 +350,8 @@ def result_of_slice(
         record_span=slice_.record_span,
         records_per_topic={},
         topics_omitted=0,
-        records_in=moved.records_in,
-        records_out=moved.records_out,
+        records_in=None if counts is None else counts.consumed(own),
+        records_out=None if counts is None else counts.produced(own),
         records_late=None,
         read_per_topic=None,
         written_per_topic=None,
@@ -363,7 +361,7 @@ def result_of_slice(
         already_finished=False,
         finished_at="",
         topology=short_hash(slice_.plan.topology.topology_hash),
-        records_ahead=ahead_in_all(reports),
+        records_ahead=sum(report.records_ahead for report in reports),
         state="begun",
         parked={},
         parked_omitted=0,

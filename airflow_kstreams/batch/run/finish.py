@@ -127,6 +127,9 @@ def close_slice(
                 if tp.topic in intermediates
             },
             tasks=done,
+            task_count=len(done),
+            records_skipped=sum(task.records_skipped for task in done),
+            records_ahead=sum(task.records_ahead for task in done),
             topology_hash=plan.topology.topology_hash,
             interval_ms=plan.interval_ms,
             topic_ids=plan.topic_ids,

@@ -17,11 +17,11 @@ left out" holds only where none does. What must hold, and is checked:
    More is no error: others write there (a user's ``through`` topic, replayed dead letters), and so do
    at-least-once attempts that died before they committed.
 
-A number that is not known, because an earlier version counted a part or because there was no room for it in
-an offset's metadata, is not checked. What does not add up is a warning of the run that says so, and an error
-in the log: the records are where they are, only the numbers about them are wrong, so the run is finished. But
-what an intermediate topic has lost before its stop was frozen shows nowhere but in the fourth, which says so;
-it is no error either, for a user's topic may be compacted.
+A number that is not known, because there was no room for it in an offset's metadata, is not checked. What
+does not add up is a warning of the run that says so, and an error in the log: the records are where they are,
+only the numbers about them are wrong, so the run is finished. But what an intermediate topic has lost before
+its stop was frozen shows nowhere but in the fourth, which says so; it is no error either, for a user's topic
+may be compacted.
 
 Late records (``max.late.share``) are judged at finish, before anything is written: a run that dropped too
 many fails, is not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
@@ -33,7 +33,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from airflow_kstreams.batch.ledger.totals import totals
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.task_report import subtopology_of
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
@@ -157,10 +156,10 @@ def judge_late(
         return ()
     if counts is None:
         return (
-            f"how many records run {run_id} dropped as late is unknown (an earlier version processed a part "
-            "of it): max.late.share is not checked",
+            f"how many records run {run_id} dropped as late is unknown (the counts of a task had no room "
+            "beside its offsets): max.late.share is not checked",
         )
-    late, read = counts.by("late"), totals(plan.subtopologies, counts).records_in or 0
+    late, read = counts.by("late"), counts.consumed(plan.subtopologies)
     if late <= settings.max_late_share * read:
         return ()
     share = f"{late / read:.2%}" if read else "more than all"

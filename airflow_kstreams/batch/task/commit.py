@@ -218,7 +218,7 @@ class TaskCommit:
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
             records_skipped=self._basis.before.records_skipped + task.group.skipped,
-            records_ahead=self._records_ahead(task),
+            records_ahead=self._basis.before.records_ahead + task.group.dated_ahead,
             counts=self._packed(task, progress.counts),
             restored=self._basis.restored,
             commits=self._basis.before.commits + self.commits + 1,
@@ -239,10 +239,6 @@ class TaskCommit:
             return None
         plan = self._basis.slice.plan.topology.subtopology(task.task_id.subtopology)
         return PackedCounts.of(counts, plan, next(iter(task.unbalanced(counts)), None))
-
-    def _records_ahead(self, task: StreamTask) -> int | None:
-        before = self._basis.before.records_ahead_so_far
-        return None if before is None else before + task.group.dated_ahead
 
     def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
         """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that

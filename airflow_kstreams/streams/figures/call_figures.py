@@ -114,8 +114,7 @@ class CallFigures(msgspec.Struct, frozen=True, array_like=True):
     """The calls of a task, or of several.
 
     :param nodes: by node, in topological order, the others last.
-    :param known: False if a part was not measured, because an earlier version ran the task, or had no room:
-        then the rest says nothing.
+    :param known: False if there was no room for a part: then the rest says nothing.
     :param open_ns: time that the task was ready, by the clock of its calls.
     :param waiting_ns: time between a record's choice and its release, that of all records added up.
     :param most_waiting: the most records that were chosen and not released at the same time.
@@ -164,12 +163,9 @@ UNKNOWN = CallFigures(known=False)
 
 
 def added_calls(one: CallFigures | None, other: CallFigures | None) -> CallFigures | None:
-    """Add up; None is of a task that makes no calls, or of an earlier version, which measured none.
-
-    :return: ``UNKNOWN``, if one is None and the other is not: they are of the same nodes.
-    """
+    """Add up; None is of a task that makes no calls."""
     if one is None or other is None:
-        return None if one is other else UNKNOWN
+        return one or other
     return one + other
 
 

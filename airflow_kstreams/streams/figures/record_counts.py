@@ -8,8 +8,8 @@ covers exactly what was committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -27,6 +27,14 @@ Rule = Literal["filtered", "unmatched", "null", "late", "undated", "skipped", "d
 DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
 #: Stands for the nodes whose counts had no room where they were written.
 OTHER_NODES = ""
+
+
+class _Subtopology(Protocol):
+    @property
+    def sources(self) -> tuple[str, ...]: ...
+
+    @property
+    def sinks(self) -> tuple[str, ...]: ...
 
 
 class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -64,6 +72,22 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def output(self) -> dict[str, int]:
         """Records sent in all, by topic."""
         return _added(self.written, self.sent)
+
+    def consumed(self, subtopologies: Collection[_Subtopology]) -> int:
+        """Return how many records some subtopologies have read from topics that none of them writes.
+
+        :param subtopologies: those whose tasks counted.
+        """
+        written = {topic for sub in subtopologies for topic in sub.sinks}
+        return sum(count for topic, count in self.read.items() if topic not in written)
+
+    def produced(self, subtopologies: Collection[_Subtopology]) -> int:
+        """Return how many records some subtopologies have written to topics that none of them reads.
+
+        :param subtopologies: those whose tasks counted.
+        """
+        read = {topic for sub in subtopologies for topic in sub.sources}
+        return sum(count for topic, count in self.output.items() if topic not in read)
 
     def at(self, node: str) -> int:
         """Return how many records went no further at a node."""

@@ -91,7 +91,8 @@ class TaskProgress:
     :param records_out: records handed to sinks.
     :param records_dropped: records dropped by rule, and those an error handler skipped.
     :param records_dead_lettered: records sent to the dead-letter topic.
-    :param counts: the same by topic and node; None if a part of it was counted by an earlier version.
+    :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
+        offsets.
     :param partition_times: of each partition.
     :param last_records: the last record before each committed offset.
     :param parked: node -> how many records are parked in its retry topic as of this commit; nodes without

@@ -253,9 +253,10 @@ class Topology:
         >>> counts.suppress().to_stream(lambda window, count: window.key).through(
         ...     "counted", value_serde=serdes.int64()
         ... ).send_to("out")
-        >>> print(builder.build().describe_stream_time().rstrip()) Stream time at the end of a run
-        (stream.time.advance): Sub-topology: 0: the run's moment Sub-topology: 1: the run's moment less 65000
-        ms, which nodes upstream may hold back
+        >>> print(builder.build().describe_stream_time().rstrip())
+        Stream time at the end of a run (stream.time.advance):
+          Sub-topology: 0: the run's moment
+          Sub-topology: 1: the run's moment less 65000 ms, which nodes upstream may hold back
         """
         subs = self.ordered_subtopologies()
         return description_of(stream_time_plans(subs, self._topic_name(application_id)))

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY
+from airflow_kstreams.batch.ledger.past_runs import PastRuns
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
@@ -249,8 +250,8 @@ def test_nothing_is_read_twice_unless_a_person_says_so_when_nobody_knows_how_far
     topics = [ProtocolTopics(scene.application_id).metadata, ProtocolTopics(scene.application_id).ledger]
     scene.admin.delete_topics(topics)
     scene.create(topics[1], 1, cleanup_policy="compact")
-    # As an earlier version wrote them.
-    groups = {"key": ASSIGNMENT_KEY.encode(), "value": msgspec.json.encode(assignment)}
+    left = LedgerCheckpoint(past=PastRuns(), at=0, assignment=assignment)
+    groups = {"key": CHECKPOINT_KEY.encode(), "value": msgspec.json.encode(left)}
     scene.produce(topics[1], [groups])
     error = scene.refused(lambda: scene.begin("run-2"))
     assert f"{scene.source}-0: its committed offset is gone" in error.cause

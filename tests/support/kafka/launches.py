@@ -36,7 +36,14 @@ def lease_held(cluster: ClusterPort, slice_: Slice, clock: Clock) -> Iterator[No
         lease = last_lease(app, admin=admin, reader=reader, clock=clock)
     mine = LeaseOf(slice_.run_id, slice_.generation, continuous=False)
     if slice_.generation == 0 and (lease is None or not lease.expires_ms):
-        lease = Lease(owner_run_id=slice_.run_id, order=(0, 0), owner="driver", generation=0, expires_ms=0)
+        lease = Lease(
+            owner_run_id=slice_.run_id,
+            order=(0, 0),
+            owner="driver",
+            generation=0,
+            expires_ms=0,
+            lease_ms=60_000,
+        )
     if lease is None or mine.standing(lease) is not Standing.LET_GO:
         yield
         return

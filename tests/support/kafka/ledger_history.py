@@ -13,6 +13,7 @@ from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
@@ -74,6 +75,8 @@ class LedgerHistory:
                 TaskReport(task_id=f"0_{number}", records_in=1, records_out=2)
                 for number in range(self.partitions)
             ),
+            task_count=self.partitions,
+            counts=RecordCounts(read={"in": self.partitions}, written={"out": 2 * self.partitions}),
             topic_ids={"in": self.topic_id} if self.topic_id else {},
             **more,
         )
@@ -103,7 +106,7 @@ class LedgerHistory:
     def renew(self, times: int = 1, run_id: str = "driver") -> Lease:
         """Take a lease, and renew it."""
         self.claimed()
-        lease = Lease(owner_run_id=run_id, order=(0, 1), owner="x", generation=1, expires_ms=9)
+        lease = Lease(owner_run_id=run_id, order=(0, 1), owner="x", generation=1, expires_ms=9, lease_ms=9)
         for _ in range(times):
             self.session.write((), lease=lease)
         return lease

@@ -6,16 +6,6 @@ from collections.abc import Iterable
 
 from airflow_kstreams.batch.protocol.slice.metadata import fold
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
-    H_GENERATION,
-    H_INTERMEDIATE,
-    H_INTERMEDIATE_PARTITION,
-    H_KIND,
-    H_PARTITION,
-    H_RUN,
-    H_TOPIC,
-    H_VERSION,
-    KIND_NOTIFICATION,
-    VERSION,
     MetadataRecord,
     done_record,
     finished_record,
@@ -24,9 +14,8 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     stop_hash,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, LedgerSeen, RunPlan, Slice
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.records import FakeRecord
 
 APP = "app"
@@ -62,6 +51,7 @@ def a_slice(
             tasks={"0": 2, "1": 2},
             stop_hash=stop_hash(inputs),
             begun_ms=1_000,
+            ledger=LedgerSeen(topic_id="id-runs", end=0),
         ),
         inputs=inputs,
     )
@@ -77,25 +67,6 @@ def log_of(records: Iterable[MetadataRecord]) -> list[FakeRecord]:
         FakeRecord(at=at, key_bytes=r.key, value_bytes=r.value, header_list=r.headers)
         for at, r in enumerate(records)
     ]
-
-
-def pair_record(slice_: Slice, source: TopicPartition, target: TopicPartition, offset: int) -> MetadataRecord:
-    """A done notification as an earlier version's task wrote one for each pair of partitions."""
-    return MetadataRecord(
-        f"{slice_.plan.topology.application_id}-metadata",
-        str(offset).encode(),
-        f"{source.topic}_{source.partition}-{target.topic}_{target.partition}".encode(),
-        [
-            (H_VERSION, VERSION),
-            (H_KIND, KIND_NOTIFICATION),
-            (H_RUN, slice_.run_id.encode()),
-            (H_GENERATION, str(slice_.generation).encode()),
-            (H_TOPIC, source.topic.encode()),
-            (H_PARTITION, str(source.partition).encode()),
-            (H_INTERMEDIATE, target.topic.encode()),
-            (H_INTERMEDIATE_PARTITION, str(target.partition).encode()),
-        ],
-    )
 
 
 def stop_record(slice_: Slice, topic: str, partition: int, stop: int) -> MetadataRecord:
@@ -124,7 +95,6 @@ def second_run() -> tuple[list[MetadataRecord], list[MetadataRecord]]:
     first = records_of(a_slice())
     first.append(done_record(a_slice(), 0, 0))
     first.append(stop_record(a_slice(), "I", 0, 24))
-    first.append(pair_record(a_slice(), TopicPartition("A", 0), TopicPartition("I", 0), 24))
     first.append(finished_record(a_slice(), owner="x"))
     later = a_slice("run-2", inputs=(frozen("A", 0, 55, 155), frozen("A", 1, 46, 46), frozen("B", 0, 7, 9)))
     return first, [*tombstones(first), *records_of(later)]

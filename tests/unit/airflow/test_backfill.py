@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -525,31 +524,3 @@ def test_tasks_that_write_other_topics_for_one_interval_are_two_runs(scene: Call
     second = made.process(made.capture(context, **other), context, **other)
     assert (made.values("out-again"), made.values("out-2")) == ([b"a"], [b"a"])
     assert first["application_id"] != second["application_id"]
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_backfill_of_an_earlier_version_keeps_its_id_and_another_output_gets_its_own(
-    scene: Callable[[str], Scene], monkeypatch: pytest.MonkeyPatch, finished: bool
-) -> None:
-    made = scene(STATELESS)
-    made.kafka.create_topic("out-2")
-    made.publish(("a", 0.5))
-    context = made.context(0, run_type="backfill")
-    with monkeypatch.context() as before:
-        earlier_id = partial(backfill_id, written=None)
-        before.setattr(
-            "airflow_kstreams.operators.backfill_settings.backfill_id",
-            lambda who, app, *, in_order, written: earlier_id(who, app, in_order=in_order),
-        )
-        begun = made.capture(context)
-        if finished:
-            made.process(begun, context)
-    assert begun["application_id"] == earlier_id(RunIdentity.of(context), "app", in_order=False)
-
-    found = made.capture(context)
-    assert (found["application_id"], found["finished"]) == (begun["application_id"], finished)
-    if not finished:
-        made.process(found, context)
-    other = {"backfill_outputs": {"out": "out-2"}}
-    made.process(made.capture(context, **other), context, **other)
-    assert (made.values("out-again"), made.values("out-2")) == ([b"a"], [b"a"])

@@ -16,8 +16,8 @@ from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.written_over import leave_out_counts
 from tests.unit.cli.test_app import invoke
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_drivers_output_says_the_same_when_a_run_is_finished(application: Applic
     ]
 
 
-def test_status_says_the_same_and_what_is_unknown_when_an_earlier_version_ran(
+def test_status_says_the_same_and_what_is_unknown_when_there_was_no_room(
     application: Application, kafka: InMemoryKafka
 ) -> None:
     application.run("r")
@@ -120,10 +120,13 @@ def test_status_says_the_same_and_what_is_unknown_when_an_earlier_version_ran(
     assert ["orders", "read", "5000"] in shown
     assert ["KSTREAM-AGGREGATE-0000000003", "dropped:", "late", "7"] in shown
 
-    forget_new_facts(kafka, "app")
+    kafka.append("orders", (0).to_bytes(8, "big"), b"k", timestamp_ms=9 * HOUR)
+    application.tasks(application.begin("short"))
+    leave_out_counts(kafka, "app")
+    application.finish("short")
     shown = [line.split() for line in _status().splitlines()]
-    assert [line[-3:] for line in shown if line[:1] == ["r"]] == [["5000", "1", "-"]]
-    assert "Records of run" not in _status()
+    assert [line[-3:] for line in shown if line[:1] == ["short"]] == [["-", "-", "-"]]
+    assert "Records of run short" not in _status()
 
 
 def _status() -> str:

@@ -284,7 +284,7 @@ def test_ledger_that_was_made_anew_is_told_from_its_start_however_long_it_is(
         assert _ids(runs) == anew
 
 
-def test_cursor_of_an_earlier_version_is_taken_as_it_is(
+def test_cursor_that_another_tool_has_set_is_taken_as_it_is(
     application: Application, following: Callable[..., FinishedRuns]
 ) -> None:
     application.run("before")

@@ -13,7 +13,6 @@ from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from airflow.sdk import Context
 from openlineage.client.serde import Serde
 
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_of
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
@@ -112,13 +111,6 @@ def test_topics_and_offsets_are_known_and_counts_are_not_when_a_run_has_begun(
     assert [use.topic for use in lineage.outputs] == ["copy", "copy-of-copy", "kept"]
     assert {use.records for use in lineage.inputs + lineage.outputs} == {None}
     assert lineage.records_in is None
-
-
-def test_inputs_are_told_when_the_ledger_entry_is_of_an_earlier_version() -> None:
-    old = RunSummary(
-        run_id="r", application_id="a", begun_ms=1, finished_ms=2, generation=1, empty=True, inputs=()
-    )
-    assert lineage_of(old, "b:1").outputs == ()
 
 
 @pytest.mark.parametrize("kind", _OPERATORS)

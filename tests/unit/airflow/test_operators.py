@@ -23,7 +23,7 @@ from airflow_kstreams.batch.ledger import ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import read_log
 from airflow_kstreams.batch.protocol.slice import metadata
-from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.hooks.kafka import KafkaHook
@@ -601,6 +601,7 @@ def test_warnings_of_a_slice_are_in_the_log_when_capture_has_frozen_it(
         tasks={},
         stop_hash="s",
         begun_ms=1,
+        ledger=LedgerSeen(topic_id="id", end=0),
         warnings=(WARNING,),
     )
     begun = BeginResult(slice=Slice(run_id="r", generation=0, plan=plan, inputs=()), created=True)

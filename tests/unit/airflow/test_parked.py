@@ -13,7 +13,6 @@ import pytest
 from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 
-from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_from_json
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators import backfill_settings
 from airflow_kstreams.operators.application_file import ApplicationLoader
@@ -221,8 +220,3 @@ def test_sensor_waits_for_the_run_of_an_interval_when_zero_is_demanded(scene: Pa
     assert waits("here", **interval)["run_id"] == "r2"
     with pytest.raises(AirflowSensorTimeout):
         waits("here", allow_parked=False, **interval)
-
-
-def test_parked_records_are_allowed_when_a_trigger_of_an_earlier_version_waits() -> None:
-    data = {"type": "run-finished", "application_id": APP, "run_id": "r1", "interval_ms": None}
-    assert condition_from_json(data) == RunFinished(application_id=APP, run_id="r1", allow_parked=True)

@@ -29,6 +29,8 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, TEXT, kafka_with_topics, publish
 from tests.support.kafka.in_process import Application
 
+pytestmark = pytest.mark.promise("commits-are-checked")
+
 IN = TopicPartition("in", 0)
 CHANGELOG = f"{APP}-counts-changelog"
 OUTSIDE = "nothing is committed outside the slice"

@@ -7,9 +7,9 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.parking_scene import RETRY, ParkingScene, parking_scene
+from tests.support.kafka.written_over import leave_out_counts
 from tests.unit.cli.test_app import invoke
 
 PARTITIONS = 22
@@ -81,11 +81,12 @@ def test_other_tasks_are_put_together_when_a_run_had_many(
 
 
 @pytest.mark.promise("metrics-unknown-not-zero")
-def test_speed_is_unknown_when_an_earlier_version_ran_the_tasks(
+def test_speed_is_unknown_when_there_was_no_room_for_what_was_measured(
     kafka: InMemoryKafka, application: Application
 ) -> None:
-    application.run("r")
-    forget_new_facts(kafka, "app")
+    application.tasks(application.begin("r"))
+    leave_out_counts(kafka, "app")
+    application.finish("r")
     assert shown()["0_3"] == ["0_3", "10", "-", "-", "-", "-", "-", "0", "-", "-"]
 
 

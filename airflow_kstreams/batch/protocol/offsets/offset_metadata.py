@@ -43,22 +43,16 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param changelog_ends: ends of the task's changelogs, sorted by topic, right before the commit, behind all
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
-    :param stop_set: which slice of the run it is, by its stop set; empty when a continuous run or an earlier
-        version committed.
-    :param records_ahead: as in ``TaskReport``; None when an earlier version committed.
-    :param counts: the counters by topic and node; None when an earlier version committed, and when there was
-        no room for them.
-    :param complete: whether this is the task's last commit for the slice; False when an earlier version
-        committed.
-    :param metrics: how fast the task was; None when an earlier version committed, and when there was no room
-        for them.
-    :param parked: node -> how many records the task has parked; None when that is not known: an earlier
-        version committed, or there was no room.
+    :param stop_set: which slice of the run it is, by its stop set; empty when a continuous run committed.
+    :param records_ahead: as in ``TaskReport``.
+    :param counts: the counters by topic and node; None when there was no room for them.
+    :param complete: whether this is the task's last commit for the slice.
+    :param metrics: how fast the task was; None when there was no room for them.
+    :param parked: node -> how many records the task has parked; None when there was no room for them.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
     :param next_due_ms: stream time at which the task has something to do next, though no record comes;
-        ``NOTHING_DUE`` when at none, None when that is not known: an earlier version committed, or the task
-        may be another one since.
+        ``NOTHING_DUE`` when at none, None when that is not known, because the task may be another one since.
     :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
     """
 
@@ -80,7 +74,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     version: int = msgspec.field(default=0, name="v")
     last_offset: int = msgspec.field(default=-1, name="last")
     last_epoch: int = msgspec.field(default=-1, name="epoch")
-    records_ahead: int | None = msgspec.field(default=None, name="ahead")
+    records_ahead: int = msgspec.field(default=0, name="ahead")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     stop_set: str = msgspec.field(default="", name="slice")
@@ -183,11 +177,6 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         return decoded if decoded.version == VERSION else cls()
 
     @property
-    def records_ahead_so_far(self) -> int | None:
-        """The count that the next commit goes on from: 0 when no task has committed for the slice yet."""
-        return self.records_ahead if self.task_id else 0
-
-    @property
     def metrics_so_far(self) -> TaskMetrics | None:
         """What the next commit goes on from: nothing when no task has committed for the slice yet."""
         return self.metrics if self.task_id else NOTHING_YET
@@ -216,7 +205,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             attempts=self.attempts,
             seconds=self.seconds,
             peak_memory_bytes=self.peak_memory_bytes,
-            records_ahead=self.records_ahead_so_far,
+            records_ahead=self.records_ahead,
             metrics=self.metrics,
             parked=dict(self.parked or {}),
             parked_due_ms=self.parked_due_ms,

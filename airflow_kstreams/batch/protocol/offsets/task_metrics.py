@@ -3,8 +3,7 @@ details of its run.
 
 Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; nodes
 with calls add more, of which there is a bounded number by name (``CallFigures``), and which is cut down where
-there is no room. A field that an earlier version did not write takes its default, and what a later one adds
-at the end is left out: so fields are only ever added, at the end, with a default that means unknown.
+there is no room.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     :param active_ns: time between a ready task and its last commit, waiting for records included.
     :param restore_ns: time in which the last attempt restored its stores.
     :param lag: offsets between where the task stands and its stops; None where it has no stops.
-    :param calls: of its asynchronous nodes; None where it has none, and when an earlier version measured.
+    :param calls: of its asynchronous nodes; None where it has none.
     """
 
     process: Latencies = Latencies()

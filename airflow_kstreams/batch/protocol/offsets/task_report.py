@@ -28,8 +28,8 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
         to a continuous run.
     :param peak_memory_bytes: of the Python worker.
     :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
-        because nothing in the task goes by stream time; None in entries of earlier versions: unknown.
-    :param metrics: how fast it was; None in entries of earlier versions, and where there was no room for it.
+        because nothing in the task goes by stream time.
+    :param metrics: how fast it was; None where there was no room for it.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
         are absent.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
@@ -48,7 +48,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     outcome: str = "done"
     peak_memory_bytes: int = 0
-    records_ahead: int | None = None
+    records_ahead: int = 0
     metrics: TaskMetrics | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None

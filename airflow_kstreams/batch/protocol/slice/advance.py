@@ -23,8 +23,8 @@ Rule:
 5. Every commit says beside the offsets when the task has something to do next. A run starts the tasks that
    have something to read, or to do before the moment; if there are none, no Spark. Of a task that does not
    run, finish moves the stream time that stands beside its offsets, with the finished marker: nothing was
-   due. Where it is not known when a task is next due (an earlier version, another topology, moved state, an
-   offset that a person set), it counts as due.
+   due. Where it is not known when a task is next due (another topology, moved state, an offset that a person
+   set), it counts as due.
 
 Invariant: stream time, which stands beside the offsets, is how far the advance has come. Every moment at or
 before it has passed, with all that follows from it in stores and outputs; none behind it has.

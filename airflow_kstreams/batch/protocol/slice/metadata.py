@@ -41,8 +41,6 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_END_EPOCH,
     H_GENERATION,
     H_GROUP,
-    H_INTERMEDIATE,
-    H_INTERMEDIATE_PARTITION,
     H_KIND,
     H_OWNER,
     H_PARTITION,
@@ -54,10 +52,8 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_VERSION,
     KIND_DONE,
     KIND_INTERMEDIATE_STOP,
-    KIND_NOTIFICATION,
     KIND_STOP,
     VERSION,
-    VERSION_IN_PIECES,
     stop_hash,
 )
 from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
@@ -100,8 +96,7 @@ class Folded:
         were of.
     :param intermediate_stops: what a coordinator froze of this slice, whatever its generation.
     :param intermediate_epochs: the leader epoch at the end of each of those logs then, -1 when not known.
-    :param notifications: of pairs of partitions: by an earlier version's tasks for this slice, or by a
-        foreign writer.
+    :param notifications: KIP-95's own, of pairs of partitions, which only a foreign writer writes.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
@@ -209,7 +204,6 @@ class LiveRecords:
             done=_done(ours),
             intermediate_stops={part.topic_partition: part.stop_offset for part in between},
             intermediate_epochs={part.topic_partition: part.end_epoch for part in between},
-            notifications=_notifications(ours),
             live_keys=keys,
             torn=stop_hash(inputs) != plan.stop_hash,
         )
@@ -298,10 +292,10 @@ def _refuse_other_format(marker: _Entry) -> None:
     :raises KafkaClientError: this version cannot read it.
     """
     version = marker.headers.get(H_VERSION, VERSION)
-    if version not in (VERSION, VERSION_IN_PIECES):
+    if version != VERSION:
         raise KafkaClientError(
             f"the run's marker is written in format {version.decode(errors='replace')!r}, expected "
-            f"{VERSION.decode()!r} or {VERSION_IN_PIECES.decode()!r}",
+            f"{VERSION.decode()!r}",
             fix="install the airflow_kstreams version that began the run, or reset the application",
             code="BAD_METADATA",
         )
@@ -344,19 +338,6 @@ def _done(entries: Iterable[_Entry]) -> frozenset[tuple[int, int]]:
         for entry in entries
         if entry.headers.get(H_KIND) == KIND_DONE and entry.value == DONE
     )
-
-
-def _notifications(entries: Iterable[_Entry]) -> Notifications:
-    return {
-        (
-            TopicPartition(entry.headers[H_TOPIC].decode(), int(entry.headers[H_PARTITION])),
-            TopicPartition(
-                entry.headers[H_INTERMEDIATE].decode(), int(entry.headers[H_INTERMEDIATE_PARTITION])
-            ),
-        ): int(entry.value)
-        for entry in entries
-        if entry.headers.get(H_KIND) == KIND_NOTIFICATION
-    }
 
 
 def _foreign(

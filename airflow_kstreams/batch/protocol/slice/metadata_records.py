@@ -19,8 +19,7 @@ that other programs write.
 
 Keys are ambiguous in general (topics may hold dashes, underscores and digits), so readers trust the headers.
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
-coincides with none: no name of a topic or an application holds ``#``. A marker whose plan is in pieces has a
-version of its own, so that a reader which knows no pieces does not take it for a foreign one.
+coincides with none: no name of a topic or an application holds ``#``.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 
 VERSION = b"1"
-#: Of a marker whose plan is in pieces.
-VERSION_IN_PIECES = b"2"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
 PARTITION = 0
@@ -57,14 +54,10 @@ H_PARTITION = "kstreams.partition"
 H_TOPIC_ID = "kstreams.topic.id"
 H_START = "kstreams.start.offset"
 H_END_EPOCH = "kstreams.end.epoch"
-H_INTERMEDIATE = "kstreams.intermediate.topic"
-H_INTERMEDIATE_PARTITION = "kstreams.intermediate.partition"
 H_SUBTOPOLOGY = "kstreams.subtopology"
 H_GROUP = "kstreams.group"
 
-KIND_STOP, KIND_INTERMEDIATE_STOP = b"stop", b"intermediate stop"
-#: Of a task as a whole; an earlier version's, of one pair of partitions.
-KIND_DONE, KIND_NOTIFICATION = b"done", b"notification"
+KIND_STOP, KIND_INTERMEDIATE_STOP, KIND_DONE = b"stop", b"intermediate stop", b"done"
 KIND_COMPLETED, KIND_FINISHED, KIND_PIECE = b"completed", b"finished", b"piece of the plan"
 
 
@@ -202,8 +195,8 @@ def _marker_key(slice_: Slice) -> bytes:
     return slice_.plan.topology.application_id.encode()
 
 
-def _common(slice_: Slice, kind: bytes, version: bytes = VERSION) -> Headers:
-    return [(H_VERSION, version), (H_KIND, kind), *_of_run(slice_)]
+def _common(slice_: Slice, kind: bytes) -> Headers:
+    return [(H_VERSION, VERSION), (H_KIND, kind), *_of_run(slice_)]
 
 
 def _of_run(slice_: Slice) -> Headers:
@@ -227,7 +220,7 @@ def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRec
     key, plan = _marker_key(slice_), msgspec.json.encode(slice_.plan)
     large = cut(key, plan)
     headers: Headers = [
-        *_common(slice_, kind, VERSION if large is None else VERSION_IN_PIECES),
+        *_common(slice_, kind),
         (H_OWNER, owner.encode()),
         *([(H_PLAN, plan)] if large is None else large.headers),
     ]

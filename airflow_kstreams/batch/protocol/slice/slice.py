@@ -107,14 +107,13 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
-    :param changelog_ids: topic id of every changelog; empty in plans of earlier versions.
-    :param dag_id: the DAG whose run it is; empty if none, and in plans of earlier versions.
-    :param autostop_at: the setting by which the stop offsets were frozen; empty in plans of earlier versions.
-    :param ledger: the ledger that the run began with; None in plans of earlier versions.
+    :param changelog_ids: topic id of every changelog.
+    :param dag_id: the DAG whose run it is; empty if none.
+    :param autostop_at: the setting by which the stop offsets were frozen; empty in a continuous run.
+    :param ledger: the ledger that the run began with.
     :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
         reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
-        where that was; None in plans of earlier versions.
-    :param transactional_ids: of plans of earlier versions, which had them written out.
+        where that was.
     :param grown: topics that have grown, of each subtopology whose state depends on their keys (subtopology
         id as text -> topic -> how).
     :param placements: topics that the topology both writes and reads and that have grown: how many partitions
@@ -124,10 +123,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
     :param global_tables: what every task sees of global tables.
-    :param behind_cut: what lies behind the cut and is dated before it; None where none was made, and in plans
-        of earlier versions.
-    :param advance: to where the end of the run brings stream time; None if nowhere, and in plans of earlier
-        versions.
+    :param behind_cut: what lies behind the cut and is dated before it; None where no cut was made.
+    :param advance: to where the end of the run brings stream time; None if nowhere.
     """
 
     topology: TopologyPlan
@@ -136,6 +133,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     tasks: dict[str, int]
     stop_hash: str
     begun_ms: int
+    ledger: LedgerSeen
     empty: bool = False
     groups: dict[str, Groups] = {}
     intermediate_starts: dict[str, int] = {}
@@ -145,9 +143,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelog_ids: dict[str, str] = {}
     dag_id: str = ""
     autostop_at: str = ""
-    ledger: LedgerSeen | None = None
-    moved_starts: dict[str, int] | None = None
-    transactional_ids: tuple[str, ...] = ()
+    moved_starts: dict[str, int] = {}
     grown: dict[str, dict[str, GrownTopic]] = {}
     placements: dict[str, tuple[int, int]] = {}
     waiting: dict[str, int] = {}
@@ -163,7 +159,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def task_ids(self) -> tuple[str, ...]:
         """Every transactional id that tasks of this run may use."""
-        return self.transactional_ids or transactional_ids(self.topology.application_id, self.tasks)
+        return transactional_ids(self.topology.application_id, self.tasks)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):

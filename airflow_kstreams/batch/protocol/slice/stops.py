@@ -18,8 +18,7 @@ Crash argument: a coordinator that dies before that transaction leaves no stop, 
 watermarks anew, which no reader has used yet. After it, whoever resumes finds the stops.
 
 KIP-95 itself has each task report the high watermark once per input partition and intermediate partition;
-the largest report is the stop, once every input partition has reported. A slice of an earlier version keeps
-what its pairs say if they are complete; a task whose pairs are all there has notified.
+the largest report is the stop, once every input partition has reported.
 """
 
 from __future__ import annotations
@@ -62,16 +61,8 @@ def task_partitions(slice_: Slice, subtopology_id: int, group: int) -> list[Topi
 
 def has_notified(folded: Folded, slice_: Slice, subtopology_id: int, group: int) -> bool:
     """Whether a task has said that it is done, or need not."""
-    written = slice_.plan.topology.intermediates_of(subtopology_id)
-    if not written or (subtopology_id, group) in folded.done:
-        return True
-    # An earlier version's task: every pair of its partitions with those of the topics that it writes.
-    return bool(folded.notifications) and all(
-        (source, intermediate) in folded.notifications
-        for source in task_partitions(slice_, subtopology_id, group)
-        for topic in written
-        for intermediate in partitions_of(slice_, topic)
-    )
+    writes = slice_.plan.topology.intermediates_of(subtopology_id)
+    return not writes or (subtopology_id, group) in folded.done
 
 
 def missing_notifications(folded: Folded, slice_: Slice, topic: str) -> list[str]:
@@ -103,30 +94,8 @@ def refuse_unnotified(folded: Folded, slice_: Slice, topics: Collection[str]) ->
 
 def intermediate_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
     """Return the stop offset of each partition of an intermediate topic; None if they are not frozen."""
-    partitions = partitions_of(slice_, topic)
-    frozen = folded.intermediate_stops
-    if all(tp in frozen for tp in partitions):
-        return {tp.partition: frozen[tp] for tp in partitions}
-    return _paired_stops(folded, slice_, topic)
-
-
-def _paired_stops(folded: Folded, slice_: Slice, topic: str) -> dict[int, int] | None:
-    """Return what an earlier version's notifications say, if they are complete."""
-    told = folded.notifications
-    if not told:
-        return None
-    sources = [
-        source
-        for writer in slice_.plan.topology.writers_of(topic)
-        for source_topic in writer.sources
-        for source in partitions_of(slice_, source_topic)
-    ]
-    found: dict[int, int] = {}
-    for tp in partitions_of(slice_, topic):
-        if not all((source, tp) in told for source in sources):
-            return None
-        found[tp.partition] = max(told[source, tp] for source in sources)
-    return found
+    partitions, frozen = partitions_of(slice_, topic), folded.intermediate_stops
+    return {tp.partition: frozen[tp] for tp in partitions} if all(tp in frozen for tp in partitions) else None
 
 
 def to_freeze(folded: Folded, slice_: Slice, subtopology_id: int) -> list[TopicPartition]:

@@ -134,9 +134,7 @@ def without_partitions(slice_: Slice) -> Slice:
     """Return what all tasks of a slice have in common: all but what there is for each partition, task or
     person.
     """
-    plan = msgspec.structs.replace(
-        slice_.plan, transactional_ids=(), groups={}, intermediate_starts={}, warnings=(), waiting={}
-    )
+    plan = msgspec.structs.replace(slice_.plan, groups={}, intermediate_starts={}, warnings=(), waiting={})
     return msgspec.structs.replace(slice_, plan=plan, inputs=())
 
 

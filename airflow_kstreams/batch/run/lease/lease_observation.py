@@ -52,8 +52,7 @@ class LeaseObservation:
             return ledger
         session = self._session
         clock, app = session.clock, session.application_id
-        # A lease of an earlier version does not say how long it lasts.
-        seconds = (lease.lease_ms or session.settings.lease_ms) / 1000
+        seconds = lease.lease_ms / 1000
         log.warning(
             "application %s: %s waits up to %.0f s: %s has not released its lease for run %s, and whether it "
             "is alive shows when it renews it",

@@ -57,10 +57,9 @@ def find_cut_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list
     """Return what is wrong with the ledger's topic."""
     topic = ProtocolTopics(application_id).ledger
     losses = _deleted(topic, ledger.log, application_id)
-    seen = None if folded.slice is None else folded.slice.plan.ledger
-    if seen is None or folded.slice is None:
+    if folded.slice is None:
         return losses
-    run = f"run {folded.slice.run_id!r}"
+    run, seen = f"run {folded.slice.run_id!r}", folded.slice.plan.ledger
     if seen.topic_id != ledger.log.topic_id:
         text = f" is not the one that {run} began with: {_ids(ledger.log, seen.topic_id)}"
         losses.append(not_whole(topic, text, application_id=application_id))

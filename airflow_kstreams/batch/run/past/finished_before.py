@@ -5,8 +5,6 @@ and a cleared dag run. It would be wrong without a word where the second request
 DAG's run of the same name, other inputs, outputs, or another cut of the log. Those are refused. Another
 topology of the same DAG, which was mended since, is warned of, or refused, as
 ``finished.with.other.topology`` says. Partition counts are no part of a topology's hash.
-
-Summaries of earlier versions lack some of it; what they do not say is not compared.
 """
 
 from __future__ import annotations
@@ -54,7 +52,7 @@ def check_finished(
             fix="give this work a run id or an application id of its own; to process the run's records once "
             f"more: {_again(summary)}",
         )
-    if plan is None or summary.topology_hash in ("", plan.topology_hash):
+    if plan is None or summary.topology_hash == plan.topology_hash:
         return
     cause = (
         f"{whose} is already finished, at {finished_at(summary)}, by topology {topology_of(summary)}; the "
@@ -85,7 +83,7 @@ def topology_of(summary: RunSummary) -> str:
 
 def short_hash(topology_hash: str) -> str:
     """Return the first digits of a topology's hash."""
-    return topology_hash[:_HASH_DIGITS] or "unknown"
+    return topology_hash[:_HASH_DIGITS]
 
 
 def _differences(
@@ -99,7 +97,7 @@ def _differences(
         yield f"it belonged to DAG {summary.dag_id!r}, this one to {dag_id!r}"
     if summary.autostop_at and summary.autostop_at != settings.autostop_at:
         yield f"its cut was autostop.at={summary.autostop_at}, this one is {settings.autostop_at or 'unset'}"
-    elif summary.autostop_at and settings.by_interval and summary.interval_ms != interval_ms:
+    elif settings.by_interval and summary.interval_ms != interval_ms:
         was, now = _interval(summary.interval_ms), _interval(interval_ms)
         yield f"its cut was the data interval {was}, this one is {now}"
     if plan is None:
@@ -107,7 +105,7 @@ def _differences(
     inputs = summary.input_topics
     if inputs and not plan.reads(inputs):
         yield f"it read {_topics(inputs)}, this one reads {_topics(plan.inputs)}"
-    if summary.topics and summary.outputs != {*plan.outputs}:
+    if summary.outputs != {*plan.outputs}:
         yield f"it wrote {_topics(summary.outputs)}, this one writes {_topics(plan.outputs)}"
 
 

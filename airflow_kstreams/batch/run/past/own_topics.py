@@ -2,8 +2,8 @@
 
 Names do not say it: ``orders`` with a store ``eu-totals`` and ``orders-eu`` with a store ``totals`` have a
 changelog of one name. Rule: a topic is the application's if its ledger has the topic's id. One that it does
-not have is taken over if nothing was ever written to it; so is any, if the ledger is of an earlier version,
-which kept no ids. A topic whose id another application's ledger has is that one's in any case.
+not have is claimed if nothing was ever written to it; so is any, if the ledger was lost, and the ids with it.
+A topic whose id another application's ledger has is that one's in any case.
 
 Two applications that begin at the same moment may both find a topic that was never written. Each writes its
 claim first, and looks at the other's ledger after that: at least the later one sees the other's claim.
@@ -139,17 +139,9 @@ def known_topics(ledger: Ledger, folded: Folded) -> KnownTopics:
 
 def recorded_ids(ledger: Ledger) -> dict[str, str]:
     """Return the ids of internal topics that a ledger has; what was written last counts."""
-    ids: dict[str, str] = {}
-    if ledger.own_topics is None:
-        newest = ledger.newest_entry
-        if newest is not None:
-            named = ProtocolTopics(newest.application_id)
-            ids |= {t: left.id for t, left in ledger.past.left.items() if left.id and named.is_internal(t)}
-    else:
-        # The metadata topic is among them.
-        ids |= {
-            topic: id_ for topic, id_ in ledger.own_topics.ids.items() if topic.endswith(INTERNAL_ENDINGS)
-        }
+    own = {} if ledger.own_topics is None else ledger.own_topics.ids
+    # The metadata topic is among them.
+    ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(INTERNAL_ENDINGS)}
     if ledger.current_continuous is not None:
         ids |= _ids_of(ledger.current_continuous.plan)
     if ledger.assignment is not None:
@@ -164,7 +156,10 @@ def _ids_of(plan: RunPlan) -> dict[str, str]:
 
 
 def refuse_foreign(
-    neighbours: Neighbours, plan: TopologyPlan, found: Mapping[str, TopicDescription], known: KnownTopics
+    neighbours: Neighbours,
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+    known: KnownTopics,
 ) -> None:
     """Refuse to run on internal topics that are not the application's.
 

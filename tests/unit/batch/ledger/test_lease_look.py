@@ -11,7 +11,7 @@ from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, Standing, last_lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.ports import TopicPartition, WriterPort
+from airflow_kstreams.streams.ports import WriterPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 
 APP = "app"
@@ -20,7 +20,7 @@ MINE = LeaseOf("run", 2, continuous=False)
 
 
 def lease(**different: Any) -> Lease:
-    held = Lease(owner_run_id="run", order=(0, 1), owner="driver", generation=2, expires_ms=1)
+    held = Lease(owner_run_id="run", order=(0, 1), owner="driver", generation=2, expires_ms=1, lease_ms=1)
     return msgspec.structs.replace(held, **different)
 
 
@@ -144,11 +144,3 @@ def test_what_is_stable_counts_when_a_transaction_stays_open(kafka: InMemoryKafk
     assert look(kafka) == lease()
     waited = kafka.clock.monotonic_seconds() - before
     assert 20 < waited < 60, "longer than the broker lets a dead coordinator's transaction stay open"
-
-
-def test_lease_of_an_earlier_version_is_of_its_owners_own_run(kafka: InMemoryKafka) -> None:
-    earlier = msgspec.to_builtins(lease())
-    del earlier["slice_run_id"]
-    kafka.append(LEDGER, msgspec.json.encode(earlier), LEASE_KEY.encode())
-    assert MINE.standing(look(kafka)) is Standing.IN_FORCE
-    assert TopicPartition(LEDGER, 0) in kafka.partitions(LEDGER)

@@ -65,13 +65,13 @@ def test_tasks_are_taken_together_when_they_are_several() -> None:
 
 
 @pytest.mark.promise("metrics-unknown-not-zero")
-def test_what_was_counted_is_known_when_an_earlier_version_measured_nothing() -> None:
-    old = TaskReport(task_id="0_1", records_in=7, commits=1)
-    found = figures([report(), old])
+def test_what_was_counted_is_known_when_there_was_no_room_for_what_was_measured() -> None:
+    short = TaskReport(task_id="0_1", records_in=7, commits=1)
+    found = figures([report(), short])
     assert (found["process-total"], found["commit-total"]) == (107, 3)
     assert found["process-rate"] is None
     assert found["process-latency-p99"] is None
-    assert speed_text([report(), old]) == "speed unknown"
+    assert speed_text([report(), short]) == "speed unknown"
 
 
 def test_nothing_is_made_up_when_nothing_was_processed() -> None:

@@ -19,7 +19,6 @@ from tests.support.kafka.metadata_log import (
     bare,
     compacted,
     log_of,
-    pair_record,
     records_of,
     second_run,
     stop_record,
@@ -87,7 +86,7 @@ def test_fold_is_unchanged_when_the_log_is_compacted_at_any_point() -> None:
 
 def test_live_keys_are_all_keys_with_a_value_when_a_run_has_finished() -> None:
     first, _ = second_run()
-    keys = {b"A_0", b"A_1", b"B_0", b"A_0-I_0", b"app-0_0", b"I_0", b"app"}
+    keys = {b"A_0", b"A_1", b"B_0", b"app-0_0", b"I_0", b"app"}
     assert set(folded(first).live_keys) == keys
     assert folded(first + tombstones(first)).live_keys == ()
 
@@ -100,11 +99,10 @@ def test_generation_is_the_rewritten_one_when_a_driver_took_over() -> None:
 
 
 def test_notifications_of_an_older_generation_count_when_the_run_is_the_same() -> None:
-    older = [done_record(a_slice(generation=1), 0, 0), pair_record(a_slice(generation=1), A0, I0, 24)]
+    older = [done_record(a_slice(generation=1), 0, 0)]
     taken = completed_record(a_slice(generation=2), owner="x")
     found = folded([*records_of(a_slice()), *older, taken])
     assert found.done == {(0, 0)}
-    assert found.notifications == {(A0, I0): 24}
 
 
 def test_frozen_stops_stay_when_another_driver_takes_the_run_over() -> None:
@@ -118,7 +116,7 @@ def test_frozen_stops_stay_when_another_driver_takes_the_run_over() -> None:
 
 def test_notifications_are_ignored_when_another_run_wrote_them() -> None:
     other = a_slice("run-0")
-    strays = [done_record(other, 0, 0), stop_record(other, "I", 0, 24), pair_record(other, A0, I0, 24)]
+    strays = [done_record(other, 0, 0), stop_record(other, "I", 0, 24), bare("A_0-I_0", "24")]
     found = folded([*records_of(a_slice()), *strays])
     assert (found.notifications, found.done, found.intermediate_stops) == ({}, frozenset(), {})
 
@@ -140,8 +138,8 @@ def test_plan_that_cannot_be_read_is_an_error_when_the_marker_is_ours() -> None:
 
 def test_marker_of_another_format_is_an_error_and_never_taken_for_a_bare_one() -> None:
     marker = completed_record(a_slice(), owner="x")
-    headers = [(n, b"3" if n == "kstreams.version" else v) for n, v in marker.headers or ()]
-    with pytest.raises(KafkaClientError, match="written in format '3', expected '1' or '2'"):
+    headers = [(n, b"2" if n == "kstreams.version" else v) for n, v in marker.headers or ()]
+    with pytest.raises(KafkaClientError, match="written in format '2', expected '1'"):
         folded([*records_of(a_slice())[:-1], marker._replace(headers=headers)], TOPICS)
 
 

@@ -38,11 +38,10 @@ def test_both_markers_hold_the_whole_plan_when_compaction_may_keep_one_only() ->
     assert plans[0] == plans[1] != b""
 
 
-def test_transactional_ids_follow_from_the_tasks_unless_an_earlier_version_wrote_them() -> None:
+def test_transactional_ids_follow_from_the_tasks() -> None:
     plan = a_slice().plan
     assert b"app-0_0" not in msgspec.json.encode(plan)
     assert plan.task_ids == ("app-0_0", "app-0_1", "app-1_0", "app-1_1")
-    assert msgspec.structs.replace(plan, transactional_ids=("app-7_0",)).task_ids == ("app-7_0",)
 
 
 def test_hash_does_not_depend_on_order_when_the_set_is_the_same() -> None:

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.records import check_run_id
-from airflow_kstreams.batch.metrics.meter import TaskMeter
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
 from airflow_kstreams.batch.protocol.offsets.task_metrics import MOST_BYTES, NOTHING_YET, TaskMetrics
@@ -56,20 +55,12 @@ def test_metrics_go_first_when_there_is_no_room_for_all() -> None:
     assert read.report().metrics is None
 
 
-def test_metrics_are_read_back_when_there_is_room_and_unknown_when_an_earlier_version_wrote() -> None:
+def test_metrics_are_read_back_when_there_is_room_and_unknown_when_there_was_none() -> None:
     written = OffsetMetadata(run_id="r", task_id="0_0", metrics=largest_metrics())
     read = OffsetMetadata.decode(written.encode())
     assert read.metrics_so_far == read.report().metrics == largest_metrics()
     assert OffsetMetadata(run_id="r", task_id="0_0").metrics_so_far is None
     assert OffsetMetadata().metrics_so_far == NOTHING_YET, "no task has committed for the slice yet"
-
-
-def test_metrics_are_read_when_a_later_version_has_more_fields() -> None:
-    longer = msgspec.json.decode(msgspec.json.encode(TaskMetrics(active_ns=7, lag=3)))
-    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": [*longer, 99]}).decode()
-    assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7, lag=3)
-    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:3]}).decode()
-    assert OffsetMetadata.decode(text).metrics == TaskMetrics(active_ns=7)
 
 
 def metrics_of_calls(nodes: int, name_length: int = 20) -> TaskMetrics:
@@ -103,22 +94,6 @@ def test_text_with_calls_fits_whatever_room_there_is(run_bytes: int) -> None:
     text = OffsetMetadata(run_id="r" * run_bytes, task_id="0_0", metrics=metrics_of_calls(5)).encode()
     assert len(text.encode()) <= LIMIT_BYTES
     assert OffsetMetadata.decode(text).run_id == "r" * run_bytes
-
-
-@pytest.mark.promise("calls-are-measured")
-def test_calls_are_unknown_when_an_earlier_version_measured_the_first_attempt() -> None:
-    longer = msgspec.json.decode(msgspec.json.encode(TaskMetrics(active_ns=7, lag=3)))
-    text = msgspec.json.encode({"run": "r", "task": "0_0", "v": 1, "metrics": longer[:5]}).decode()
-    before = OffsetMetadata.decode(text).metrics_so_far
-    assert before == TaskMetrics(active_ns=7, lag=3)
-    calls = CallFigures((NodeCalls("ask"),))
-    for known, expected in ((before, UNKNOWN), (OffsetMetadata().metrics_so_far, calls)):
-        found = TaskMeter(known).metrics(1.0, lag=0, calls=calls)
-        assert found is not None
-        assert found.calls == expected
-        plain = TaskMeter(known).metrics(1.0, lag=0)
-        assert plain is not None
-        assert plain.calls is None
 
 
 def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> None:

@@ -8,7 +8,6 @@ import pytest
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_PLAN,
-    H_VERSION,
     MetadataRecord,
     completed_record,
     finished_record,
@@ -82,11 +81,6 @@ def test_plan_is_read_from_its_pieces_when_a_run_began_and_finished(clean: bool)
     log += [*plan_pieces(large_slice()), finished_record(large_slice(), owner="x")]
     found = folded(compacted(log) if clean else log)
     assert (found.state, found.slice) == (RunState.FINISHED, large_slice())
-
-
-def test_marker_in_pieces_is_of_a_version_that_others_refuse() -> None:
-    assert dict(completed_record(large_slice(), owner="x").headers or ())[H_VERSION] == b"2"
-    assert dict(completed_record(a_slice(), owner="x").headers or ())[H_VERSION] == b"1"
 
 
 def test_plan_is_torn_when_the_cleaner_took_a_piece_meanwhile() -> None:

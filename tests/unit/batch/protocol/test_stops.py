@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 import pytest
 
@@ -19,20 +17,14 @@ from airflow_kstreams.batch.protocol.slice.stops import (
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
-from tests.support.kafka.metadata_log import APP, a_slice, log_of, pair_record, records_of, stop_record
+from tests.support.kafka.metadata_log import APP, a_slice, log_of, records_of, stop_record
 
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)
 I0, I1 = TopicPartition("I", 0), TopicPartition("I", 1)
-#: The spec's deadlock example (X#1 reports 24 and 56, X#2 34 and 12), with a second input topic.
-PAIRS = {(A0, I0): 24, (A0, I1): 56, (A1, I0): 34, (A1, I1): 12, (B0, I0): 0, (B0, I1): 0}
 
 
 def told(*records: MetadataRecord) -> Folded:
     return fold(log_of([*records_of(a_slice()), *records]), APP)
-
-
-def pairs(wanted: Mapping[tuple[TopicPartition, TopicPartition], int] = PAIRS) -> list[MetadataRecord]:
-    return [pair_record(a_slice(), source, target, offset) for (source, target), offset in wanted.items()]
 
 
 DONE = [done_record(a_slice(), 0, group) for group in range(2)]
@@ -73,35 +65,6 @@ def test_inputs_need_no_stop_when_a_subtopology_reads_nothing_else() -> None:
     assert has_notified(told(), a_slice(), 1, 0), "it writes no intermediate topic"
 
 
-# == slices of a version whose tasks notified for each pair
-
-
-def test_stop_is_the_largest_report_when_every_pair_was_reported() -> None:
-    found = told(*pairs())
-    assert intermediate_stops(found, a_slice(), "I") == {0: 34, 1: 56}
-    assert to_freeze(found, a_slice(), 1) == []
-    assert all_stops(found, a_slice()) == {A0: 55, A1: 46, B0: 7, I0: 34, I1: 56}
-
-
-@pytest.mark.parametrize("absent", list(PAIRS))
-def test_task_has_not_notified_when_one_of_its_pairs_is_missing(
-    absent: tuple[TopicPartition, TopicPartition],
-) -> None:
-    found = told(*pairs({pair: offset for pair, offset in PAIRS.items() if pair != absent}))
-    group = absent[0].partition
-    assert not has_notified(found, a_slice(), 0, group)
-    assert has_notified(found, a_slice(), 0, 1 - group)
-    with pytest.raises(UpstreamNotDoneError, match=f"task 0_{group}\n"):
-        to_freeze(found, a_slice(), 1)
-
-
-def test_high_watermark_is_the_stop_when_some_tasks_reported_pairs_and_others_once() -> None:
-    first = {pair: offset for pair, offset in PAIRS.items() if pair[0].partition == 0}
-    found = told(*pairs(first), DONE[1])
-    assert to_freeze(found, a_slice(), 1) == [I0, I1]
-    assert intermediate_stops(told(*pairs(first), DONE[1], *STOPS), a_slice(), "I") == {0: 60, 1: 0}
-
-
 # == tasks
 
 
@@ -117,9 +80,6 @@ def test_task_has_the_partitions_of_its_group_when_a_grouper_put_them_together()
     assert task_partitions(slice_, 0, 0) == [B0]
     assert task_partitions(slice_, 0, 1) == [A0, A1]
     assert task_partitions(slice_, 1, 1) == [I1]
-    second = {pair: offset for pair, offset in PAIRS.items() if pair[0].topic == "A"}
-    assert has_notified(told(*pairs(second)), slice_, 0, 1)
-    assert not has_notified(told(*pairs(second)), slice_, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -627,7 +627,7 @@ def test_time_passes_for_a_task_that_has_nothing_to_do(kafka: InMemoryKafka) -> 
     assert last.counts.by("late") == 1
 
 
-def test_task_counts_as_due_when_an_earlier_version_has_committed_or_the_topology_is_another(
+def test_task_counts_as_due_when_the_topology_is_another(
     kafka: InMemoryKafka,
 ) -> None:
     publish(kafka, ("in", 0, "a", 0.1))

@@ -213,7 +213,7 @@ def test_growth_is_warned_of_when_producers_place_keys(caplog: pytest.LogCapture
     assert "topic in grew from 4 to 5 partitions" in caplog.messages[0]
 
 
-def test_growth_is_free_when_an_earlier_version_went_on_with_it() -> None:
+def test_growth_is_free_when_it_is_recorded() -> None:
     first = begun(None, plan_of(stateful()), {"in": 5}, by_parity(5))
     assert begin(first, plan_of(stateful()), {"in": 5}, by_parity(5)) is None
 

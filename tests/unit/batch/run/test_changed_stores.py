@@ -9,7 +9,6 @@ from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, Topology,
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
@@ -74,17 +73,14 @@ away = pytest.mark.parametrize(
 
 
 @away
-@pytest.mark.parametrize("earlier", [False, True], ids=["", "as the version before has recorded it"])
 def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
-    kafka: InMemoryKafka, without: Topology, earlier: bool
+    kafka: InMemoryKafka, without: Topology
 ) -> None:
     publish(kafka, "a", "a")
     app(kafka, topology()).run("run-1")
     publish(kafka, "a")
     app(kafka, without).run("run-2")
     before = len(counts(kafka))
-    if earlier:
-        forget_new_facts(kafka, APP)
     publish(kafka, "a")
     back = app(kafka, topology())
     error = refused(back, "run-3")
@@ -167,21 +163,6 @@ def test_changed_serde_of_a_store_is_refused_and_begins_empty_after_the_command(
     assert accept(error, kafka) == [GIVE_UP]
     app(kafka, changed).run("run-2")
     assert counts(kafka) == [2, 1]
-
-
-def test_serdes_of_an_earlier_version_are_not_known_and_are_recorded_from_then_on(
-    kafka: InMemoryKafka,
-) -> None:
-    publish(kafka, "a", "a")
-    app(kafka, topology()).run("run-1")
-    forget_new_facts(kafka, APP)
-    publish(kafka, "a")
-    app(kafka, topology()).run("run-2")
-    assert counts(kafka) == [2, 3]
-    assert (
-        "written by the serdes string -> int64"
-        in refused(app(kafka, topology(values=serdes.json(int))), "run-3").cause
-    )
 
 
 def test_serde_whose_bytes_name_their_schema_may_get_another_one(kafka: InMemoryKafka) -> None:

@@ -18,7 +18,6 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.copies import APP, counted, publish, refused
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
@@ -180,19 +179,6 @@ def test_truncation_is_noticed_after_a_continuous_run_and_a_reset_too(
     assert f"{AT}: the changelog ends at 3" in refused(app, "run-2").cause, "it was not given up"
 
 
-def test_application_of_an_earlier_version_runs_on_and_is_guarded_from_then_on(
-    app: Application, kafka: InMemoryKafka
-) -> None:
-    publish(kafka, "a", "a", "a")
-    app.run("run-1")
-    forget_new_facts(kafka, APP)
-    kafka.truncate(AT, 3)  # where it ended is not known
-    publish(kafka, "a")
-    app.run("run-2")
-    kafka.truncate(AT, 2)
-    assert f"{AT}: the changelog ends at 2" in refused(app, "run-3").cause
-
-
 # == changelogs while a run is under way
 
 
@@ -251,15 +237,6 @@ def test_state_is_guarded_from_the_moment_a_run_has_begun(app: Application, kafk
     kafka.truncate(AT, 2)
     with pytest.raises(DataLossError, match=f"{AT}: the changelog ends at 2"):
         app.task(slice_, 1, 0)
-
-
-def test_slice_of_an_earlier_version_is_resumed_in_the_middle(app: Application, kafka: InMemoryKafka) -> None:
-    half_run(app, kafka)
-    forget_new_facts(kafka, APP)
-    app.run("run-2", (0, 2))
-    publish(kafka, "a")
-    app.run("run-3")
-    assert counts(kafka) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_loss_is_named_before_settings_when_a_changelog_was_made_anew_under_way(

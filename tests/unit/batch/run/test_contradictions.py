@@ -11,9 +11,8 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.records import ASSIGNMENT_KEY, LEASE_KEY
+from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.batch.reset.plan import ResetRequest
@@ -28,10 +27,10 @@ from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.in_memory_kafka import LogRecord
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.copies import APP, TEXT, copying, counted, publish, refused, results
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.written_over import change_checkpoint
 from tests.unit.batch.run.test_complete_logs import counts
 
 pytestmark = pytest.mark.promise("contradictions-are-refused", "offsets-may-be-set-by-hand")
@@ -367,9 +366,7 @@ def test_no_second_slice_begins_when_the_ledger_lost_the_summary_of_a_finished_r
 
 
 @pytest.mark.parametrize("under_way", [False, True], ids=["finished", "under way"])
-def test_lost_ledger_of_an_earlier_version_opens_no_second_slice(
-    app: Application, kafka: InMemoryKafka, under_way: bool
-) -> None:
+def test_lost_ledger_opens_no_second_slice(app: Application, kafka: InMemoryKafka, under_way: bool) -> None:
     publish(kafka, 1)
     app.run("run-0")
     publish(kafka, 2)
@@ -377,7 +374,6 @@ def test_lost_ledger_of_an_earlier_version_opens_no_second_slice(
     if not under_way:
         app.tasks(slice_)
         app.finish("run-1")
-    forget_new_facts(kafka, APP)
     kafka.admin().delete_topics([LEDGER])
     publish(kafka, 3)
     said = f"{SAYS} 'run-1' was finished last, but the ledger does not know it"
@@ -436,22 +432,23 @@ def test_partition_groups_and_changelogs_of_another_run_are_refused(
 ) -> None:
     publish(kafka, "a")
     counting.run("run-1")
-    # Each written over what the checkpoint says, as an earlier version wrote it.
-    old, key = (
-        msgspec.json.encode(read_ledger(kafka, APP, clock=kafka.clock).assignment),
-        ASSIGNMENT_KEY.encode(),
+    assignment = read_ledger(kafka, APP, clock=kafka.clock).assignment
+    assert assignment is not None
+    other = msgspec.structs.replace(
+        assignment,
+        subtopologies={
+            sub: msgspec.structs.replace(entry, changelogs=dict.fromkeys(entry.changelogs, "another"))
+            for sub, entry in assignment.subtopologies.items()
+        },
     )
-    recorded = msgspec.json.decode(old)
-    for entry in recorded["subtopologies"].values():
-        entry["changelogs"] = dict.fromkeys(entry.get("changelogs", {}), "another")
-    kafka.append(LEDGER, msgspec.json.encode(recorded), key)
+    change_checkpoint(kafka, APP, assignment=other)
     error = refused(counting, "run-2")
     said = f"changelog {APP}-counts-changelog is not the one that earlier runs wrote"
     assert said in error.cause
     publish(kafka, "a")
-    kafka.append(LEDGER, old, key)
+    change_checkpoint(kafka, APP, assignment=assignment)
     counting.begin("run-2")
-    kafka.append(LEDGER, msgspec.json.encode(recorded), key)
+    change_checkpoint(kafka, APP, assignment=other)
     said = f"{SAYS} 'run-2' has changelogs {{'{APP}-counts-changelog': '"
     assert said in refused(counting, "run-2").cause
     assert "but the ledger has {'app-counts-changelog': 'another'}" in said_by_doctor(counting, kafka)
@@ -462,9 +459,8 @@ def test_partition_groups_and_changelogs_of_another_run_are_refused(
 
 @pytest.mark.parametrize("to", ["an older run", "the middle of the last run"])
 @pytest.mark.parametrize("state", [False, True], ids=["stateless", "stateful"])
-@pytest.mark.parametrize("old_version", [False, True], ids=["", "of an earlier version"])
 def test_nothing_is_doubled_when_the_groups_offsets_are_rolled_back(
-    app: Application, counting: Application, kafka: InMemoryKafka, to: str, state: bool, old_version: bool
+    app: Application, counting: Application, kafka: InMemoryKafka, to: str, state: bool
 ) -> None:
     runs = counting if state else app
     publish(kafka, "a", "a")
@@ -477,8 +473,6 @@ def test_nothing_is_doubled_when_the_groups_offsets_are_rolled_back(
     runs.tasks(slice_)
     runs.finish("run-2")
     left = {tp: at.offset for tp, at in offsets(kafka).items()}
-    if old_version:
-        forget_new_facts(kafka, APP)
     commit(kafka, older)
     publish(kafka, "a")
     run = "run-1" if to == "an older run" else "run-2"
@@ -684,11 +678,12 @@ def test_older_slice_is_refused_when_a_later_run_has_committed(
     kafka.append(LEDGER, None, LEASE_KEY.encode())
     error = refused(app, "run-1")
     assert f"{SAYS} 'run-1' was taken over by a driver, but the ledger has no lease" in error.cause
-    forget_new_facts(kafka, APP)
-    (record,) = [r for r in kafka.records(LEDGER) if r.key() == LEASE_KEY.encode() and r.value()][-1:]
-    lease = msgspec.json.decode(record.value() or b"", type=Lease)
-    without_checkpoint = msgspec.structs.replace(lease, checkpoint=None)
-    kafka.append(LEDGER, msgspec.json.encode(without_checkpoint), record.key())
+    leases = [r.value() for r in kafka.records(LEDGER) if r.key() == LEASE_KEY.encode()]
+    kafka.append(
+        LEDGER,
+        next(value for value in leases if value and b'"slice_run_id":"run-1"' in value),
+        LEASE_KEY.encode(),
+    )
     error = refused(app, "run-1")
     assert "in-0: run 'run-2' has committed its offset 4, but the metadata topic says" in error.cause
     assert DROP in commands_of(error, kafka)
@@ -892,25 +887,6 @@ def test_captured_run_may_wait_while_the_lease_is_of_the_run_before(
     assert "every position" in said_by_doctor(app, kafka)
     app.run("run-2")
     assert results(kafka) == ["1", "2"]
-
-
-def test_application_of_an_earlier_version_runs_on_wherever_it_stood(
-    counting: Application, kafka: InMemoryKafka
-) -> None:
-    publish(kafka, "a")
-    counting.run("run-1")
-    forget_new_facts(kafka, APP)
-    publish(kafka, "a")
-    slice_ = counting.begin("run-2")
-    forget_new_facts(kafka, APP)
-    counting.task(slice_, 0, 0)
-    forget_new_facts(kafka, APP)
-    assert "every position" in said_by_doctor(counting, kafka)
-    counting.run("run-2", (0, 2))
-    forget_new_facts(kafka, APP)
-    set_by_hand(kafka, {IN: 1})
-    counting.run("run-3")
-    assert counts(kafka) == [1, 2, 3]
 
 
 def test_offsets_say_which_slice_of_a_run_they_are_of(app: Application, kafka: InMemoryKafka) -> None:

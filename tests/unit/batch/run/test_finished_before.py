@@ -6,17 +6,13 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.report.results import result_of_summary
 from airflow_kstreams.batch.run.past.finished_before import nothing_processed
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
@@ -72,12 +68,6 @@ class Scene:
         """Ask for the run again."""
         named = {name.replace("_", "."): value for name, value in settings.items()}
         return self._begin(self.application(built or topology(), **named), dag_id, interval_ms)
-
-    def forget(self, **known: Any) -> None:
-        """Write the run's entry as an earlier version did."""
-        entry = msgspec.to_builtins(msgspec.structs.replace(self.summary, **known))
-        text = msgspec.json.encode({key: entry[key] for key in entry.keys() - {"dag_id", "autostop_at"}})
-        self.kafka.append(ProtocolTopics(APP).ledger, text, b"r")
 
     @staticmethod
     def _begin(application: Application, dag_id: str, interval_ms: tuple[int, int] | None) -> BeginResult:
@@ -166,30 +156,6 @@ def test_topology_is_the_same_when_partitions_were_added(caplog: pytest.LogCaptu
         assert scene.begin(finished_with_other_topology="fail").finished == scene.summary
     assert not warnings_in(caplog)
     assert scene.application(topology()).run("next").topology_hash == scene.summary.topology_hash
-
-
-def test_nothing_is_compared_that_an_entry_of_an_earlier_version_does_not_say() -> None:
-    scene = Scene()
-    scene.forget(topics=(), topology_hash="")
-    entry = read_ledger(scene.kafka, APP, clock=scene.kafka.clock).all_runs()["r"]
-    assert (entry.dag_id, entry.autostop_at) == ("", "")
-    for found in (
-        scene.begin(dag_id="hourly", autostop_at="interval_end", interval_ms=NEXT),
-        scene.begin(topology(target="out-2"), finished_with_other_topology="fail"),
-    ):
-        assert found.finished == entry
-
-
-def test_summary_is_read_by_an_earlier_version_when_it_says_more() -> None:
-    class EarlierSummary(msgspec.Struct, frozen=True, kw_only=True):
-        run_id: str
-        topology_hash: str = ""
-
-    scene = Scene()
-    text = msgspec.json.encode(scene.summary)
-    assert msgspec.json.decode(text, type=EarlierSummary).run_id == "r"
-    assert msgspec.json.decode(text, type=RunSummary) == scene.summary
-    assert (scene.summary.dag_id, scene.summary.autostop_at) == ("daily", "eol")
 
 
 def test_it_is_said_that_nothing_was_processed_now() -> None:

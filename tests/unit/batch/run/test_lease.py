@@ -7,17 +7,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -64,15 +59,6 @@ def dead_owner(kafka: InMemoryKafka, topology: Topology, *, ahead_ms: int = 0, *
         "first", topology.plan(APP), order=(0, 1), owner="a dead driver", hold_lease=True
     )
     assert begun.created
-
-
-def as_if_written_by_an_earlier_version(kafka: InMemoryKafka, *, expires_ms: int) -> None:
-    """Write a lease in the form that had no duration."""
-    text = (
-        '{"owner_run_id":"first","order":[0,1],"owner":"a dead driver","generation":1,'
-        f'"expires_ms":{expires_ms},"continuous":false,"stopping":false}}'
-    )
-    kafka.append(ProtocolTopics(APP).ledger, text.encode(), LEASE_KEY.encode())
 
 
 @CLOCKS
@@ -155,51 +141,6 @@ def test_wait_lasts_as_long_as_the_owners_lease_when_the_settings_differ(
     clock = WaitingClock(kafka.clock)
     coordinator(kafka, clock, lease_ms=own_ms).begin("second", topology.plan(APP), hold_lease=True)
     assert clock.waited_seconds == owners_ms / 1000
-
-
-@pytest.mark.parametrize("expires_in_ms", [-HALF_A_DAY_MS, HALF_A_DAY_MS])
-def test_wait_lasts_one_lease_of_ones_own_when_an_earlier_version_wrote_the_lease(
-    kafka: InMemoryKafka, topology: Topology, expires_in_ms: int
-) -> None:
-    dead_owner(kafka, topology, lease_ms=120_000)
-    as_if_written_by_an_earlier_version(kafka, expires_ms=HALF_A_DAY_MS * 2 + expires_in_ms)
-    clock = WaitingClock(kafka.clock)
-    begun = coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True)
-    assert begun.slice is not None
-    assert clock.waited_seconds == LEASE_SECONDS
-
-
-def test_nothing_is_waited_for_when_an_earlier_version_released_the_lease(
-    kafka: InMemoryKafka, topology: Topology
-) -> None:
-    dead_owner(kafka, topology)
-    as_if_written_by_an_earlier_version(kafka, expires_ms=0)
-    clock = WaitingClock(kafka.clock)
-    coordinator(kafka, clock).begin("second", topology.plan(APP), hold_lease=True)
-    assert not clock.waited_seconds
-
-
-def test_lease_is_read_by_an_earlier_version_when_it_says_how_long_it_lasts(
-    kafka: InMemoryKafka, topology: Topology
-) -> None:
-    class EarlierLease(msgspec.Struct, frozen=True, kw_only=True):
-        owner_run_id: str
-        order: tuple[int, int]
-        owner: str
-        generation: int
-        expires_ms: int
-        continuous: bool = False
-        stopping: bool = False
-
-    dead_owner(kafka, topology)
-    lease = read_ledger(kafka, APP, clock=kafka.clock).lease
-    assert lease is not None
-    assert lease.lease_ms == 30_000
-    earlier = msgspec.json.decode(msgspec.json.encode(lease), type=EarlierLease)
-    assert lease.slice_run_id == "first"
-    assert msgspec.convert(msgspec.to_builtins(earlier), Lease) == msgspec.structs.replace(
-        lease, lease_ms=0, slice_run_id="", checkpoint=None
-    )
 
 
 @CLOCKS

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.ledger.past_runs import PastRuns
+from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
@@ -20,7 +24,6 @@ from tests.support.kafka.copies import (
     refused,
     results,
 )
-from tests.support.kafka.earlier_version import forget_checkpoints
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
@@ -169,15 +172,14 @@ def test_run_is_refused_when_nothing_says_how_far_a_partition_was_read(
 ) -> None:
     publish(kafka, *range(4))
     app.run("run-1")
-    forget_checkpoints(kafka, APP)
+    assignment = read_ledger(kafka, APP, clock=kafka.clock).assignment
     kafka.expire_offsets(APP)
     # What is left of the metadata topic is its finished marker; what is left of the ledger is the groups.
     kafka.admin().delete_topics([ProtocolTopics(APP).metadata])
-    ledger = kafka.records(ProtocolTopics(APP).ledger)
     kafka.admin().delete_topics([ProtocolTopics(APP).ledger])
     kafka.create_topic(ProtocolTopics(APP).ledger, cleanup_policy="compact")
-    (assignment,) = (record for record in ledger if record.key() == b"__assignment__" and record.value())
-    kafka.append(ProtocolTopics(APP).ledger, assignment.value(), assignment.key())
+    left = LedgerCheckpoint(past=PastRuns(), at=0, assignment=assignment)
+    kafka.append(ProtocolTopics(APP).ledger, msgspec.json.encode(left), CHECKPOINT_KEY.encode())
     error = refused(app, "run-2")
     assert "in-0: its committed offset is gone" in error.cause
     assert "runs have read it" in error.cause

@@ -15,7 +15,6 @@ from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
@@ -138,14 +137,11 @@ def test_application_is_refused_when_another_program_has_written_its_topic(
 
 
 @pytest.mark.parametrize("written", [True, False])
-@pytest.mark.parametrize("earlier", [False, True], ids=["", "ids of the version before"])
 def test_repartition_topic_of_another_id_is_taken_over_unless_it_was_written(
-    kafka: InMemoryKafka, orders: Application, written: bool, earlier: bool
+    kafka: InMemoryKafka, orders: Application, written: bool
 ) -> None:
     publish(kafka, "all", "a")
     orders.run("run-1")
-    if earlier:
-        forget_new_facts(kafka, "orders")
     before = topic_id(kafka, REPARTITION)
     rewrite(kafka, REPARTITION, written=written)
     publish(kafka, "all", "a")
@@ -179,47 +175,6 @@ def test_topics_are_taken_over_when_begin_died_after_it_had_made_them(
     assert own is not None
     assert own.ids[SHARED] == made
     assert counts(kafka, "all-out") == [1]
-
-
-@pytest.mark.parametrize("kept", ["assignment", "nothing"])
-def test_application_of_an_earlier_version_takes_over_what_exists(
-    kafka: InMemoryKafka, orders: Application, kept: str
-) -> None:
-    publish(kafka, "all", "a", "a")
-    orders.run("run-1")
-    forget_new_facts(kafka, "orders")
-    if kept == "nothing":
-        kafka.append("orders-runs", None, b"__assignment__")
-    publish(kafka, "all", "a")
-    orders.run("run-2")
-    assert counts(kafka, "all-out") == [2, 3]
-    own = read_ledger(kafka, "orders", clock=kafka.clock).own_topics
-    assert own is not None
-    assert own.ids[SHARED] == topic_id(kafka, SHARED)
-
-
-def test_slice_of_an_earlier_version_is_resumed(kafka: InMemoryKafka, orders: Application) -> None:
-    publish(kafka, "all", "a", "a")
-    orders.begin("run-1")
-    forget_new_facts(kafka, "orders")
-    orders.run("run-1", order=(0, 2))
-    publish(kafka, "all", "a")
-    orders.run("run-2")
-    assert counts(kafka, "all-out") == [2, 3]
-
-
-def test_sharing_that_an_earlier_version_let_happen_is_refused(
-    kafka: InMemoryKafka, orders: Application, orders_eu: Application
-) -> None:
-    publish(kafka, "all", "a")
-    orders.run("run-1")
-    forget_new_facts(kafka, "orders")
-    # What the version before has recorded of a run on the other's changelog.
-    for record in [r for r in kafka.records("orders-runs") if r.key() == b"__assignment__"][-1:]:
-        kafka.create_topic("orders-eu-runs", cleanup_policy="compact")
-        kafka.append("orders-eu-runs", record.value(), b"__assignment__")
-    assert "is a topic of application 'orders'" in refused(orders_eu).cause
-    assert "is a topic of application 'orders-eu'" in refused(orders, "run-2").cause
 
 
 def test_other_application_need_not_be_visible(kafka: InMemoryKafka, orders: Application) -> None:

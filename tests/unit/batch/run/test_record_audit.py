@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.counts import count_rows, headline
 from airflow_kstreams.batch.run.record_audit import audit
@@ -17,9 +15,9 @@ from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash
-from tests.support.kafka.earlier_version import forget_new_facts
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
+from tests.support.kafka.written_over import leave_out_counts
 
 pytestmark = pytest.mark.promise("counts-are-exact", "late-share-fails-before-the-marker")
 
@@ -65,68 +63,22 @@ def _crash_in_the_middle(app: Application) -> None:
     app.interceptor = None
 
 
-def test_counts_are_unknown_when_an_earlier_version_processed_a_part(kafka: InMemoryKafka) -> None:
+def test_counts_are_unknown_when_those_of_an_attempt_had_no_room(kafka: InMemoryKafka) -> None:
     app = _application(kafka, commit_every_records=2)
     _publish(kafka, "a", "no", "b", "c", "d")
     _crash_in_the_middle(app)
-    forget_new_facts(kafka, "app")
+    leave_out_counts(kafka, "app")
     summary = app.run("one", (0, 2))
     assert (summary.counts, list(count_rows(summary)), summary.warnings) == (None, [], ())
-    assert headline(summary) == "5 records in, 4 out", "the tasks' totals say it in this topology"
+    assert headline(summary) == "unknown records in, unknown out"
 
 
 def test_share_of_late_records_is_not_judged_when_it_is_unknown(kafka: InMemoryKafka) -> None:
     app = _application(kafka, commit_every_records=2, max_late_share=0, late_share_exceeded="fail")
     _publish(kafka, "a", "no", "b", "c", "d")
     _crash_in_the_middle(app)
-    forget_new_facts(kafka, "app")
+    leave_out_counts(kafka, "app")
     assert "max.late.share is not checked" in " ".join(app.run("one", (0, 2)).warnings)
-
-
-def test_counts_are_known_when_an_earlier_version_has_only_begun(kafka: InMemoryKafka) -> None:
-    app = _application(kafka)
-    _publish(kafka, "a", "no")
-    app.begin("one")
-    forget_new_facts(kafka, "app")
-    counts = app.run("one", (0, 2)).counts
-    assert counts is not None
-    assert (counts.read, counts.by_rule) == ({"in": 2, "between": 1}, {"filtered": 1})
-
-
-def test_numbers_are_unknown_when_an_old_entry_does_not_tell_topics_apart() -> None:
-    entry = RunSummary(
-        run_id="r",
-        application_id="app",
-        begun_ms=1,
-        finished_ms=2,
-        generation=1,
-        empty=False,
-        inputs=(),
-        intermediate_stops={"between-0": 3},
-        tasks=(TaskReport(task_id="0_0", records_in=5, records_out=3),),
-    )
-    assert headline(entry) == "unknown records in, unknown out"
-
-
-def test_numbers_are_unknown_when_a_subtopology_of_an_old_entry_reads_both_kinds_of_topics() -> None:
-    entry = RunSummary(
-        run_id="r",
-        application_id="app",
-        begun_ms=1,
-        finished_ms=2,
-        generation=1,
-        empty=False,
-        inputs=(),
-        topics=(
-            SubtopologyTopics(id=0, sources=("in",), sinks=("between", "out")),
-            SubtopologyTopics(id=1, sources=("between", "table"), sinks=("out",)),
-        ),
-        tasks=(
-            TaskReport(task_id="0_0", records_in=5, records_out=3),
-            TaskReport(task_id="1_0", records_in=4, records_out=4),
-        ),
-    )
-    assert (entry.records_in, entry.records_out) == (None, None)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.report.results import result_of_summary
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes, timestamps
 from airflow_kstreams.streams.errors import RecordError
@@ -212,14 +210,6 @@ def test_record_that_cuts_nothing_moves_no_time_however_long_a_begin_takes(kafka
     (part,) = summary.inputs
     assert part.stop_offset == 100
     assert summary.records_ahead == 100
-
-
-def test_count_is_unknown_when_an_earlier_version_wrote_it() -> None:
-    old = '{"run":"one","task":"0_0","in":5,"out":5,"v":1}'
-    assert OffsetMetadata.decode(old).report().records_ahead is None
-    begun = '{"run":"one","v":1}'
-    assert OffsetMetadata.decode(begun).report().records_ahead == 0
-    assert TaskReport(task_id="0_0").records_ahead is None
 
 
 def test_driver_refuses_a_record_dated_in_microseconds() -> None:

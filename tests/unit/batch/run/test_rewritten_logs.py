@@ -134,7 +134,7 @@ def test_absence_says_nothing_when_the_topic_is_compacted(app: Application, kafk
     assert values(kafka) == ["a", "b", "b"]
 
 
-@pytest.mark.parametrize("case", ["deleted", "another tool's offset", "older version's", "new epoch"])
+@pytest.mark.parametrize("case", ["deleted", "another tool's offset", "unknown record", "new epoch"])
 def test_run_goes_on_when_nothing_can_be_compared_or_nothing_was_lost(
     app: Application, kafka: InMemoryKafka, case: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_run_goes_on_when_nothing_can_be_compared_or_nothing_was_lost(
         kafka.expire({AT: 3})
     elif case == "another tool's offset":
         kafka.reader(group_id=APP).commit({AT: CommittedOffset(3, "")})
-    elif case == "older version's":
+    elif case == "unknown record":
         commit_as_now(kafka, last_offset=-1, last_epoch=-1)
     publish(kafka, "d")
     app.run("next")

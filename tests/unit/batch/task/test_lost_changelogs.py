@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.batch.protocol.slice.metadata_records import H_PLAN
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.ports import Headers, TopicSpec
+from airflow_kstreams.streams.ports import TopicSpec
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, counted, publish
 from tests.support.kafka.in_process import Application
@@ -125,31 +122,6 @@ def test_doctor_tells_what_the_next_attempt_would_refuse(app: Application, kafka
     subject = Subject(plan=app.topology.plan(APP), settings=app.checked)
     (found,) = [f for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "data loss"]
     assert f"changelog {CHANGELOG} is not the one run 'run-1' began with: its id is gone" in found.text
-
-
-def test_slice_of_an_earlier_version_is_resumed_when_it_does_not_name_its_changelogs(
-    app: Application, kafka: InMemoryKafka
-) -> None:
-    publish(kafka, "a", "a")
-    slice_ = app.begin("run-1")
-    without(kafka, "changelog_ids")
-    app.tasks(slice_)
-    app.finish("run-1")
-    assert counts(kafka) == [1, 2]
-
-
-def without(kafka: InMemoryKafka, name: str) -> None:
-    """Write the run's marker again as it is without a field of the plan."""
-    marker = next(r for r in reversed(kafka.records(ProtocolTopics(APP).metadata)) if r.key() == APP.encode())
-    headers: Headers = []
-    for header, value in marker.headers() or ():
-        if header == H_PLAN:
-            plan = msgspec.json.decode(value or b"")
-            del plan[name]
-            headers.append((header, msgspec.json.encode(plan)))
-        else:
-            headers.append((header, value))
-    kafka.append(ProtocolTopics(APP).metadata, marker.value(), marker.key(), headers=headers)
 
 
 def test_changelogs_are_frozen_by_their_topic_ids(app: Application, kafka: InMemoryKafka) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.protocol.slice import metadata_records
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicPartition
@@ -142,28 +141,6 @@ def test_run_goes_on_when_another_leader_has_lost_nothing(app: Application, kafk
     assert results(kafka) == list("012345")
     app.run("run-2")
     assert results(kafka) == list("01234567")
-
-
-def test_run_that_an_earlier_version_began_is_not_compared(
-    app: Application, kafka: InMemoryKafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(kafka, *range(6))
-    records = metadata_records._stop_record
-
-    def of_before(*arguments: Any) -> Any:
-        made = records(*arguments)
-        return made._replace(headers=[h for h in made.headers or [] if h[0] != metadata_records.H_END_EPOCH])
-
-    with monkeypatch.context() as patch:
-        patch.setattr(metadata_records, "_stop_record", of_before)
-        app.begin("run-1")
-    folded = read_metadata(kafka, APP, clock=kafka.clock)
-    assert folded.slice is not None
-    assert [part.end_epoch for part in folded.slice.inputs] == [-1, -1]
-    rewrite(kafka, IN, 5, 1)
-    app.tasks(folded.slice)
-    app.finish("run-1")
-    assert results(kafka) == ["0", "1", "2", "3", "4", "new-0"]
 
 
 def test_epochs_are_kept_with_the_stops_of_inputs_and_intermediate_topics(

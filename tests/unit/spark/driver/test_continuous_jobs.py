@@ -11,7 +11,7 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.slice import RunPlan
+from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan
 from airflow_kstreams.spark.driver import continuous_jobs
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import spread
@@ -180,6 +180,7 @@ def test_tasks_of_every_subtopology_are_spread_when_there_are_fewer_slots() -> N
         tasks={"0": 4, "1": 4},
         stop_hash="",
         begun_ms=0,
+        ledger=LedgerSeen(topic_id="id", end=0),
     )
     run = ContinuousRun(run_id="c", generation=1, plan=plan)
     tasks = tasks_of(run)

@@ -7,7 +7,7 @@ from typing import Any, Self
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.spark.driver import hosts
 from airflow_kstreams.spark.driver.executors import SparkExecutors
@@ -80,6 +80,7 @@ def a_slice() -> Slice:
         tasks={"0": 1},
         stop_hash="",
         begun_ms=0,
+        ledger=LedgerSeen(topic_id="id", end=0),
     )
     return Slice(run_id="r", generation=1, plan=plan, inputs=())
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.executors import packed
@@ -112,6 +112,7 @@ def a_slice() -> Slice:
         tasks={"0": 2},
         stop_hash="",
         begun_ms=0,
+        ledger=LedgerSeen(topic_id="id", end=0),
     )
     return Slice(run_id="r", generation=1, plan=run_plan, inputs=())
 
