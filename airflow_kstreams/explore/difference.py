@@ -37,8 +37,8 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     """A record at a node, reduced to text.
 
     :param origin: the input record that led to it.
-    :param key: as JSON, or as it prints where JSON cannot hold it.
-    :param value: in the same form.
+    :param key: the key as JSON, or as it prints if JSON cannot hold it.
+    :param value: the value in the same form.
     :param timestamp_ms: epoch milliseconds.
     """
 

@@ -26,7 +26,7 @@ class Table:
     :param title: above the table.
     :param columns: headings.
     :param rows: a text for each column.
-    :param numbers: how many of the last columns hold numbers, which are aligned right.
+    :param numbers: number of last columns with numbers, which are aligned right.
     :param more: number of further rows that are not shown.
     """
 

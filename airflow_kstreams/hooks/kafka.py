@@ -64,7 +64,7 @@ class KafkaHook(BaseHook):
     def cluster(self, settings: ApplicationSettings | None = None) -> KafkaCluster:
         """Return the cluster, without contacting it.
 
-        :param settings: of the application; ``client.timeout.ms`` bounds each request.
+        :param settings: the application's settings; ``client.timeout.ms`` bounds each request.
         :raises ConfigError: as :meth:`client_config`.
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -79,7 +79,7 @@ class KafkaHook(BaseHook):
 def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, str]:
     """Check the client settings of a connection.
 
-    :param settings: as :func:`settings_in` returns them.
+    :param settings: the result of :func:`settings_in`.
     :raises ConfigError: a setting is missing, unknown, owned by the engine, malformed, or runs code.
     """
     from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings

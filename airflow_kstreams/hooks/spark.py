@@ -108,7 +108,7 @@ class TopologySubmitHook(SparkSubmitHook):
     def let_inherit(self, *descriptors: int) -> None:
         """Let spark-submit, and so Spark's JVM in client mode, inherit open files.
 
-        :param descriptors: of the files.
+        :param descriptors: descriptors of the files.
         """
         self._inherited = descriptors
 

@@ -88,7 +88,7 @@ _PASSING = UNREACHABLE | {
 def guarded(what: str, where: str, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """Call the client and convert every error that it raises.
 
-    :param what: what is being done, e.g. ``"reading committed offsets"``.
+    :param what: the action, e.g. ``"reading committed offsets"``.
     :param where: the cluster or client, e.g. the bootstrap servers.
     :param call: the client's method.
     :raises KafkaClientError: the client failed.

@@ -48,7 +48,7 @@ def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[st
 class RefusedRecords:
     """Explains refused records.
 
-    :param config: of the producer.
+    :param config: the producer's settings.
     :param max_message_bytes: limits of the topics that it writes, as far as they are known.
     """
 

@@ -260,7 +260,7 @@ class TransactionalWriter(IdempotentWriter):
     :param transactional_id: claimed by ``init_transactions``, which fences every older writer of the same id.
     :param transaction_timeout_ms: time after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
-    :param max_message_bytes: of the topics that it writes, for messages.
+    :param max_message_bytes: limits of the topics that it writes, for messages.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
     first.
 
     :param endpoint: URL of a collector that takes OTLP over HTTP; empty: only those variables name it.
-    :param prefix: of every name.
+    :param prefix: prefix of every name.
     :param service: name of the service.
     :param console: whether the driver also prints what it exports.
     :param left_out: figures that are not exported, by their names without the prefix.

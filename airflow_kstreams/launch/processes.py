@@ -28,7 +28,7 @@ def end_session(session: int, *, grace_seconds: float) -> list[int]:
     Safe in a signal handler, and when the session is already empty.
 
     :param session: process id of the session's leader, alive or not; must not be the caller's own session.
-    :param grace_seconds: how long processes may take to clean up after the first signal.
+    :param grace_seconds: time for processes to clean up after the first signal.
     :return: ids of the processes that had to be killed.
     """
     if session == os.getsid(0):

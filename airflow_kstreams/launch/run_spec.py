@@ -34,7 +34,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     :param subtopology: id of the only subtopology to run, None for all.
     :param dag_id: the DAG whose run it is; empty if none.
     :param metrics: target of the driver's metrics; None: they are not exported.
-    :param version: of this format.
+    :param version: version of this format.
     """
 
     application_id: str

@@ -23,8 +23,8 @@ class CaughtUpSensor(ConditionSensor):
     :param application_id: the application. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)
-    :param max_records: how many records may be left: more than 0 where new ones arrive all the time. They are
-        read to be counted, so leave it small. (templated)
+    :param max_records: number of records that may be left: more than 0 if new ones arrive all the time. They
+        are read to be counted, so leave it small. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
         ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,

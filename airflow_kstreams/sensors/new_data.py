@@ -27,8 +27,8 @@ class NewDataSensor(ConditionSensor):
     :param application_id: the application; its ledger says up to where its runs have processed. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)
-    :param min_records: how many new records are enough; they are read to be counted, so leave it small, and
-        let ``older_than`` do the rest. (templated)
+    :param min_records: number of new records that are enough; they are read to be counted, so leave it small,
+        and let ``older_than`` do the rest. (templated)
     :param older_than: age, by its timestamp, from which one new record is enough: a ``timedelta``, seconds,
         or text such as ``PT15M``. Where a partition is read in the order of its log, its first new record is
         taken for its oldest. (templated)

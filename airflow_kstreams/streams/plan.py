@@ -72,8 +72,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         "as many as the largest source of the subtopology that writes it".
     :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
         together.
-    :param patterns: what stands for the pattern of a source, as it would among the topics -> the topics that
-        match, in whose place they are; empty until a run begins. See ``streams/topic_patterns.py``.
+    :param patterns: placeholder of a source's pattern among the topics -> the matching topics in its place;
+        empty until a run begins. See ``streams/topic_patterns.py``.
     :param gives_up: whether some node sends records to the dead-letter topic after their last call.
     """
 

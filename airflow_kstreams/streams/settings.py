@@ -146,8 +146,8 @@ class ApplicationSettings:
     )
     max_waiting_results: int = _setting(
         0,
-        doc="Records of a task that may be chosen and not released: they wait for a call of theirs, or for "
-        "one of a record before them. 0 = 20 times the largest max_in_flight of its asynchronous nodes, so "
+        doc="Records of a task that may be chosen and not released: they wait for a call of their own, or "
+        "of a record before them. 0 = 20 times the largest max_in_flight of its asynchronous nodes, so "
         "that one slow call does not stop the rest.",
     )
     max_waiting_bytes: int = _setting(

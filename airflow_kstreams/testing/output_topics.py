@@ -106,7 +106,7 @@ class OutputTopics:
 
         :param key_serde: serde of keys; the topic's writer's unless given.
         :param value_serde: serde of values; the topic's writer's unless given.
-        :raises TopologyError: a serde is not given and the topic's writers differ in theirs.
+        :raises TopologyError: a serde is not given and the topic's writers have different ones.
         :raises RecordError: a record cannot be decoded; nothing is forgotten.
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """

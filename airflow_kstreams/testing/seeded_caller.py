@@ -53,7 +53,7 @@ class SeededCaller:
     """The calls of one task.
 
     :param stations: its asynchronous nodes.
-    :param seed: of the draws.
+    :param seed: seed of the draws.
     """
 
     #: Virtual time does not pass while the task waits.

@@ -27,7 +27,7 @@ class ConditionTrigger(BaseTrigger):
     The event's payload is ``{"status": "holds", "result": {...}}``, ``{"status": "timeout"}``, or
     ``{"status": "error", "error": {...}}`` with the error as ``KStreamsError.to_dict`` gives it.
 
-    :param condition: as :func:`~airflow_kstreams.batch.inspect.conditions.condition_to_json` gives it.
+    :param condition: the result of :func:`~airflow_kstreams.batch.inspect.conditions.condition_to_json`.
     :param kafka_conn_id: connection to Kafka.
     :param poke_interval: seconds between two looks.
     :param deadline: time after which it stops waiting, in seconds since the epoch; it outlives a restart of

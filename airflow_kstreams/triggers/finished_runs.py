@@ -158,14 +158,14 @@ class FinishedRunsTrigger(BaseEventTrigger):
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> FinishedRunsProducer:
         """Return the reader that all watchers share.
 
-        :param kwargs: as :meth:`serialize` gives them.
+        :param kwargs: arguments of :meth:`serialize`.
         """
         return FinishedRunsProducer(**kwargs)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Fire once for every run.
 
-        :param shared_stream: what the reader yields: the extra of each run.
+        :param shared_stream: the reader's stream: the extra of each run.
         """
         async for extra in shared_stream:
             yield TriggerEvent(extra)  # type: ignore[no-untyped-call]

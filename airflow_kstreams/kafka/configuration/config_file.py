@@ -29,7 +29,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_client_config(path: str | Path) -> dict[str, str]:
     """Read client settings.
 
-    :param path: of a properties file (``name=value`` a line) or of a JSON object.
+    :param path: a properties file (``name=value`` a line) or a file with a JSON object.
     :return: librdkafka's names and their values; not yet checked, see ``check_client_settings``.
     :raises ConfigError: the file cannot be read or understood; the line is named.
     """

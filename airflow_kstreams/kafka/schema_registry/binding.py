@@ -47,7 +47,7 @@ class RegistrySerde:
     :param url: address of the registry, "" for the one that the client settings name.
     :param auto_register_schemas: whether a schema that the registry lacks is registered.
     :param use_latest_version: whether the newest registered schema is used in place of this one.
-    :param subject_names: how the registry's subjects are named.
+    :param subject_names: rule by which the registry's subjects are named.
     """
 
     format: SchemaFormat

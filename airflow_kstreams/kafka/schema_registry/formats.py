@@ -289,7 +289,7 @@ def import_library(schema_format: SchemaFormat) -> None:
 def json_schema_fault(error: BaseException | None) -> str | None:
     """Say which place of a document breaks which rule of its schema, without showing the document.
 
-    :param error: of the validator, or raised while one was handled.
+    :param error: the validator's error, or one raised while that was handled.
     :return: None if it is neither.
     """
     path = getattr(error, "json_path", None)

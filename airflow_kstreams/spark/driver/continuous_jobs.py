@@ -49,7 +49,7 @@ class ContinuousJobs:
     :param cancel: cancels running jobs.
     :param check: raises when this driver was superseded; called before every launch but the first.
     :param stopping: the way to end the run.
-    :param keep_house: called again and again while the run lasts; must not raise.
+    :param periodically: called at intervals while the run lasts; must not raise.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ContinuousJobs:
         cancel: Callable[[], None],
         check: Callable[[], None],
         stopping: Stopping,
-        keep_house: Callable[[], None],
+        periodically: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._hosts = hosts
@@ -69,7 +69,7 @@ class ContinuousJobs:
         self._check = check
         self._stopping = stopping
         self._stop = stopping.requested
-        self._keep_house = keep_house
+        self._periodically = periodically
         self._clock = clock
         self._announced_at: float | None = None
 
@@ -96,7 +96,7 @@ class ContinuousJobs:
                         self._stop.set()
                         self._end()
                     else:
-                        self._keep_house()
+                        self._periodically()
             except BaseException:
                 self._stop.set()
                 self._cancel()

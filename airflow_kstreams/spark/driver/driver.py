@@ -32,8 +32,8 @@ from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stoppi
 from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
+from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.spark.driver.told_reports import ToldReports
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -131,12 +131,12 @@ class Driver:
                 owner=self._spec.owner,
                 groups=self._groups,
             )
-            told = ToldReports(run.slice, coordinator.session, self._telemetry)
-            with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            reports = TaskReports(run.slice, coordinator.session, self._telemetry)
+            with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
                 delete_metadata(coordinator)
-                told.add(self._keep_running(run, coordinator, lease, signals))
+                reports.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
-            return told.reports
+            return reports.latest
 
     @property
     def _groups(self) -> AskGroups:
@@ -172,24 +172,24 @@ class Driver:
         :param own: whether the slice is this run's; the slice of an earlier run is always finished.
         """
         finish = self._spec.finish or not own
-        told = ToldReports(slice_, coordinator.session, self._telemetry)
-        with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+        reports = TaskReports(slice_, coordinator.session, self._telemetry)
+        with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
                 only = self._spec.subtopology if own else None
-                self._run_jobs(told, slice_, coordinator, lease, only=only)
+                self._run_jobs(reports, slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
             if finish:
-                return coordinator.finish(slice_.run_id, reports=told.reports)
-            for line in speed_lines(told.reports):
+                return coordinator.finish(slice_.run_id, reports=reports.latest)
+            for line in speed_lines(reports.latest):
                 log.info("%s", line)
             return None
 
     def _run_jobs(
         self,
-        told: ToldReports,
+        reports: TaskReports,
         slice_: Slice,
         coordinator: Coordinator,
         lease: LeaseRenewal,
@@ -199,7 +199,7 @@ class Driver:
         self._executors.start()
         jobs = RunJobs(
             slice_=slice_,
-            launch=told.listening(partial(self._executors.launch, slice_)),
+            launch=reports.listening(partial(self._executors.launch, slice_)),
             cancel=self._executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
@@ -241,7 +241,7 @@ class Driver:
                 patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
                 / 1000,
             ),
-            keep_house=Housekeeping(run, coordinator.session).keep,
+            periodically=Housekeeping(run, coordinator.session).keep,
             clock=self._clock,
         )
         with lease.outranking():

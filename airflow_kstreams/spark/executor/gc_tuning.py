@@ -22,8 +22,8 @@ def sparing_gc() -> Iterator[None]:
     """Let the collector ignore the objects that exist before the block; collect those of the block in the
     end.
 
-    Nothing is changed if the collector is off, or if other code has frozen objects, which could not be told
-    from these in the end. Thresholds that the block sets stay.
+    Nothing is changed if the collector is off, or if other code has frozen objects, which could not be
+    distinguished from these in the end. Thresholds that the block sets stay.
     """
     before = gc.get_threshold()
     sparing = (max(_OBJECTS, before[0]), *before[1:])

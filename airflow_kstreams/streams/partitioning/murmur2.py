@@ -19,7 +19,7 @@ _INT32_MAX = 0x7FFFFFFF
 def murmur2(data: bytes) -> int:
     """Return the hash as Java does: a signed 32-bit number.
 
-    :param data: of any length.
+    :param data: bytes of any length.
 
     >>> murmur2(b"foobar")
     -790332482

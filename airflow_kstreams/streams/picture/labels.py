@@ -64,9 +64,9 @@ def _wrapped(name: str) -> Iterator[str]:
     line = ""
     for sign in name:
         if line and _columns(line + sign) > _LONGEST_LINE:
-            cut = 1 + max(line.rfind(mark) for mark in "-._ /:")
-            cut = cut if cut > len(line) // 2 else len(line)
-            yield line[:cut]
-            line = line[cut:]
+            end = 1 + max(line.rfind(mark) for mark in "-._ /:")
+            end = end if end > len(line) // 2 else len(line)
+            yield line[:end]
+            line = line[end:]
         line += sign
     yield line

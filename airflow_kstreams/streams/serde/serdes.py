@@ -163,9 +163,9 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
 
     JSON has neither NaN nor infinity: both are written as ``null``.
 
-    :param type: what to decode into and check against: a ``msgspec.Struct``, a dataclass, a ``TypedDict``, or
-        any type msgspec knows; None gives plain dicts, lists, strings and numbers. A pydantic model is read
-        by :func:`of`.
+    :param type: the type to decode into and check against: a ``msgspec.Struct``, a dataclass, a
+        ``TypedDict``, or any type msgspec knows; None gives plain dicts, lists, strings and numbers. A
+        pydantic model is read by :func:`of`.
     :raises TopologyError: msgspec does not know the type.
 
     >>> import msgspec
@@ -195,7 +195,7 @@ def msgpack(type: Any) -> Serde[Any]: ...
 def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
-    :param type: what to decode into and check against, as in :func:`json`.
+    :param type: the type to decode into and check against, as in :func:`json`.
     :raises TopologyError: msgspec does not know the type.
 
     >>> serdes.msgpack().serialize({"a": 1}).hex(" ")

@@ -16,7 +16,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 def send_target(
     topology: Topology, subtopology: Subtopology, application_id: str, topic: str, node: str
 ) -> SendTarget:
-    """Return the way to write a topic by name.
+    """Return the target of records that are sent to a topic by name.
 
     A topic that some subtopology reads is written only through a sink of the sender's subtopology: a run must
     know all writers of such a topic, to know when its readers have read all records.

@@ -28,7 +28,7 @@ class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a changelog that one store's files hold.
 
     :param store_format: the files' format.
-    :param topic_id: of the changelog topic.
+    :param topic_id: id of the changelog topic.
     :param offset: every committed record of the changelog partition below it is in the files.
     """
 

@@ -102,7 +102,7 @@ class ExpiringStore(ABC):
     def changelog_key(self, entry_id: EntryId) -> bytes:
         """Return the changelog key of an entry.
 
-        :param entry_id: of an entry, present or not.
+        :param entry_id: id of an entry, present or not.
         """
 
     @abstractmethod

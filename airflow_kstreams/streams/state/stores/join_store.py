@@ -327,14 +327,14 @@ class JoinStore:
         logged, logged_below, changed = self._logged, self._logged_below, self._changed
         for key in keys:
             elements = self._elements.get(key, [])
-            cut = bisect_left(elements, (end_ms,))
+            count = bisect_left(elements, (end_ms,))
             if logged:
-                for time_ms, number, _ in elements[:cut]:
+                for time_ms, number, _ in elements[:count]:
                     if number < logged_below:
                         removed.append((time_ms, number, key))
                     else:
                         changed.pop(number, None)
-            del elements[:cut]
+            del elements[:count]
             if not elements:
                 self._elements.pop(key, None)
         removed.sort()

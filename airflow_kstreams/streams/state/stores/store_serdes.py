@@ -49,7 +49,7 @@ def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
         except Exception as error:
             raise UnfitKeyError(
                 f"store {spec.name!r}: a key of type {_type_name(key)} does not fit its key serde "
-                f"{spec.key_serde!r}: {_told(error, key)}"
+                f"{spec.key_serde!r}: {_text_of(error, key)}"
             ) from error
 
     return serialize_key
@@ -67,7 +67,7 @@ def key_deserializer(spec: StoreSpec) -> Callable[[bytes], Any]:
         except Exception as error:
             raise UnfitKeyError(
                 f"store {spec.name!r}: a stored key of {len(data)} B is not of its key serde "
-                f"{spec.key_serde!r}: {_told(error)}"
+                f"{spec.key_serde!r}: {_text_of(error)}"
             ) from error
 
     return deserialize_key
@@ -188,7 +188,7 @@ class StoredValues:
             value = self._put(value)
         kind = "" if value is None else f" (type {_type_name(value)})"
         return StoreSerdeError(
-            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_told(error, value)}",
+            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_text_of(error, value)}",
             fix=self._fix,
         )
 
@@ -205,7 +205,7 @@ class ReadsBack(Protocol):
     stored_values: StoredValues
 
 
-def _told(error: Exception, given: Any = None) -> str:
+def _text_of(error: Exception, given: Any = None) -> str:
     """Return the text of a serde's error, without parts of a record.
 
     :param given: the serde's argument, if that is an object.

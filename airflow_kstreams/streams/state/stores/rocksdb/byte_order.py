@@ -59,8 +59,8 @@ def behind(prefix: bytes) -> bytes:
 
     :param prefix: not made of 255 alone.
     """
-    cut = prefix.rstrip(b"\xff")
-    return cut[:-1] + bytes([cut[-1] + 1])
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1])
 
 
 def up_to(prefix: bytes, last_ms: int) -> bytes:

@@ -232,14 +232,14 @@ class EntriesInRocksDB:
             # An id that was put again has been yielded with its present entry.
             if self._form.entry_id(key) not in changed:
                 yield key, None, _DELETED_MS.unpack_from(change)[0]
-        self._let_go_if_full()
+        self._empty_if_full()
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
         entry_id = self._form.restored_id(key)
         if value is not None:
             self._form.values.deserialize(entry_id[-1], value)
-        self._let_go()
+        self._empty_cache()
         files = self._files.opened()
         batch = files.batch()
         self._restore(batch, entry_id, None if value is None else timestamp_bytes(timestamp_ms) + value)
@@ -247,7 +247,7 @@ class EntriesInRocksDB:
 
     def restore_batch(self, records: Sequence[Record]) -> int:
         """Apply changelog records in their order, and return their size in bytes."""
-        self._let_go()
+        self._empty_cache()
         files = self._files.opened()
         batch = files.batch()
         size_bytes = 0
@@ -281,7 +281,7 @@ class EntriesInRocksDB:
         if self._form.spec.logged:
             self._note(entry_id, entry, present=present)
         if len(kept) > self._kept_entries:
-            self._let_go()
+            self._empty_cache()
 
     def _note(self, entry_id: EntryId, entry: Entry | None, *, present: bool) -> None:
         """Remember a change until the next drain."""
@@ -306,7 +306,7 @@ class EntriesInRocksDB:
 
     def _put_tombstones_away(self) -> None:
         """Move the tombstones of deleted entries to RocksDB, and empty the cache."""
-        self._let_go()
+        self._empty_cache()
         gone = {entry_id: ms for entry_id, ms in self._changed.items() if ms is not None}
         files = self._files.opened()
         batch = files.batch()
@@ -320,7 +320,7 @@ class EntriesInRocksDB:
 
     def _load(self, entry_id: EntryId) -> Entry | None:
         """Read an entry that is not kept, and keep it."""
-        self._let_go_if_full()
+        self._empty_if_full()
         data = self._files.read(_age_row(entry_id))
         entry: Entry | None = None
         if data is not None:
@@ -341,11 +341,11 @@ class EntriesInRocksDB:
         times = self._form.times
         return (*times_from_bytes(row, 1, times), row[1 + times * TIME_BYTES :])
 
-    def _let_go_if_full(self) -> None:
+    def _empty_if_full(self) -> None:
         if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
-            self._let_go()
+            self._empty_cache()
 
-    def _let_go(self) -> None:
+    def _empty_cache(self) -> None:
         """Write the entries that RocksDB lacks, and empty the cache."""
         self._write()
         self._kept.clear()

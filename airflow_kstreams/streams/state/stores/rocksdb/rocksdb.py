@@ -122,7 +122,7 @@ class RocksDBKeyValueStore(KeyedAccess):
                 yield key, data[VALUE_OFFSET:], timestamp_of(data)
         files.write(batch)
         self._unwritten.clear()
-        self._let_go_if_full()
+        self._empty_if_full()
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
@@ -193,7 +193,7 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     def _load(self, key: bytes) -> Entry | None:
         """Read an entry that is not kept, and keep it."""
-        self._let_go_if_full()
+        self._empty_if_full()
         data = self._files.read(key)
         entry: Entry | None = None
         if data is not None:
@@ -202,7 +202,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._kept[key] = entry
         return entry
 
-    def _let_go_if_full(self) -> None:
+    def _empty_if_full(self) -> None:
         if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
             self._write_early(self._files.opened())
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Launch = Callable[[Sequence[TaskShare]], list[TaskReport]]
 
 
-class ToldReports:
+class TaskReports:
     """The last report of each task that this driver has run.
 
     :param slice_: the slice of the tasks.
@@ -37,8 +37,8 @@ class ToldReports:
         self._by_task: dict[str, TaskReport] = {}
 
     @property
-    def reports(self) -> list[TaskReport]:
-        """The reports so far."""
+    def latest(self) -> list[TaskReport]:
+        """The last report of each task."""
         return list(self._by_task.values())
 
     def add(self, reports: Iterable[TaskReport]) -> None:
@@ -71,11 +71,11 @@ class ToldReports:
         if self._telemetry is None or not self._by_task:
             return
         application_id = self._slice.plan.topology.application_id
-        self._telemetry.export(Measured(application_id=application_id, reports=self.reports, counts=counts))
+        self._telemetry.export(Measured(application_id=application_id, reports=self.latest, counts=counts))
 
     def _counts(self) -> dict[int, RecordCounts]:
         plan = self._slice.plan.topology
-        ran = {report.task_id for report in self.reports}
+        ran = {report.task_id for report in self.latest}
         try:
             committed = self._session.committed(
                 [tp for topic in plan.sources for tp in partitions_of(self._slice, topic)]
