@@ -53,7 +53,7 @@ __all__ = [
     "stored_state",
 ]
 
-#: What reads an application's stores is imported when it is asked for: commands print tables without it.
+#: Names for reading an application's stores, imported on first use: commands print tables without them.
 _HOMES = {
     "AsOf": "batch.inspect.state.moment",
     "StateEntry": "batch.inspect.state.entry_form",

@@ -113,9 +113,9 @@ class Exploration:
         self._topology = topology
         self._application_id = application_id
         self._findings = ran.findings
-        #: What it ran on.
+        #: The sample that it ran on.
         self.sample = sample
-        #: What to know about the sample, a line each.
+        #: Remarks on the sample, a line each.
         self.notes: tuple[str, ...] = ran.notes
 
     @property

@@ -81,7 +81,7 @@ class Findings:
     counts: dict[str, NodeCounts] = field(default_factory=dict)
     records: dict[str, list[NodeRecord]] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
-    #: What was written to each topic, by its name in the topology.
+    #: Records written to each topic, by its name in the topology.
     topics: dict[str, list[NodeRecord]] = field(default_factory=dict)
     _origin: SampleRecord | None = None
     _step: list[tuple[Event, str, Any]] = field(default_factory=list)

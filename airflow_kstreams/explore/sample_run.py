@@ -24,7 +24,8 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 
-#: How often a driver is replaced before the rest of the sample is given up; each costs all records before.
+#: Number of drivers that are replaced before the rest of the sample is given up; each new one repeats all
+#: records before.
 MOST_RESTARTS = 20
 
 

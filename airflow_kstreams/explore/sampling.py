@@ -31,7 +31,7 @@ _FETCH_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
 _WIDER = 4
 
-#: How many records of each topic, or of all topics alike.
+#: Number of records of each topic, or by topic.
 Last = int | Mapping[str, int]
 #: Called with how many offsets were read so far, and how many there are to read.
 Progress = Callable[[int, int], None]

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedEr
 #: folders.
 _GRACE_SECONDS = 2.5
 
-#: What decides which Python the driver runs on.
+#: Settings that choose the driver's Python.
 _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
 
@@ -45,7 +45,7 @@ def refuse_undefined_connection(conn_id: str) -> None:
 class TopologySubmitHook(SparkSubmitHook):
     """Submits an application file of this package; made by :meth:`adopt`."""
 
-    #: What the driver reported before it ended.
+    #: The error that the driver reported before it ended.
     _reported: ReportedError | None = None
     #: Whether ``on_kill`` asked to end the application, which may be before there is one.
     _killed: bool = False
@@ -65,7 +65,9 @@ class TopologySubmitHook(SparkSubmitHook):
 
     @property
     def deploy_mode(self) -> str:
-        """Where the driver runs: ``client`` is this machine, ``cluster`` another one."""
+        """The deploy mode: with ``client`` the driver runs on this machine, with ``cluster`` on another
+        one.
+        """
         return str(self._connection["deploy_mode"] or "client")
 
     @property

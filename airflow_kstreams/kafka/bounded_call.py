@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_kstreams.kafka.errors import CallOverdueError, attempt
 
-#: How much longer than the client's own limit a call may take.
+#: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 

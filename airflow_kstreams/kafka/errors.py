@@ -52,7 +52,7 @@ FORBIDDEN = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-#: What the broker or the client says of refused credentials, and what to correct.
+#: Texts of the broker or the client about refused credentials, with their remedies.
 _CREDENTIALS_FIXES: Mapping[str, str] = {
     "Unsupported SASL mechanism": "set sasl.mechanism to one that the broker supports",
     "not valid in current SASL state": "this listener takes no login: set security.protocol to SSL or "

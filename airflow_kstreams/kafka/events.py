@@ -28,7 +28,7 @@ _ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
 _CLAIM = "GETPID"
 _CLAIM_REPEATED = "retrying"
 
-#: What the client logs, and says nowhere else, when the ACLs refuse one of a transaction's partitions.
+#: The client's log line, and only sign, of a transaction's partition that the ACLs refuse.
 _REFUSED_PARTITION = re.compile(
     r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
 )
@@ -48,7 +48,7 @@ class _Statistics(msgspec.Struct):
     brokers: dict[str, _BrokerStatistics] = {}
 
 
-#: How the statistics name a connection that is not yet known to be to a certain broker.
+#: Name in the statistics of a connection whose broker is not known yet.
 _BOOTSTRAP = "/bootstrap"
 _STATISTICS = json_decoder(_Statistics)
 

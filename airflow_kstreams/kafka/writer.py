@@ -54,8 +54,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPar
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
 _RETRY_BACKOFF_MS = 100
 _REPEATED_SECONDS = 0.75 * _RETRY_BACKOFF_MS / 1000
-#: How often the client emits statistics. Those that come first after a call may have been taken before its
-#: end, the next ones were not.
+#: Interval of the client's statistics. Those that come first after a call may have been taken before its end,
+#: the next ones were not.
 _STATISTICS_INTERVAL_MS = 25
 _FRESH_STATISTICS = 2
 #: Errors that are only the consequence of the state the client is in. A failing callback of a fenced client

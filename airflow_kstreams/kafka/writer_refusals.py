@@ -25,7 +25,7 @@ from airflow_kstreams.streams.naming.permissions import (
     transactional_permission,
 )
 
-#: How long a refused topic's name is waited for, and in what steps.
+#: Longest wait for a refused topic's name, and its steps.
 _NAMED_WITHIN_SECONDS = 5.0
 _STEP_SECONDS = 0.05
 #: A topic in the text of a refused commit of offsets.

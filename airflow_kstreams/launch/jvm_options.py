@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-#: Where Spark looks for options of the JVMs that ``spark-submit`` starts.
+#: Variable with the options of the JVMs that ``spark-submit`` starts.
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 #: Names the archive, where it is not beside this Python's packages.
 ARCHIVE_VARIABLE: Final = "KSTREAMS_SPARK_CLASSES"

@@ -179,7 +179,7 @@ def record_refused(topic: str, partition: int, why: str, *, content: str = "") -
 
     :param topic: topic of the record.
     :param partition: partition of the record, -1 if none was chosen yet.
-    :param why: Kafka's name of the error, and what is wrong.
+    :param why: Kafka's name of the error, and the fault.
     :param content: as for :class:`RecordError`.
     """
     return RecordError(

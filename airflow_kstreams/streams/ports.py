@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_kstreams.streams.errors import KafkaClientError
 
-#: What a reader may see: every record, or only those of committed transactions.
+#: Isolation of a reader: it gets every record, or only those of committed transactions.
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 #: Record headers in order, names may repeat.

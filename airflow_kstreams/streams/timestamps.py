@@ -34,7 +34,7 @@ InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
 #: The id of extractors that ask a function.
 ASKED = "extract"
-#: How the functions that make extractors are called.
+#: Calls of the functions that make extractors.
 _CALLED = {
     "record_time": "record_time()",
     "wall_clock": "wall_clock()",

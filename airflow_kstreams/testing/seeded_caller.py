@@ -32,12 +32,12 @@ from airflow_kstreams.streams.hints.function_checks import answered
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-#: For how long a call is held up before it begins, at most, in virtual seconds.
+#: Longest delay of a call before it begins, in virtual seconds.
 _HELD_UP_SECONDS = 0.01
 #: Share of the calls that are held up, and of the times when the task waits for all that run.
 _HELD_UP, _ALL_OF_THEM = 0.5, 0.3
 _CLOSE_SECONDS = 5.0
-#: How often a socket is looked at.
+#: Interval of looks at sockets, in seconds.
 _LOOK_SECONDS = 0.02
 #: Longest time for which the virtual clock does not move while functions run on threads; later, real time
 #: passes.
@@ -70,7 +70,7 @@ class SeededCaller:
         self._resources = Resources()
         self._under_way = 0
         self._process = os.getpid()
-        #: How many ended calls the task waits for, and the future that says that they have.
+        #: Number of ended calls that the task waits for, and the future that is set then.
         self._wanted: tuple[int, asyncio.Future[None]] | None = None
 
     def open(self) -> None:

@@ -76,7 +76,7 @@ class TasksInMemory:
         self._changelogs = KeptChangelogs(plan.changelogs)
         #: Records without key in the topics of global tables, which every run reads whole.
         self._keyless: dict[str, int] = {}
-        #: What global tables hold, by topic.
+        #: The records of global tables, by topic.
         self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         read = {*plan.intermediates}
@@ -85,7 +85,7 @@ class TasksInMemory:
         self._readers: dict[TopicPartition, StreamTask] = {}
         self._opened: set[TaskId] = set()
         self._fed = False
-        #: Of the last run that ended.
+        #: The record counts of the last run that ended.
         self._counts = RecordCounts()
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {

@@ -112,7 +112,7 @@ class TopologyTestDriver:
             async_seed=async_seed,
         )
         self._tasks.now_ms = wall_clock_ms
-        #: What was piped in a block of ``run``; None outside.
+        #: The records piped in a block of ``run``; None outside.
         self._slice: list[InMemoryRecord] | None = None
         self._closed = False
         try:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: A round is not worth beginning sooner after the last one.
 _SHORTEST_SECONDS = 0.2
 
-#: What a look gave: a result, None for not yet, or the error it ended in.
+#: Outcome of a look: a result, None for not yet, or the error it ended in.
 Seen = Mapping[str, Any] | KStreamsError | None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
     from airflow_kstreams.explore.tables import Table
 
-#: How many new partitions have a row of their own.
+#: Number of new partitions with a row of their own.
 _ROWS = 20
 
 expand = typer.Typer(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.explore.tables import Table
     from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: How many sources have a row of their own.
+#: Number of sources with a row of their own.
 _ROWS = 20
 
 
@@ -88,7 +88,7 @@ def abort(
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Give up the processors that are on their way, and delete what was copied for them.
+    """Give up the processors that are on their way, and delete the state copied for them.
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Leaves a part of 10 s to the start of the command and to its end.
 _TIMEOUT_SECONDS = 8.0
-#: How many tasks have a row of their own.
+#: Number of tasks with a row of their own.
 _TASKS = 20
 
 

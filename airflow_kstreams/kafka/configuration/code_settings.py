@@ -27,7 +27,7 @@ ALLOWED_VARIABLE = "KSTREAMS_ALLOWED_CLIENT_SETTINGS"
 
 #: The one callback that a client can be given: it fetches tokens for OAUTHBEARER.
 TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - a setting's name
-#: What an administrator can allow, and what each runs.
+#: Settings that an administrator can allow, and the code that each runs.
 RUNS_CODE: Mapping[str, str] = {
     "plugin.library.paths": "loads libraries",
     "ssl.engine.location": "loads a library",

@@ -34,8 +34,8 @@ from airflow_kstreams.streams.serde.base import Serde, Side
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: How subjects, under which a registry keeps the versions of a schema, are named: ``<topic>-<side>``,
-#: ``<record>`` or ``<topic>-<record>``.
+#: Names of subjects, under which a registry keeps the versions of a schema: ``<topic>-<side>``, ``<record>``
+#: or ``<topic>-<record>``.
 SubjectNames = Literal["topic", "record", "topic_record"]
 
 

@@ -19,7 +19,7 @@ from airflow_kstreams.streams.errors import ConfigError
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: What :func:`configure` has set in this process, by the registry client's own names.
+#: Settings of :func:`configure` in this process, by the registry client's own names.
 _settings: dict[str, str] = {}
 _clients: dict[tuple[tuple[str, object], ...], SchemaRegistryClient] = {}
 #: Tasks of one process bind side by side.

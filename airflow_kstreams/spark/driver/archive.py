@@ -26,7 +26,7 @@ from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["Archive", "build_archive"]
 
-#: Of this package, what executors have no use for.
+#: Extras of this package that executors do not need.
 _DRIVER_EXTRAS = frozenset({"airflow", "all", "draw", "kafka-ui", "spark"})
 #: On every executor already, and large.
 _OF_THE_CLUSTER = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "pyspark-client"})

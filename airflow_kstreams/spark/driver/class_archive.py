@@ -29,7 +29,7 @@ from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of what Java said last.
+#: Number of Java's last lines in the error.
 _LINES = 4
 #: Long enough for any machine on which runs are possible.
 _JAVA_ENDS_SECONDS = 300

@@ -33,7 +33,7 @@ _SETUPS = {
 
 #: Spark's words for a worker process that ended while it hosted tasks, without a word of its own.
 _WORKER_ENDED = "Python worker exited unexpectedly"
-#: Which Spark task of a job failed, and how often.
+#: The Spark task of a job that failed, and its number of failures.
 _FAILED = re.compile(r"Task ([0-9]+) in stage [0-9.]+ failed ([0-9]+) times")
 #: py4j's own words before those of what failed.
 _BEFORE = re.compile(r"An error occurred while calling \S+\.?\s*:?\s*")

@@ -30,7 +30,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 
-#: How often a job is launched for the same unfinished tasks before the run fails.
+#: Number of launches for the same unfinished tasks before the run fails.
 MAX_LAUNCHES = 3
 _NAMED = 5
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Which exporter to use, by OpenTelemetry's own names.
+#: The variable that names the exporter, by OpenTelemetry's own names.
 EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 
-#: How many tasks, and how many counts of a name, have points of their own.
+#: Number of tasks, and of counts of a name, with points of their own.
 MOST_POINTS = 100
 #: Stands for those that have not.
 OTHER = "other"

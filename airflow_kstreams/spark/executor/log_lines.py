@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-#: Of every process of a run, so that a log which several of them write reads as one.
+#: Format of every process of a run, so that a log which several of them write reads as one.
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _PACKAGE = "airflow_kstreams"

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    #: What ``mapInArrow`` takes: Spark partition ids in, reports out.
+    #: The function for ``mapInArrow``: Spark partition ids in, reports out.
     ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: Schema of the one column that travels back through Spark.

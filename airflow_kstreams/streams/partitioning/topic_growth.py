@@ -23,7 +23,7 @@ import msgspec
 
 from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
 
-#: How producers place keys when a topic grows.
+#: The producers' placement of keys when a topic grows.
 GrowthKind = Literal["linear", "modulo"]
 #: A topic's partition counts: rising, the first before all growth.
 History = tuple[int, ...]

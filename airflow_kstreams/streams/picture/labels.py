@@ -17,7 +17,7 @@ NOTE_SIZE = 10.0
 NOTE_HEIGHT = 13.0
 LINE_HEIGHT = 15.0
 PADDING = 9.0
-#: How far the round end of a topic, or the lid of a store, reaches into its shape.
+#: Size of the round end of a topic, or the lid of a store, within its shape.
 CAP = 8.0
 _SIGN = 0.6 * NAME_SIZE
 _NOTE_SIGN = 0.6 * NOTE_SIZE

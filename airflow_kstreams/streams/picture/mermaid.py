@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from airflow_kstreams.streams.picture.chart import Chart, Shape, ShapeKind
 
-#: What encloses the label of each kind: topics are pills, stores cylinders, nodes boxes.
+#: Brackets of the label of each kind: topics are pills, stores cylinders, nodes boxes.
 _BRACKETS: dict[ShapeKind, tuple[str, str]] = {
     "topic": ("([", "])"),
     "source": ("[", "]"),

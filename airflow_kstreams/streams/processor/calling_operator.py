@@ -42,7 +42,7 @@ class CallingProcessorOperator:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The operator's traits for the engine."""
         return OperatorTraits(calls=self.calls, stores_of_user="all")
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:

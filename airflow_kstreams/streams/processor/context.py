@@ -22,7 +22,7 @@ from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-#: What drives a punctuation: the record time the task has reached, or the time of day.
+#: The clock of a punctuation: the record time the task has reached, or the time of day.
 PunctuationClock = Literal["stream_time", "wall_clock"]
 
 Punctuate = Callable[[int], None]

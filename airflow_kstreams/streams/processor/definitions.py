@@ -19,7 +19,7 @@ from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
 
-#: What methods are called with. A punctuation is checked where it is scheduled.
+#: Arguments of each method. A punctuation is checked where it is scheduled.
 _CALLED_WITH: dict[str, tuple[str, ...]] = {
     "init": ("context",),
     "process": ("record",),
@@ -27,7 +27,7 @@ _CALLED_WITH: dict[str, tuple[str, ...]] = {
     "close": (),
 }
 
-#: What takes classes that are no processors.
+#: Calls that take classes other than processors.
 _TAKEN_BY: dict[type, str] = {
     AsyncProcessor: "process_async or add_processor_async",
     ValueTransformer: "KTable.transform_values; for a stream, derive it from Processor",

@@ -42,7 +42,7 @@ class ProcessorOperator:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The operator's traits for the engine."""
         return OperatorTraits(
             on_threads=self._calling,
             asks_for_commits=not fits_threads(class_of(self.definition)),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
 
-#: What is asked for -> what is said of it, and what to do instead.
+#: Requested name -> the error's text and remedy.
 REFUSED: Mapping[str, tuple[str, str]] = {
     "commit": (
         "asks for a commit",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         def _writes(self, written: Written, /) -> None: ...
 
 
-#: Which half of a record a serde is for.
+#: The part of a record that a serde is for.
 Side = Literal["key", "value"]
 
 

@@ -17,7 +17,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.type_names import type_name
 
-#: What JSON and MessagePack hold by themselves.
+#: Types of JSON and MessagePack themselves.
 _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
 
 

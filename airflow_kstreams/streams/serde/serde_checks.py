@@ -12,7 +12,7 @@ from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.base import Serde
 
 _ROOM = __name__.rpartition(".")[0]
-#: How the functions of ``serdes`` are called.
+#: Calls of the functions of ``serdes``.
 _CALLED = {
     **{name: f"{name}()" for name in ("bytes", "double", "int32", "int64", "json", "msgpack", "string")},
     "of": "of(Order)",

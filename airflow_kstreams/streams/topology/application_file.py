@@ -23,7 +23,7 @@ from types import ModuleType
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.topology.topology import Topology
 
-#: What an application file must define.
+#: The function that an application file must define.
 FACTORY = "topology"
 
 #: Modules made from application files in this process, by file and digest: worker processes serve many tasks.

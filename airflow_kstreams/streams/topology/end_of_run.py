@@ -85,7 +85,7 @@ def held_back_ms(node: Node) -> int | None:
 
 
 def _held(nodes: Sequence[Node]) -> dict[str, int]:
-    """Return how far behind stream time what comes out of each node may be dated."""
+    """Return how far behind stream time the results of each node may be dated."""
     held: dict[str, int] = {}
     for node in nodes:
         own_ms = held_back_ms(node)

@@ -21,7 +21,7 @@ _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 _EXACT = frozenset({"bytes", "string", "int32", "int64", "double"})
 #: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
 _STEADY = frozenset({"json", "msgpack", "of"})
-#: Where the name of a format ends, and its parameters begin.
+#: The end of a format's name, before its parameters.
 _PARAMETERS = re.compile(r"[(),]")
 
 

@@ -35,7 +35,7 @@ PLAN_MARKER = "KSTREAMS-PLAN "
 #: Starts the line that carries the partition groups.
 GROUPS_MARKER = "KSTREAMS-GROUPS "
 
-#: Of Linux's ``prctl``: the signal that a process gets when its parent ends.
+#: Option of Linux's ``prctl``: the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 
 

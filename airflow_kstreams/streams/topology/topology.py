@@ -41,7 +41,7 @@ from airflow_kstreams.streams.topology.entry_keys import entry_keys
 __all__ = ["Subtopology", "Topology"]
 from airflow_kstreams.streams.windows import SlidingWindow
 
-#: What makes a window of a fold another one; its grace does not.
+#: Fields that distinguish windows of a fold; grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
 
 

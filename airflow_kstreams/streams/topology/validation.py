@@ -184,7 +184,7 @@ def _check_names(topology: Topology, tables: Mapping[str, GlobalTableDef]) -> No
 
 
 def _read_from(topology: Topology, topic: str) -> list[Node]:
-    """Return the nodes that see what is read from a topic, in topological order."""
+    """Return the nodes that get the records of a topic, in topological order."""
     reached: set[str] = set()
     found: list[Node] = []
     for subtopology in topology.subtopologies():

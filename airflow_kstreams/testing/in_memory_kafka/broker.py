@@ -78,7 +78,7 @@ _TOPIC_DEFAULTS: Mapping[str, str] = {
     "retention.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
-#: Where a topic takes a setting from that it was not given itself: topic's name -> broker's name.
+#: Defaults of a topic's settings: the topic's name -> the broker's name.
 _INHERITED: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
     "max.message.bytes": "message.max.bytes",

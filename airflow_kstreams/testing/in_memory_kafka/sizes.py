@@ -17,9 +17,9 @@ from airflow_kstreams.testing.in_memory_kafka.log import Content
 #: ``offset.metadata.max.bytes``, which the broker counts in characters. The client sends one more than it was
 #: given.
 OFFSET_METADATA_MAX = 4_096
-#: Of a record in a request, besides key, value and headers, as the client reckons.
+#: Size of a record in a request, besides key, value and headers, as the client computes it.
 _CLIENT_OVERHEAD = 36
-#: Of a batch in the log.
+#: Size of a batch's header in the log.
 _BATCH_OVERHEAD = 61
 #: Fields of a committed offset besides its metadata, and of its key besides group and topic.
 _OFFSET_VALUE_FIXED, _OFFSET_KEY_FIXED = 2 + 8 + 4 + 8 + 1, 2 + 2 + 2 + 4

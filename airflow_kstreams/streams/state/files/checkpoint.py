@@ -20,7 +20,7 @@ from airflow_kstreams.streams.decoders import decode_json
 
 log = logging.getLogger(__name__)
 
-#: Of the file's layout.
+#: Version of the file's layout.
 VERSION = 1
 
 

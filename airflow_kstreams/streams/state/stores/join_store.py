@@ -45,13 +45,13 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 #: (t, arrival number, value); the value None marks a removed element.
 Element = tuple[int, int, Any]
 
-#: What follows the key in a changelog key.
+#: The bytes behind the key in a changelog key.
 POSITION = struct.Struct(">qQ")
 _POSITION_BYTES = POSITION.size
 #: First byte of a changelog value.
 WAITS = b"\x01"
 WAITS_NOT = b"\x00"
-#: What to do about a value that does not fit.
+#: Remedy for a value that does not fit.
 FIX = "give the join the serdes of its streams; after a change of format, a new name"
 
 #: A period is at least a second, so that short windows do not remove elements one by one.

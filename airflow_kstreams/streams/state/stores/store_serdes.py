@@ -18,10 +18,10 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.state.stores.survival import serde_for, survives
 
-FIX = "give the store the serde of what is put into it; after a change of format, a new name"
+FIX = "give the store the serde of its objects; after a change of format, a new name"
 
-#: How many values each store of a task reads back: a serde that does not fit fails for most values, and the
-#: cost ends with these.
+#: Number of values that each store of a task reads back: a serde that does not fit fails for most values, and
+#: the cost ends with these.
 READ_BACK_VALUES = 100
 
 log = logging.getLogger(__name__)

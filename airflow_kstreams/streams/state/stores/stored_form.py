@@ -14,7 +14,7 @@ _TIMESTAMP = struct.Struct(">q")
 #: Returns the first bytes of a stored form: those of the timestamp.
 timestamp_bytes = _TIMESTAMP.pack
 
-#: Where the value begins.
+#: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
 
 

@@ -46,7 +46,7 @@ class EntriesInMemory:
         #: Moment -> the ids that age from it, in any order, and a heap of these moments.
         self._aging: dict[int, list[EntryId]] = {}
         self._moments: list[int] = []
-        #: How many ids are held by age.
+        #: Number of ids in the heap.
         self._aged = 0
         #: Changed id -> ``_BORN`` if it was absent at the last drain, else the timestamp of its deletion,
         #: which holds as long as the entry is absent.

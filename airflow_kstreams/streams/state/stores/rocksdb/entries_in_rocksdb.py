@@ -47,7 +47,7 @@ KEPT_BYTES = 8 * 1024 * 1024
 #: Tombstones in memory while entries expire.
 _TOMBSTONES = 10_000
 
-#: Of the rows above.
+#: Version of the rows above.
 _FORMAT = 1
 _BY_AGE, _OF_KEY, _QUEUE = b"a", b"k", b"t"
 #: Row of what a kind of store writes beside its entries.

@@ -32,7 +32,7 @@ from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, time
 KEPT_ENTRIES = 100_000
 KEPT_BYTES = 64 * 1024 * 1024
 
-#: Of ``stored_form.py``.
+#: Version of ``stored_form.py``.
 _FORMAT = 1
 
 

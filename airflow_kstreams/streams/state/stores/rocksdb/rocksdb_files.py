@@ -46,9 +46,9 @@ class FileMemory(NamedTuple):
     write_buffer_bytes: int
 
 
-#: Of stores whose keys are read and written in any order.
+#: Memory of stores whose keys are read and written in any order.
 BY_KEY = FileMemory(192 * _MIB, 96 * _MIB, 32 * _MIB)
-#: Of stores whose entries come, are found and go by time.
+#: Memory of stores whose entries are put, found and removed by time.
 BY_TIME = FileMemory(48 * _MIB, 24 * _MIB, 8 * _MIB)
 
 #: Held while the memory that stores share is made.

@@ -55,7 +55,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 #: Changes in memory, while many elements are removed or wait no longer.
 _CHANGES = 10_000
 
-#: Of the rows above.
+#: Version of the rows above.
 _FORMAT = 1
 _ELEMENT, _BY_TIME, _WAITING, _NEXT, _QUEUE = b"e", b"p", b"w", b"n", b"t"
 _NUMBER = struct.Struct(">Q")
