@@ -111,7 +111,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
             return self._report(identity.run_id, begun)
 
     def _report(self, run_id: str, begun: BeginResult) -> RunResult:
-        from airflow_kstreams.batch.run.past.finished_before import nothing_processed
+        from airflow_kstreams.batch.run.finished_before import nothing_processed
 
         if begun.finished is not None:
             self.log.info("%s", nothing_processed(begun.finished))

@@ -73,7 +73,7 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
     def execute(self, context: Context) -> RunResult:
         """Finish the run."""
         from airflow_kstreams.batch.run.coordinator import Coordinator
-        from airflow_kstreams.batch.run.past.finished_before import check_finished, nothing_processed
+        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 
         with airflow_outcomes():
             identity = RunIdentity.of(context)

@@ -16,7 +16,7 @@ from airflow_kstreams.operators.batch_settings import object_of
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.reset.plan import ResetRequest
+    from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 
 __all__ = ["ResetApplicationOperator"]
 
@@ -118,7 +118,7 @@ class ResetApplicationOperator(BaseOperator):
 
     def _request(self, reset_id: str) -> ResetRequest:
         from airflow_kstreams.batch.reset.options import scenario_of, topics_of
-        from airflow_kstreams.batch.reset.plan import ResetRequest
+        from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 
         return ResetRequest(
             application_id=self.application_id,

@@ -1,4 +1,6 @@
-"""What Kafka says of a run: how far it is, and what its tasks have done."""
+"""Asks Kafka how far a run is and what its tasks have done, and refuses what does not fit an operator's
+end.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
 from airflow_kstreams.streams.errors import (
@@ -19,59 +20,74 @@ from airflow_kstreams.streams.errors import (
 )
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.ledger.ledger import Ledger
+    from airflow_kstreams.batch.evidence.run_facts import RunFacts
     from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-    from airflow_kstreams.batch.protocol.slice.metadata import Folded
     from airflow_kstreams.kafka.cluster import KafkaCluster
     from airflow_kstreams.streams.ports import Isolation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How far a run is, from one look at ledger and metadata.
+class FoundRun:
+    """What one look at Kafka finds of a run.
 
-    :param finished: its summary; None if it is not finished.
-    :param slice: its slice; None if it is finished, or has not begun as far as can be seen.
-    :param folded: what the metadata topic says.
-    :param held: whether a driver of this run has not let go of its lease: it is at work, or it has died.
-        Drivers of other Airflow tasks of the run would have to wait for that lease, so a driver of a higher
-        try has to relieve it.
+    :param run_id: the run.
+    :param facts: what ledger and metadata topic say of the application.
+    :param finished: the run's summary; None if it is not finished.
     """
 
-    folded: Folded
+    run_id: str
+    facts: RunFacts
     finished: RunSummary | None = None
-    slice: Slice | None = None
-    held: bool = False
-
-    @property
-    def earlier(self) -> str | None:
-        """Another run, which is under way and is finished before this one begins."""
-        other = self.folded.slice if self.folded.state is RunState.RUNNING else None
-        return other.run_id if other is not None and other is not self.slice else None
 
     @classmethod
     def read(
         cls, cluster: KafkaCluster, application_id: str, run_id: str, *, certain: bool = False
-    ) -> Standing:
+    ) -> FoundRun:
         """Look at a run.
 
         :param certain: whether to wait, bounded, for what open transactions hide. Without that a slice or a
             finished task may be overlooked, which the driver then finds.
-        :raises KafkaClientError: the broker does not answer, or the wait was in vain.
+        :raises KafkaClientError: the broker does not answer, or transactions stayed open for too long.
         """
-        from airflow_kstreams.batch.ledger.ledger import read_ledger
+        from airflow_kstreams.batch.evidence.run_facts import RunFacts
         from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
-        from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
 
-        wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
         with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
-            ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0)
-            if (done := ledger.find(run_id)) is not None:
-                return cls(folded=Folded(state=RunState.FINISHED), finished=ledger.detailed(done))
-            folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=wait_ms)
-        found = folded.slice
-        ours = folded.state is RunState.RUNNING and found is not None and found.run_id == run_id
-        return cls(folded=folded, slice=found if ours else None, held=_is_held(ledger, run_id))
+            facts = RunFacts.read(
+                cluster,
+                application_id,
+                admin=admin,
+                reader=reader,
+                unless_finished=run_id,
+                metadata_wait_ms=OPEN_TRANSACTION_TIMEOUT_MS if certain else 0,
+            )
+            done = facts.ledger.find(run_id)
+            return cls(
+                run_id=run_id,
+                facts=facts,
+                finished=None if done is None else facts.ledger.detailed(done),
+            )
+
+    @property
+    def slice(self) -> Slice | None:
+        """The run's slice; None if it is finished, or has not begun as far as can be seen."""
+        slice_ = self.facts.under_way
+        return None if slice_ is None or slice_.run_id != self.run_id else slice_
+
+    @property
+    def earlier(self) -> str | None:
+        """Another run, which is under way and is finished before this one begins."""
+        slice_ = self.facts.under_way
+        return None if slice_ is None or slice_.run_id == self.run_id else slice_.run_id
+
+    @property
+    def held(self) -> bool:
+        """Whether a driver of this run has not released its lease: it is at work, or it has died. Drivers of
+        other Airflow tasks of the run would wait for that lease, so a driver of a higher try has to replace
+        it.
+        """
+        lease = self.facts.ledger.held_lease
+        return lease is not None and not lease.continuous and lease.owner_run_id == self.run_id
 
     def unfinished(
         self, cluster: KafkaCluster, subtopologies: Sequence[int], *, certain: bool = False
@@ -93,7 +109,7 @@ class Standing:
         group_id = slice_.plan.topology.application_id
         with closing(cluster.reader(group_id=group_id, isolation=isolation)) as reader:
             for subtopology in subtopologies:
-                left = unfinished_groups(slice_, subtopology, folded=self.folded, reader=reader)
+                left = unfinished_groups(slice_, subtopology, folded=self.facts.metadata, reader=reader)
                 if left:
                     return [f"{subtopology}_{group}" for group in left]
         return []
@@ -106,11 +122,6 @@ class Standing:
             return not self.held and not self.unfinished(cluster, subtopologies)
         except UpstreamNotDoneError:
             return False
-
-
-def _is_held(ledger: Ledger, run_id: str) -> bool:
-    lease = ledger.held_lease
-    return lease is not None and not lease.continuous and lease.owner_run_id == run_id
 
 
 def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
@@ -146,16 +157,16 @@ def subtopology_id(subtopology: int | str | None) -> int | None:
         ) from None
 
 
-def refuse_unfinished(cluster: KafkaCluster, standing: Standing, subtopologies: Sequence[int]) -> None:
+def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Sequence[int]) -> None:
     """Refuse to call subtopologies processed that are not, whatever Spark's exit code says.
 
-    :param standing: a certain one.
+    :param found: by a look that waited for open transactions.
     :raises UpstreamNotDoneError: a subtopology before them is not done.
     :raises RunError: Kafka says that tasks are not at their stop offsets.
     """
-    left = standing.unfinished(cluster, subtopologies, certain=True)
-    if left and standing.slice is not None:
-        run_id = standing.slice.run_id
+    left = found.unfinished(cluster, subtopologies, certain=True)
+    if left and found.slice is not None:
+        run_id = found.run_id
         raise RunError(
             f"Spark ended well, but tasks {', '.join(left)} of run {run_id!r} are not at their stop offsets",
             fix="read the driver's log for what ended it early; the retry resumes the run",

@@ -22,7 +22,7 @@ from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.killable import Killable
 from airflow_kstreams.operators.lineage import ReportsLineage
 from airflow_kstreams.operators.run_state import (
-    Standing,
+    FoundRun,
     progress_of,
     refuse_parked,
     refuse_unfinished,
@@ -147,19 +147,19 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             work = ApplicationWork.on_run(self, identity)
             settings, cluster = work.settings, work.cluster()
             subtopology = subtopology_id(self.subtopology)
-            standing = Standing.read(cluster, settings.application_id, identity.run_id)
-            slice_ = standing.slice
-            self.remember(standing.finished or slice_, cluster)
-            if standing.finished is not None:
-                return self._finished_before(context, cluster, standing.finished, work)
+            found = FoundRun.read(cluster, settings.application_id, identity.run_id)
+            slice_ = found.slice
+            self.remember(found.finished or slice_, cluster)
+            if found.finished is not None:
+                return self._finished_before(context, cluster, found.finished, work)
             if slice_ is not None and not self.finish:
                 wanted = subtopologies_of(slice_, subtopology)
-                if slice_.plan.empty or standing.nothing_left(cluster, wanted):
-                    found = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
-                    self.log.info("Run %s %s: Spark is not started", identity.run_id, found)
+                if slice_.plan.empty or found.nothing_left(cluster, wanted):
+                    state = "has nothing new" if slice_.plan.empty else "is at its stop offsets"
+                    self.log.info("Run %s %s: Spark is not started", identity.run_id, state)
                     return progress_of(cluster, slice_, wanted)
             if slice_ is None:
-                self._look_ahead(work, standing)
+                self._look_ahead(work, found)
             spec = RunSpec(
                 application_id=settings.application_id,
                 run_id=identity.run_id,
@@ -252,7 +252,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         self.refuse_when_killed("Spark was started")
         super().execute(context)
 
-    def _look_ahead(self, work: ApplicationWork, standing: Standing) -> None:
+    def _look_ahead(self, work: ApplicationWork, found: FoundRun) -> None:
         """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
 
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
@@ -262,10 +262,10 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
         identity = work.identity
         check_interval(work.settings, identity.run_id, identity.interval_ms)
-        if standing.earlier is not None:
+        if found.earlier is not None:
             self.log.warning(
                 "Run %s is unfinished: it is finished before run %s begins",
-                standing.earlier,
+                found.earlier,
                 identity.run_id,
             )
         if identity.backfill:
@@ -310,7 +310,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         :raises RecordsParkedError: what it left parked is not processed, and must be.
         :raises TopologyError: it ran by another topology, and the settings forbid that.
         """
-        from airflow_kstreams.batch.run.past.finished_before import check_finished, nothing_processed
+        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 
         identity = work.identity
         check_finished(
@@ -343,20 +343,20 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _result(
         self, context: Context, cluster: KafkaCluster, spec: RunSpec, settings: ApplicationSettings
     ) -> RunResult:
-        standing = Standing.read(cluster, spec.application_id, spec.run_id, certain=True)
-        self.remember(standing.finished or standing.slice, cluster)
-        if standing.finished is not None:
-            return self._finished(context, cluster, standing.finished, settings)
-        if standing.slice is not None:
-            wanted = subtopologies_of(standing.slice, spec.subtopology)
-            refuse_unfinished(cluster, standing, wanted)
+        found = FoundRun.read(cluster, spec.application_id, spec.run_id, certain=True)
+        self.remember(found.finished or found.slice, cluster)
+        if found.finished is not None:
+            return self._finished(context, cluster, found.finished, settings)
+        if found.slice is not None:
+            wanted = subtopologies_of(found.slice, spec.subtopology)
+            refuse_unfinished(cluster, found, wanted)
             if spec.finish:
                 raise RunError(
                     f"Spark ended well, but run {spec.run_id!r} is not finished",
                     fix="read the driver's log for what ended it early; the retry finishes the run",
                     run_id=spec.run_id,
                 )
-            return progress_of(cluster, standing.slice, wanted)
+            return progress_of(cluster, found.slice, wanted)
         raise ConfigError(
             f"Spark ended well, but run {spec.run_id} of application {spec.application_id!r} never began in "
             "Kafka",

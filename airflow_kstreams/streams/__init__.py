@@ -32,17 +32,14 @@ if TYPE_CHECKING:
         WindowStoreSpec,
     )
     from airflow_kstreams.streams.kstream.builder import KStreamBuilder
-    from airflow_kstreams.streams.kstream.kstream import (
+    from airflow_kstreams.streams.kstream.grouped import (
         CogroupedKStream,
         KGroupedStream,
-        KGroupedTable,
-        KStream,
-        KTable,
         WindowedCogroupedKStream,
         WindowedKGroupedStream,
-        WindowedKStream,
-        WindowedKTable,
     )
+    from airflow_kstreams.streams.kstream.kstream import KStream, WindowedKStream
+    from airflow_kstreams.streams.kstream.ktable import KGroupedTable, KTable, WindowedKTable
     from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
     from airflow_kstreams.streams.partitioning.linear_hash_partitioner import (
         LinearHashPartitioner,
@@ -140,18 +137,18 @@ _HOMES = {
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
-    "CogroupedKStream": "kstream.kstream",
+    "CogroupedKStream": "kstream.grouped",
     "ConfigError": "errors",
     "EqualIds": "partitioning.partition_grouper",
     "FixedGroups": "partitioning.partition_grouper",
     "HoppingWindow": "windows",
-    "KGroupedStream": "kstream.kstream",
+    "KGroupedStream": "kstream.grouped",
     "GlobalKTable": "kstream.tables.global_table",
-    "KGroupedTable": "kstream.kstream",
+    "KGroupedTable": "kstream.ktable",
     "KStream": "kstream.kstream",
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
-    "KTable": "kstream.kstream",
+    "KTable": "kstream.ktable",
     "KeyValueStore": "state.stores.key_value_store",
     "LinearHashPartitioner": "partitioning.linear_hash_partitioner",
     "PartitionGrouper": "partitioning.partition_grouper",
@@ -182,10 +179,10 @@ _HOMES = {
     "WindowStore": "state.stores.window_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
-    "WindowedCogroupedKStream": "kstream.kstream",
-    "WindowedKGroupedStream": "kstream.kstream",
+    "WindowedCogroupedKStream": "kstream.grouped",
+    "WindowedKGroupedStream": "kstream.grouped",
     "WindowedKStream": "kstream.kstream",
-    "WindowedKTable": "kstream.kstream",
+    "WindowedKTable": "kstream.ktable",
     "partition_of_key": "partitioning.linear_hashing",
     "serdes": "serde.serdes",
     "timestamps": "timestamps",

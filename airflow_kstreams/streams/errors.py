@@ -14,6 +14,7 @@ error                               recovery
 ``TaskFencedError``                 none here: a newer attempt owns the task; Spark may retry
 ``TaskCorruptedError``              drop local state and restore from the changelog
 ``TransactionAbortedError``         abort, drop local state, resume from the committed offsets
+``TaskStateError``                  report it: the engine has a defect; a retry starts the task anew
 ``CallsStuckError``                 mend the function that blocks; another attempt has other threads
 ``StateStoreError``                 restore from the changelog
 ``StoreSerdeError``                 give the store a serde that fits its values; a retry cannot help
@@ -216,6 +217,10 @@ class TaskCorruptedError(TaskError):
 
 class TransactionAbortedError(TaskError):
     """The broker or the client asked for the transaction to be aborted."""
+
+
+class TaskStateError(TaskError):
+    """A task was to take a step that its state does not allow."""
 
 
 class CallsStuckError(TaskError):

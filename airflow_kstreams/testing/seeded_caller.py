@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
-from airflow_kstreams.streams.calls.call import Call, Station, as_error, end_if_forked
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, as_error, end_if_forked
+from airflow_kstreams.streams.calls.call_loop import CallLoop
+from airflow_kstreams.streams.calls.call_queue import CallQueue
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
-from airflow_kstreams.streams.calls.starting_loop import StartingLoop
-from airflow_kstreams.streams.calls.turnstile import Turnstile
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.hints.function_checks import answered
 
@@ -52,7 +52,7 @@ _Ts = TypeVarTuple("_Ts")
 class SeededCaller:
     """The calls of one task.
 
-    :param stations: its asynchronous nodes.
+    :param async_nodes: its asynchronous nodes.
     :param seed: seed of the draws.
     """
 
@@ -61,57 +61,59 @@ class SeededCaller:
     #: The task's own thread runs everything.
     threads_replaced = 0
 
-    def __init__(self, stations: Sequence[Station], *, seed: int) -> None:
-        self._stations = tuple(stations)
+    def __init__(self, async_nodes: Sequence[AsyncNode], *, seed: int) -> None:
+        self._async_nodes = tuple(async_nodes)
         self._rng = random.Random(seed)  # noqa: S311 - draws, no secret
         self._running: tuple[_VirtualLoop, LoopCalls] | None = None
         self._ended: list[Call] = []
-        self._turnstiles = {station: Turnstile(station) for station in stations if station.options.threads}
+        self._call_queues = {
+            async_node: CallQueue(async_node) for async_node in async_nodes if async_node.options.threads
+        }
         self._resources = Resources()
-        self._under_way = 0
+        self._in_flight = 0
         self._process = os.getpid()
         #: Number of ended calls that the task waits for, and the future that is set then.
         self._wanted: tuple[int, asyncio.Future[None]] | None = None
 
     def open(self) -> None:
         """Start the event loop, and open the nodes' resources, each once."""
-        on_loop = [station for station in self._stations if not station.options.threads]
+        on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
         loop = _VirtualLoop()
-        for station in self._stations:
-            station.now = loop.time
+        for async_node in self._async_nodes:
+            async_node.now = loop.time
         self._running = loop, LoopCalls(loop, on_loop, self._announce, begin=self._hold_up)
-        open_resources(self._stations, lambda station: self._run(self._resources.enter(station)))
+        open_resources(self._async_nodes, lambda async_node: self._run(self._resources.enter(async_node)))
 
     def start(self, call: Call) -> None:
         """Queue a call, which runs as soon as its node's options allow."""
-        self._under_way += 1
-        turnstile = self._turnstiles.get(call.station)
-        if turnstile is None:
+        self._in_flight += 1
+        call_queue = self._call_queues.get(call.async_node)
+        if call_queue is None:
             loop, calls = self._opened()
             calls.inbox.append(call)
             loop.call_soon(calls.fill)
             return
         try:
-            turnstile.add(call)
+            call_queue.add(call)
         except Exception as error:  # a key that cannot be compared with others
             call.error = error
             self._announce(call)
             return
-        self._fill(turnstile)
+        self._fill(call_queue)
 
     def hurry(self) -> None:
         """Do nothing: calls run when the task waits."""
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
-        """Return a drawn call of those that have ended; None unless the task waits."""
-        if not wait_seconds or not self._under_way:
+        """Return a drawn call of those that have ended; none unless the task waits."""
+        if not wait_seconds or not self._in_flight:
             return ()
-        wanted = self._under_way if self._rng.random() < _ALL_OF_THEM else 1
+        wanted = self._in_flight if self._rng.random() < _ALL_OF_THEM else 1
         if len(self._ended) < wanted:
             self._wanted = wanted, self._opened()[0].create_future()
             self._run(self._wanted[1])
             self._wanted = None
-        self._under_way -= 1
+        self._in_flight -= 1
         return [self._ended.pop(self._rng.randrange(len(self._ended)))]
 
     def thread_states(self) -> Sequence[ThreadState]:
@@ -123,7 +125,7 @@ class SeededCaller:
         if self._running is None:
             return
         loop, calls = self._running
-        task_id = next((station.task_id for station in self._stations), "")
+        task_id = next((async_node.task_id for async_node in self._async_nodes), "")
         with closing("what runs the calls", task_id):
             self._run(calls.stop())
         self._run(self._resources.close(_CLOSE_SECONDS))
@@ -146,8 +148,8 @@ class SeededCaller:
         return None
 
     def _drawn_delay(self, call: Call) -> float:
-        # A delay for order must not make a call exceed its timeout.
-        return self._rng.random() * min(_HELD_UP_SECONDS, call.station.timeout_seconds / 10)
+        # The delay alone must not make a call exceed its timeout.
+        return self._rng.random() * min(_HELD_UP_SECONDS, call.async_node.timeout_seconds / 10)
 
     def _run(self, future: Any) -> Any:
         loop = self._opened()[0]
@@ -161,13 +163,13 @@ class SeededCaller:
                     loop.run_forever()
         return awaited.result()
 
-    def _fill(self, turnstile: Turnstile) -> None:
-        while (call := turnstile.next()) is not None:
+    def _fill(self, call_queue: CallQueue) -> None:
+        while (call := call_queue.next()) is not None:
             self._opened()[0].call_later(self._drawn_delay(call), self._invoke, call)
 
     def _invoke(self, call: Call) -> None:
-        call.started = call.station.now()
-        call.station.begun()
+        call.started = call.async_node.now()
+        call.async_node.begun()
         try:
             # On a thread of its own no loop would run, and the function may run one.
             with _no_running_loop():
@@ -177,10 +179,10 @@ class SeededCaller:
         except BaseException as error:  # SystemExit is an outcome, too
             call.error = as_error(error)
         end_if_forked(self._process)
-        turnstile = self._turnstiles[call.station]
-        for each in (call, *turnstile.ended(call)):
+        call_queue = self._call_queues[call.async_node]
+        for each in (call, *call_queue.ended(call)):
             self._announce(each)
-        self._fill(turnstile)
+        self._fill(call_queue)
 
 
 @contextlib.contextmanager
@@ -194,7 +196,7 @@ def _no_running_loop() -> Iterator[None]:
         asyncio._set_running_loop(outer)
 
 
-class _VirtualLoop(StartingLoop):
+class _VirtualLoop(CallLoop):
     """An event loop whose clock jumps."""
 
     def __init__(self) -> None:

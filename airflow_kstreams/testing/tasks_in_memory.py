@@ -160,44 +160,46 @@ class TasksInMemory:
 
         :param moment_ms: stream time that the end of the run brings; None for no change.
         """
-        if moment_ms is not None:
-            self._advance(moment_ms)
-        self.close()
+        self._end_tasks(moment_ms)
         if self._fed:
             self._counts = self._counted()
         self._renew()
 
     def close(self) -> None:
-        """Close the tasks that are open, in running order."""
-        for task in self._all():
-            if task.task_id in self._opened:
-                with self._stepping(task):
-                    task.close()
-                    written = self._commit(task)
-                self._follow(written)
+        """Close the processors of the tasks that are open, in running order."""
+        self._end_tasks(None)
 
-    def _advance(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, in running order: less the time held back upstream, as in a run, and
-        not where records may be dated before it.
+    def _end_tasks(self, moment_ms: int | None) -> None:
+        """End the run of each task, in running order: bring stream time to a moment, close the processors.
+
+        As in a run, the moment is earlier by the time held back upstream, and stream time does not move where
+        records may be dated before it.
+
+        :param moment_ms: None if stream time does not move.
         """
         plans = stream_time_plans(self._topology.ordered_subtopologies())
+        also = self._settings.advanced_also
         for task in self._all():
             plan = plans[task.task_id.subtopology]
-            if not self._settings.advanced_also.issuperset(plan.by_name):
+            moves = moment_ms is not None and also.issuperset(plan.by_name)
+            if not moves and task.task_id not in self._opened:
                 continue
             with self._stepping(task):
                 if task.task_id not in self._opened:
                     self._open(task)
-                for _ in task.advance_time(moment_ms - plan.behind_ms, self._settings.advanced_also):
-                    """One moment after the other, without a commit in between."""
+                task.stop()
+                if moment_ms is not None and moves:
+                    for _ in task.end_of_run(moment_ms - plan.behind_ms, also):
+                        """One moment after the other, without a commit in between."""
+                    self._fed = True
+                task.close_processors()
                 written = self._commit(task)
-            self._fed = True
             self._follow(written)
 
     def stop_calls(self) -> None:
         """Give up the calls of asynchronous nodes; the tasks are not used any more."""
         for task in self._all():
-            task.stop_calls()
+            task.close()
 
     def punctuate(self) -> None:
         """Run due wall-clock timers, and calls of parked records; a task that is not open has neither."""
@@ -206,7 +208,7 @@ class TasksInMemory:
                 continue
             with self._stepping(task):
                 task.punctuate()
-                while task.process(_CHUNK) or task.under_way:
+                while task.process(_CHUNK) or task.in_flight:
                     """Due timers lead to further due ones."""
                 written = self._commit(task)
             self._follow(written)
@@ -231,7 +233,7 @@ class TasksInMemory:
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
                 global_entries=self._globals,
-                make_caller=lambda stations: SeededCaller(stations, seed=self._async_seed),
+                make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
@@ -242,6 +244,7 @@ class TasksInMemory:
             kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
             if kept:
                 task.stores[name].restore_batch(kept)
+        task.restored()
         self._readers.update(dict.fromkeys(positions, task))
         return task
 
@@ -305,11 +308,12 @@ class TasksInMemory:
             for at, records in given.items():
                 task.add(at, records)
                 task.group.reached(at, records[-1].position + 1)
-            while task.process(_CHUNK) or task.under_way or self._waits(task):
+            while task.process(_CHUNK) or task.in_flight or self._waits(task):
                 if not task.group.complete and task.commit_due(interval_elapsed=False):
                     written += self._commit(task)
             if ends:
-                task.close()
+                task.stop()
+                task.close_processors()
             return written + self._commit(task)
 
     def _of_streams(self, records: Sequence[InMemoryRecord]) -> list[InMemoryRecord]:
@@ -330,7 +334,7 @@ class TasksInMemory:
     def _waits(self, task: StreamTask) -> bool:
         """Move the wall clock until a parked record is due, if a task chooses no more records before."""
         due_ms = task.progress.parked_due_ms
-        if not task.sated or due_ms is None:
+        if not task.at_capacity or due_ms is None:
             return False
         self.now_ms = max(self.now_ms, due_ms)
         return True

@@ -122,6 +122,7 @@ def _run_task(name: str, messages: Sequence[Any], produce: Produce) -> None:
         settings=ApplicationSettings.parse("bench", {}),
         progress=TaskProgress(),
     )
+    task.restored()
     task.open()
     for start in range(0, len(messages), _FETCH):
         task.add(_PARTITION, messages[start : start + _FETCH])
@@ -131,7 +132,8 @@ def _run_task(name: str, messages: Sequence[Any], produce: Produce) -> None:
             if task.commit_due(interval_elapsed=False):
                 _flush(task, produce)
     _flush(task, produce)
-    task.close()
+    task.stop()
+    task.close_processors()
 
 
 def _flush(task: StreamTask, produce: Produce) -> None:

@@ -45,7 +45,7 @@ AREAS = (
         page="tables.md",
         title="Tables",
         about="The newest value of each key.",
-        modules=("streams.kstream.kstream.KTable", "streams.kstream.kstream.KGroupedTable"),
+        modules=("streams.kstream.ktable.KTable", "streams.kstream.ktable.KGroupedTable"),
     ),
     Area(
         page="windows.md",
@@ -53,9 +53,9 @@ AREAS = (
         about="How far apart in time records may lie that belong together, and what is made of them.",
         modules=(
             "streams.windows",
-            "streams.kstream.kstream.WindowedKGroupedStream",
-            "streams.kstream.kstream.WindowedCogroupedKStream",
-            "streams.kstream.kstream.WindowedKTable",
+            "streams.kstream.grouped.WindowedKGroupedStream",
+            "streams.kstream.grouped.WindowedCogroupedKStream",
+            "streams.kstream.ktable.WindowedKTable",
         ),
     ),
     Area(
@@ -120,7 +120,7 @@ AREAS = (
 def area_of(path: str) -> tuple[Area, int]:
     """Return the area of a public name, and where its module stands among those of the area.
 
-    :param path: where the name is defined, e.g. ``airflow_kstreams.streams.kstream.kstream.KTable``.
+    :param path: where the name is defined, e.g. ``airflow_kstreams.streams.kstream.ktable.KTable``.
     :raises LookupError: no area claims it.
     """
     claims = [

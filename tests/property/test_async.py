@@ -382,7 +382,7 @@ def test_task_gives_the_same_when_its_plain_functions_run_on_several_threads(
         rng=rng,
         crashes=rng.randint(0, 4),
         settings={**chosen, "num.threads.per.task": 3, "num.stream.threads": 3},
-        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
+        make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=rng.randint(0, 2**32)),
     )
     assert_same(on_three, on_one, {p: rng.randint(0, len(log)) for p, log in logs.items()})
 
@@ -404,6 +404,6 @@ def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it
         rng=rng,
         crashes=rng.randint(0, 4),
         settings=chosen,
-        make_caller=lambda stations: SeededCaller(stations, seed=rng.randint(0, 2**32)),
+        make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=rng.randint(0, 2**32)),
     )
     assert_same(by_calls, at_once, first)

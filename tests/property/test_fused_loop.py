@@ -17,6 +17,9 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,
+    Processor,
+    ProcessorContext,
+    ProcessorRecord,
     RecordContext,
     SessionWindow,
     SlidingWindow,
@@ -24,14 +27,17 @@ from airflow_kstreams.streams import (
     Topology,
     TumblingWindow,
     serdes,
+    timestamps,
 )
 from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime import processor_topology
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support.topology.record_by_record import record_by_record
 from tests.support.topology.records import FakeRecord
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -235,7 +241,8 @@ def timed_topology(chain: Sequence[tuple[str, int]], kind: str, cached: bool) ->
 def closures_alone() -> Iterator[None]:
     """Have tasks run the yardstick."""
     with (
-        patch.object(ProcessorTopology, "_steps", lambda *_: True),
+        patch.object(ProcessorTopology, "_looks_at_each_record", True),
+        patch.object(processor_topology, "source_loop", record_by_record),
         patch.object(loop_code, "_MOST_NODES", 0),
     ):
         yield
@@ -268,6 +275,7 @@ def outcome(
         progress=TaskProgress(),
     )
     try:
+        task.restored()
         task.open()
         for partition, log in logs.items():
             task.add(partition, log)
@@ -279,7 +287,8 @@ def outcome(
                 task.flush()
             if "drain" in step:
                 done.extend((changelog, list(changes)) for changelog, _, _, changes in task.changes())
-        task.close()
+        task.stop()
+        task.close_processors()
         done.extend((changelog, list(changes)) for changelog, _, _, changes in task.changes())
     except RecordError as error:
         done.append((error.cause, error.topic, error.partition, error.offset, error.node))
@@ -364,7 +373,7 @@ def test_outcome_is_the_same_when_records_of_two_topics_are_run_together(
 ) -> None:
     logs = {A: log_of("a", left, worse), B: log_of("b", right, None)}
     mixed = outcome(topology_of_two(chain, table, cached), logs, chunk, handlers, ["flush, drain"])
-    with patch.object(ProcessorTopology, "_steps", lambda *_: True):
+    with patch.object(ProcessorTopology, "_looks_at_each_record", True):
         called = outcome(topology_of_two(chain, table, cached), logs, chunk, handlers, ["flush, drain"])
     assert mixed == called
 
@@ -405,6 +414,62 @@ def test_outcome_is_the_same_when_what_goes_by_stream_time_is_in_a_loop(
     with closures_alone():
         called = outcome(timed_topology(chain, kind, cached), logs, chunk, handlers, ["flush, drain"])
     assert fused == called
+
+
+class Asking(Processor):
+    """Asks for a commit behind some records."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: ProcessorRecord) -> None:
+        self.context.forward(record.key, record.value)
+        if size(record.value) % 2:
+            self.context.commit()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    chain=steps,
+    asks=st.booleans(),
+    ahead=st.booleans(),
+    kind=st.sampled_from([None, *TIMED]),
+    left=records,
+    right=records,
+    worse=st.one_of(st.none(), st.tuples(bad, numbers)),
+    chunk=st.integers(1, 12),
+    handlers=st.builds(policies, POLICIES, POLICIES),
+)
+def test_outcome_is_the_same_when_commits_are_asked_for_and_timestamps_lie_in_values(
+    chain: Any,
+    asks: bool,
+    ahead: bool,
+    kind: str | None,
+    left: Any,
+    right: Any,
+    worse: Any,
+    chunk: int,
+    handlers: Mapping[str, str],
+) -> None:
+    def built() -> Topology:
+        builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+        extractor = timestamps.extract(lambda record: 3 * size(record.value) - 3, invalid="skip")
+        shaped = source = builder.stream("a", timestamps=extractor if ahead else None)
+        other = builder.stream("b")
+        for step, n in chain:
+            shaped = STEPS[step](shaped, n)
+        shaped = shaped.merge(other)
+        (shaped.process(Asking) if asks else shaped).send_to("out", **written())
+        if kind is not None:
+            timed = TIMED[kind](source.filter(lambda k, v: True), other, spec(cached=True))
+            timed.map(lambda k, v: (str(k), add_one(v))).send_to("timed", **written())
+        return builder.build()
+
+    logs = {A: log_of("a", left, worse), B: log_of("b", right, None)}
+    looped = outcome(built(), logs, chunk, handlers, ["flush, drain"])
+    with closures_alone():
+        called = outcome(built(), logs, chunk, handlers, ["flush, drain"])
+    assert looped == called
 
 
 def log_of(topic: str, good: Any, worse: Any) -> list[FakeRecord]:

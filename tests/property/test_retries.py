@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, StoreSpec, Topology, serdes
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
@@ -111,9 +111,9 @@ def test_every_record_comes_to_its_end_once_and_in_its_keys_order(
         attempts=ATTEMPTS, backoff_ms=BACKOFF_MS, multiplier=1, jitter=0, max_parked=rng.choice((1, 3, 100))
     )
 
-    def make_caller(stations: Sequence[Station]) -> SeededCaller:
+    def make_caller(async_nodes: Sequence[AsyncNode]) -> SeededCaller:
         service.calls.append([])
-        return SeededCaller(stations, seed=rng.randint(0, 2**32))
+        return SeededCaller(async_nodes, seed=rng.randint(0, 2**32))
 
     entries = [(key.encode(), json.dumps([key, at]).encode(), at) for at, key in enumerate(keys)]
     task = TaskOnLogs(

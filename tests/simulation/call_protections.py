@@ -8,74 +8,75 @@ from typing import Any
 from unittest import mock
 
 from airflow_kstreams.streams.calls.call import CallContext
-from airflow_kstreams.streams.calls.turnstile import Turnstile
+from airflow_kstreams.streams.calls.call_queue import CallQueue
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
+from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from tests.simulation.protection import Protection, SwitchedOff
 from tests.simulation.world_caller import ATTEMPT
 
 
 def _changes_leave_at_once() -> SwitchedOff:
     """What a store above a call changes is logged by the next commit, whether or not the call has ended."""
-    run = Lanes._run
+    run = AsyncPipeline._run
 
-    def running(self: Lanes, life: Any, stage: int, *chosen: Any) -> None:
-        run(self, life, stage, *chosen)
-        self._changes.add(life.changes)
-        life.changes = []
+    def running(self: AsyncPipeline, flight: Any, stage: int, *chosen: Any) -> None:
+        run(self, flight, stage, *chosen)
+        self._changes.add(flight.changes)
+        flight.changes = []
 
-    return mock.patch.object(Lanes, "_run", running)
+    return mock.patch.object(AsyncPipeline, "_run", running)
 
 
 def _offsets_of_what_was_chosen() -> SwitchedOff:
     """A record counts as done once it is chosen."""
     off = ExitStack()
-    enter, release = Lanes._enter, PartitionGroup.release
+    begin, release = AsyncPipeline._begin, PartitionGroup.release
 
-    def entering(self: Lanes, life: Any, *run: Any) -> None:
-        enter(self, life, *run)
-        if life.taken is not None:
-            release(self._group, life.taken)
+    def beginning(self: AsyncPipeline, *record: Any) -> None:
+        begin(self, *record)
+        taken = self._queues[0][-1].taken
+        assert taken is not None
+        release(self._group, taken)
 
-    off.enter_context(mock.patch.object(Lanes, "_enter", entering))
+    off.enter_context(mock.patch.object(AsyncPipeline, "_begin", beginning))
     off.enter_context(mock.patch.object(PartitionGroup, "release", lambda *_: None))
     return off
 
 
 def _first_come_first_released() -> SwitchedOff:
     """A record leaves once its own calls have ended."""
-    advance = Lanes._advance
+    move_on = AsyncPipeline._move_on
 
-    def advancing(self: Lanes, *arguments: Any, **named: Any) -> Any:
-        self._queues = [deque(sorted(queue, key=lambda life: life.pending > 0)) for queue in self._queues]
-        return advance(self, *arguments, **named)
+    def moving(self: AsyncPipeline, *arguments: Any, **named: Any) -> Any:
+        self._queues = [deque(sorted(queue, key=lambda flight: flight.pending > 0)) for queue in self._queues]
+        return move_on(self, *arguments, **named)
 
-    return mock.patch.object(Lanes, "_advance", advancing)
+    return mock.patch.object(AsyncPipeline, "_move_on", moving)
 
 
 def _keys_side_by_side() -> SwitchedOff:
     """Calls of a key do not wait for each other."""
 
-    def added(self: Turnstile, call: Any) -> None:
+    def added(self: CallQueue, call: Any) -> None:
         self._ready.append(call)
 
-    def ended(self: Turnstile, call: Any) -> tuple[()]:
+    def ended(self: CallQueue, call: Any) -> tuple[()]:
         self.running -= 1
         return ()
 
-    return mock.patch.multiple(Turnstile, add=added, ended=ended)
+    return mock.patch.multiple(CallQueue, add=added, ended=ended)
 
 
 def _any_number_at_once() -> SwitchedOff:
     """A node makes as many calls at once as there are."""
 
-    def following(self: Turnstile) -> Any:
+    def following(self: CallQueue) -> Any:
         if not self._ready:
             return None
         self.running += 1
         return self._ready.popleft()
 
-    return mock.patch.object(Turnstile, "next", following)
+    return mock.patch.object(CallQueue, "next", following)
 
 
 def _keys_of_attempts() -> SwitchedOff:

@@ -166,7 +166,7 @@ class CallingRuns:
                     cluster=self.calls.process(self.kafka, f"task {task_id}, {slice_.run_id}"),
                     settings=self.settings,
                     clock=self.kafka.clock,
-                    make_caller=lambda stations: SeededCaller(stations, seed=next(self._seeds)),
+                    make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=next(self._seeds)),
                 ),
                 SliceWork(without_partitions(slice_), share),
             )

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from tests.simulation.called_applications import INSTEAD, INSTEAD_AGAIN
 from tests.simulation.faults import Fault, PlannedFault
@@ -87,9 +87,9 @@ def callers(seed: int, injector: FaultInjector, application: Application) -> Cal
     random = Random(f"{seed} callers")
     slow_seconds = _NOT_THAT_SLOW if application.waits_for_points else _SLOW_SECONDS
 
-    def caller(process: Process, stations: Sequence[Station]) -> WorldCaller:
+    def caller(process: Process, async_nodes: Sequence[AsyncNode]) -> WorldCaller:
         return WorldCaller(
-            stations, random=random, process=process, at=injector.at, slow_seconds=slow_seconds
+            async_nodes, random=random, process=process, at=injector.at, slow_seconds=slow_seconds
         )
 
     return lambda process: partial(caller, process)

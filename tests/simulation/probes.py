@@ -13,6 +13,7 @@ from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
@@ -38,7 +39,7 @@ def watching(world: World) -> Iterator[None]:
             mock.patch.object(Coordinator, "_resume", _resumed(Coordinator._resume)),
             mock.patch.object(CoordinatorLease, "lost_race", _lost(CoordinatorLease.lost_race, world)),
             mock.patch.object(TaskCommit, "commit", _committed(TaskCommit.commit)),
-            mock.patch.object(StreamTask, "stop_calls", _stopped(StreamTask.stop_calls, world)),
+            mock.patch.object(AsyncPipeline, "close", _stopped(AsyncPipeline.close, world)),
             mock.patch.object(Parking, "_park", _parked(Parking._park)),
             mock.patch.object(Parking, "load", _loaded(Parking.load)),
             mock.patch.object(Retries, "next_parked", _called_again(Retries.next_parked)),
@@ -92,8 +93,8 @@ def _begun(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
-    def resumed(self: Coordinator, caller: Any, plan: Any, folded: Any, slice_: Any) -> Any:
-        taken = inner(self, caller, plan, folded, slice_)
+    def resumed(self: Coordinator, caller: Any, plan: Any, slice_: Any) -> Any:
+        taken = inner(self, caller, plan, slice_)
         if slice_.generation and taken.generation > slice_.generation:
             sometimes("a run was taken over")
         return taken
@@ -130,10 +131,10 @@ def _judged(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
 
 def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def committed(self: TaskCommit, task: StreamTask, **named: Any) -> Any:
-        if task.under_way:
+        if task.in_flight:
             sometimes("a commit came while calls were under way")
         done = inner(self, task, **named)
-        if task.held_up and not named["last"]:
+        if task.waits_for_retries and not named["last"]:
             if task.group.complete:
                 sometimes("a task committed at its stops, and stayed for parked records")
             else:
@@ -144,11 +145,10 @@ def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _stopped(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
-    def stopped(self: StreamTask) -> None:
-        lanes = self._lanes
-        if lanes is not None and any(lanes.parked.values()):
+    def stopped(self: AsyncPipeline) -> None:
+        if self.parked:
             _say_how_it_left(world)
-        if lanes is not None and any(life.changes for queue in lanes._queues for life in queue):
+        if any(flight.changes for queue in self._queues for flight in queue):
             sometimes("a task ended while a store was ahead of what it had released")
         inner(self)
 
@@ -157,7 +157,7 @@ def _stopped(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
 
 def _parked(inner: Callable[..., Any]) -> Callable[..., Any]:
     def parked(self: Parking, call: Any) -> None:
-        if call.again.failed and self._crossings.life.again:
+        if call.retry.failed and self._handoff.flight.retry:
             sometimes("a record was parked that had been parked above")
         elif call.again.held:
             sometimes("a record was parked behind another one of its key")
@@ -192,7 +192,7 @@ def _called_again(inner: Callable[..., Any]) -> Callable[..., Any]:
 
 def _given_up(inner: Callable[..., Any]) -> Callable[..., Any]:
     def given_up(self: Repeating, error: Exception) -> None:
-        if self.station.options.parks:
+        if self.async_node.options.parks:
             sometimes("a parked record became a dead letter")
         inner(self, error)
 

@@ -14,6 +14,7 @@ from unittest import mock
 
 from msgspec import structs
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs import log_bounds as logs
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
@@ -21,7 +22,6 @@ from airflow_kstreams.batch.protocol.slice.stops import frozen_at, slice_starts,
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
@@ -301,8 +301,8 @@ def _others_are_dropped() -> SwitchedOff:
 
     return _both(
         mock.patch.object(Coordinator, "_begin_claimed", begin),
-        mock.patch("airflow_kstreams.batch.run.begin.freeze.find_contradictions", lambda *_: []),
-        mock.patch("airflow_kstreams.batch.run.begin.offsets.find_rolled_back", lambda *_: []),
+        mock.patch("airflow_kstreams.batch.evidence.run_facts.find_contradictions", lambda *_: []),
+        mock.patch("airflow_kstreams.batch.run.begin.starts.find_rolled_back", lambda *_: []),
     )
 
 
@@ -387,9 +387,7 @@ def _offsets_before_outputs() -> SwitchedOff:
 
 def _starts_at_the_beginning() -> SwitchedOff:
     """A slice starts where the log does, whatever was committed."""
-    return mock.patch(
-        "airflow_kstreams.batch.run.begin.offsets.start_of", lambda tp, log_of, *_: log_of.start
-    )
+    return mock.patch("airflow_kstreams.batch.run.begin.starts.start_of", lambda tp, log_of, *_: log_of.start)
 
 
 def _one_past_the_stop() -> SwitchedOff:

@@ -12,9 +12,10 @@ from msgspec import structs
 
 from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.streams.records.parked_origin import to_park
+from airflow_kstreams.streams.runtime.execution import LoggedChanges
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
-from airflow_kstreams.streams.runtime.stream_task import LoggedChanges, StreamTask
+from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from tests.simulation.protection import Protection, SwitchedOff
 
 
@@ -81,7 +82,7 @@ def _parked_keys_hold_nothing_back() -> SwitchedOff:
             admit(self, call)
             return
         call.owner.pending += 1
-        self._crossings.start(call)
+        self._handoff.start(call)
 
     def ending(self: Parking, call: Any) -> Any:
         if self._by_key and call.again.entry is None:
@@ -108,7 +109,7 @@ def _calls_behind_a_failed_one_go_on() -> SwitchedOff:
         self._coming[turn] = self._coming.get(turn, 0) + 1
         behind = self._behind[turn]
         if behind:
-            self._crossings.start(behind.popleft())
+            self._handoff.start(behind.popleft())
         else:
             del self._behind[turn]
         return (call,)

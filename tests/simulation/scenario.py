@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition

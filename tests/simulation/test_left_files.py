@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import ToEarliest
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.applications import APPLICATIONS

@@ -175,7 +175,7 @@ _THREADING = SimpleNamespace(RLock=Lock, Event=Event, Thread=BackgroundThread)
 _RESOURCE = SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda who: SimpleNamespace(ru_maxrss=0))
 _TIME = SimpleNamespace(monotonic=lambda: _world().process().clock.monotonic_seconds())
 _REPLACED: dict[str, Any] = {
-    "airflow_kstreams.streams.runtime.pipeline.lanes.time": _TIME,
+    "airflow_kstreams.streams.runtime.pipeline.async_pipeline.time": _TIME,
     "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
     "airflow_kstreams.batch.task.task_state.LocalState": _local_state,
     "airflow_kstreams.batch.run.lease.lease_renewal.threading": _THREADING,

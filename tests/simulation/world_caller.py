@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.simulation.sometimes import sometimes
@@ -40,7 +40,7 @@ class WorldCaller:
 
     def __init__(
         self,
-        stations: Sequence[Station],
+        async_nodes: Sequence[AsyncNode],
         *,
         random: Random,
         process: Process,
@@ -51,8 +51,8 @@ class WorldCaller:
         self._process = process
         self._at = at
         self._slow_seconds = slow_seconds
-        self._inner = SeededCaller(stations, seed=random.getrandbits(32))
-        self._under_way: list[Call] = []
+        self._inner = SeededCaller(async_nodes, seed=random.getrandbits(32))
+        self._in_flight: list[Call] = []
         self._slow_until = 0.0
 
     def open(self) -> None:
@@ -63,7 +63,7 @@ class WorldCaller:
     def start(self, call: Call) -> None:
         """Let a call run."""
         ATTEMPT.set(self)
-        self._under_way.append(call)
+        self._in_flight.append(call)
         self._at(self._process, "calls.start", self, partial(self._inner.start, call))
 
     def hurry(self) -> None:
@@ -71,7 +71,7 @@ class WorldCaller:
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended: sooner or later, one after the other."""
-        if not self._under_way:
+        if not self._in_flight:
             return ()
         if not wait_seconds:
             return self._came_back() if self._random.random() < 0.1 else ()
@@ -85,7 +85,7 @@ class WorldCaller:
 
     def close(self) -> None:
         """Give up what runs."""
-        if self._under_way and not self._process.alive:
+        if self._in_flight and not self._process.alive:
             sometimes("a task died while its calls were under way")
         self._inner.close()
 
@@ -105,7 +105,7 @@ class WorldCaller:
     def _came_back(self) -> Sequence[Call]:
         back = self._inner.ended(1.0)
         for call in back:
-            if call is not self._under_way[0]:
+            if call is not self._in_flight[0]:
                 sometimes("a call overtook one before it")
-            self._under_way.remove(call)
+            self._in_flight.remove(call)
         return back

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from airflow_kstreams.batch.task.end import Unread, cut
+from airflow_kstreams.batch.task.end import Unread, at_commit_point
 from airflow_kstreams.streams.ports import AdminPort, Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
@@ -49,7 +49,7 @@ class EndlessEnd:
         """Say that there is always more to come."""
         return False
 
-    def advance(self) -> Iterator[None]:
+    def end_of_run(self) -> Iterator[None]:
         """Bring stream time nowhere: there is no end to do it at."""
         return iter(())
 
@@ -59,9 +59,9 @@ class EndlessEnd:
         """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
         if self._task.commit_due(interval_elapsed=False, processed=processed):
             return True
-        if since_seconds >= _REFRESH_SECONDS and self._task.at_cut:
+        if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
             return True
-        return interval_elapsed and self.anything_to_commit(opened=opened) and cut(self._task)
+        return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
         """Say whether something was written, or read past without writing."""

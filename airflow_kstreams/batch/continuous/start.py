@@ -30,18 +30,19 @@ from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.rewritten import find_rewritten
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
-from airflow_kstreams.batch.run.begin.advance import refuse_unfit_advance
 from airflow_kstreams.batch.run.begin.groundwork import (
     Groundwork,
     boundaries_ahead,
@@ -51,7 +52,8 @@ from airflow_kstreams.batch.run.begin.groundwork import (
     run_plan,
     start_offsets,
 )
-from airflow_kstreams.batch.run.begin.offsets import find_losses, find_unfit, start_of
+from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
+from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_advance
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease.lease_errors import (
@@ -60,10 +62,6 @@ from airflow_kstreams.batch.run.lease.lease_errors import (
     refuse_other_topology,
 )
 from airflow_kstreams.batch.run.matched_topics import with_matches
-from airflow_kstreams.batch.run.past.complete_logs import find_cut_ledger
-from airflow_kstreams.batch.run.past.own_topics import next_own_topics, refuse_shared
-from airflow_kstreams.batch.run.past.prior_runs import unless_void
-from airflow_kstreams.batch.run.past.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
@@ -148,22 +146,20 @@ def _begin_claimed(
     """Check the topics, fence the tasks of the last run, work out where to start, and write it all."""
     session, plan = coordinator.session, request.plan
     app = session.application_id
-    folded = unless_void(session.read_fenced(plan), ledger)
-    if folded.state is RunState.RUNNING and folded.slice is not None:
-        refuse_other_topology(folded.slice, plan)
-        topics = {*folded.slice.plan.topology.sources, *folded.slice.plan.changelog_ids}
-        refuse_other_topics(session.admin, folded.slice, topics)
-    contradicted = find_contradictions(app, ledger, folded)
-    refuse_losses([*find_cut_ledger(app, ledger, folded), *contradicted], request)
+    facts = RunFacts(app, ledger, session.read_fenced(plan))
+    if (batch := facts.under_way) is not None:
+        refuse_other_topology(batch, plan)
+        refuse_other_topics(session.admin, batch, {*batch.plan.topology.sources, *batch.plan.changelog_ids})
+    refuse_losses(facts.disagreements(metadata_topic_kept=False), request)
     coordinator.lease.end_former(ledger)
     request = with_matches(request, session.admin, session.settings, ledger)
-    ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
-    offsets = _starts(session, request, folded, ledger, ground)
+    ground = lay_groundwork(session, request=request, facts=facts)
+    offsets = _starts(session, request, ground)
     run = ContinuousRun(
         run_id=request.run_id,
         generation=request.generation,
         plan=msgspec.structs.replace(
-            run_plan(session, request, ledger, ground.topics, warnings=ground.warnings),
+            run_plan(session, request, ground, warnings=ground.warnings),
             placements=placements(plan, ground.topics.grouped),
         ),
     )
@@ -183,35 +179,31 @@ def _begin_claimed(
 
 
 def _starts(
-    session: CoordinatorSession,
-    request: SliceRequest,
-    folded: Folded,
-    ledger: Ledger,
-    ground: Groundwork,
+    session: CoordinatorSession, request: SliceRequest, ground: Groundwork
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return what to commit: where every source partition starts.
 
-    :param folded: of a slice that no driver works on any more.
+    :param ground: where a slice is under way, no driver works on it any more.
     :raises DataLossError: what a partition would start at is gone.
     """
-    prior = ground.prior
-    if folded.state is RunState.RUNNING and folded.slice is not None:
-        _refuse_lost_batch(folded.slice, ground.committed)
+    facts, prior = ground.facts, ground.prior
+    if facts.under_way is not None:
+        _refuse_lost_batch(facts.under_way, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
     bounds = read_bounds(session, ground, settle_ms=0)
     _refuse_waiting(session, request, ground, bounds)
     ids = ground.topics.topic_ids
-    ahead = find_ahead(session, ledger, ground)
-    if folded.state is RunState.RUNNING and folded.slice is not None:
+    ahead = find_ahead(session, ground)
+    if facts.under_way is not None:
         losses = [*ahead, *find_losses(bounds, prior, ids)]
     else:
-        losses = find_unfit(session.application_id, ledger, bounds, prior, ids, ahead=ahead)
+        losses = find_unfit(facts, bounds, prior, ids, ahead=ahead)
     refuse_losses(losses, request)
     with session.reading:
         others = find_rewritten(session.admin, session.reader, bounds, prior, clock=session.clock)
     refuse_losses(others, request)
     starts = {
-        tp: _capped(start_of(tp, log_of, prior, session.settings), tp, folded)
+        tp: _capped(start_of(tp, log_of, prior, session.settings), tp, facts)
         for tp, log_of in bounds.items()
         if tp not in prior.committed
     }
@@ -256,7 +248,6 @@ def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, Committ
     )
 
 
-def _capped(start: int, tp: TopicPartition, folded: Folded) -> int:
+def _capped(start: int, tp: TopicPartition, facts: RunFacts) -> int:
     """Return no later a start than the stop of a batch that a foreign writer began in the bare format."""
-    running = folded.state is RunState.RUNNING and tp in folded.foreign_stops
-    return min(start, folded.foreign_stops[tp]) if running else start
+    return min(start, facts.metadata.foreign_stops.get(tp, start)) if facts.foreign_run else start

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.lease_watch import Verdict
-from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import RunSupersededError

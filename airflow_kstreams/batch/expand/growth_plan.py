@@ -1,6 +1,6 @@
 """What it would mean for an application that one of its topics has more partitions: asked of the code that
-the next begin runs (``run/topics.py``, ``run/growth.py``), with the new count in place of the one that is
-there.
+the next begin runs (``run/source_topics.py``, ``run/growth.py``), with the new count in place of the one
+that is there.
 
 Nothing is claimed, fenced or written: what tasks commit meanwhile moves positions forward, and the next begin
 looks again.
@@ -12,16 +12,17 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
-from airflow_kstreams.batch.run.begin.offsets import start_of
+from airflow_kstreams.batch.run.begin.starts import start_of
 from airflow_kstreams.batch.run.growth import with_boundaries
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns, recall, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.topics import CheckedTopics, check_topics, group_found
+from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
@@ -143,8 +144,7 @@ def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     :raises ConfigError: there is none, or it has a partition grouper of its user's own.
     """
     app = session.application_id
-    continuous = ledger.current_continuous
-    last = session.read_metadata(None, wait_ms=0).slice if continuous is None else continuous.slice
+    last = RunFacts(app, ledger, session.read_metadata(None, wait_ms=0)).last_work
     if last is None:
         raise ConfigError(
             f"application {app!r} has no run yet, or was reset: nothing says which topics it reads",
@@ -194,10 +194,8 @@ def prior_runs(
 
     :param counts: partition count of every source topic.
     """
-    folded = unless_void(session.read_metadata(plan, wait_ms=0), ledger)
-    return dataclasses.replace(
-        recall(plan, folded, ledger), committed=session.committed_so_far(_partitions(counts))
-    )
+    facts = RunFacts(session.application_id, ledger, session.read_metadata(plan, wait_ms=0))
+    return dataclasses.replace(recall(plan, facts), committed=session.committed_so_far(_partitions(counts)))
 
 
 def _bounds(session: CoordinatorSession, counts: Mapping[str, int]) -> dict[TopicPartition, LogBounds]:

@@ -17,11 +17,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.conditions import NewRecords
-from airflow_kstreams.batch.inspect.record_counts import NewRecordCounts
+from airflow_kstreams.batch.inspect.new_record_counts import NewRecordCounts
 from airflow_kstreams.batch.inspect.round_memory import RoundMemory
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import (
@@ -131,10 +132,16 @@ class ClusterView:
         read = partial(read_ledger, reading=lambda: nullcontext(self._shared_reader()), before=before)
         return self._log(application_id, topic, read, absent=Ledger())
 
-    def metadata(self, application_id: str) -> Folded:
-        """Return what the application's metadata topic says."""
+    def facts(self, application_id: str, *, unless_finished: str = "") -> RunFacts:
+        """Join the ledger with the metadata topic, see :class:`RunFacts`.
+
+        :param unless_finished: a run; the metadata topic is not asked where the ledger has it as finished.
+        """
+        ledger = self.ledger(application_id)
+        if unless_finished and ledger.is_finished(unless_finished):
+            return RunFacts(application_id, ledger, Folded(state=RunState.FINISHED))
         topic = ProtocolTopics(application_id).metadata
-        return self._log(application_id, topic, read_metadata, absent=None)
+        return RunFacts(application_id, ledger, self._log(application_id, topic, read_metadata, absent=None))
 
     def group(self, application_id: str) -> ReaderPort:
         """Return a reader that can say what the application's group committed."""

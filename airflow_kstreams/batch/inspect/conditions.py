@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.counts import due_text
@@ -30,7 +30,6 @@ from airflow_kstreams.batch.report.results import (
     result_of_summary,
     stop_offsets_result,
 )
-from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
@@ -61,7 +60,13 @@ class View(Protocol):
 
     def now_ms(self) -> int: ...
     def ledger(self, application_id: str) -> Ledger: ...
-    def metadata(self, application_id: str) -> Folded: ...
+    def facts(self, application_id: str, *, unless_finished: str = "") -> RunFacts:
+        """Join the ledger with the metadata topic.
+
+        :param unless_finished: a run; the metadata topic is not asked where the ledger has it as finished.
+        """
+        ...
+
     def group(self, application_id: str) -> ReaderPort:
         """Return a reader that can say what the application's group committed."""
         ...
@@ -220,23 +225,23 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
     def evaluate(self, view: View) -> StopOffsetsResult | None:
         """Return the stop offsets once they are reached; a finished run has reached them all."""
         check_application_id(self.application_id)
-        summary = view.ledger(self.application_id).find(self.run_id)
+        facts = view.facts(self.application_id, unless_finished=self.run_id)
+        summary = facts.ledger.find(self.run_id)
         if summary is not None:
             self._refuse_unknown([sub.id for sub in summary.topics])
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
-        folded = view.metadata(self.application_id)
-        slice_ = folded.slice
-        if slice_ is None or folded.state is not RunState.RUNNING or slice_.run_id != self.run_id:
+        slice_ = facts.under_way
+        if slice_ is None or slice_.run_id != self.run_id:
             return None
         self._refuse_unknown([sub.id for sub in slice_.plan.topology.subtopologies])
         if slice_.plan.empty:
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         try:
             group = view.group(self.application_id)
-            if unfinished_groups(slice_, self.subtopology, folded=folded, reader=group):
+            if unfinished_groups(slice_, self.subtopology, folded=facts.metadata, reader=group):
                 return None
             sources = slice_.plan.topology.subtopology(self.subtopology).sources
-            stops = stops_of(folded, slice_, sources)
+            stops = stops_of(facts.metadata, slice_, sources)
         except UpstreamNotDoneError:
             return None
         return stop_offsets_result(self.application_id, self.run_id, self.subtopology, stops)
@@ -291,9 +296,8 @@ def _inputs_seen(
     :param topics: the inputs; empty: those of the last run.
     """
     check_application_id(application_id)
-    ledger = view.ledger(application_id)
-    folded = unless_void(view.metadata(application_id), ledger)
-    held = folded.slice if folded.state is RunState.RUNNING else None
+    facts = view.facts(application_id)
+    ledger, held = facts.ledger, facts.under_way
     return ledger, held, view.partitions(topics or _inputs_of_last_run(application_id, ledger, held))
 
 

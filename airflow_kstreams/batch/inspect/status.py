@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
@@ -24,9 +25,8 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
+from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
 from airflow_kstreams.batch.run.finish import task_metadata
-from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import AccessDeniedError
@@ -123,16 +123,15 @@ def read_status(
         clients.callback(admin.close)
         logs = cluster.reader(group_id=application_id)
         clients.callback(logs.close)
-        folded, content = read_metadata_with_content(
+        ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
+        written, content = read_metadata_with_content(
             cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
         )
-        ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
+        facts = RunFacts(application_id, ledger, written)
         runs = tuple(ledger.latest(last_runs))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         parked: Parked = {}
-        folded = unless_void(folded, ledger)
-        last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
-        begun_since = folded.state is RunState.RUNNING or ledger.current_continuous is not None
+        last = facts.last_work
         positions = ledger.stops
         if last is not None:
             sources = last.plan.topology.sources
@@ -147,15 +146,15 @@ def read_status(
             parking = parking_partitions(ledger.assignment, application_id)
             told = reader.committed([*partitions, *({*parking} - {*partitions})])
             committed = {tp: offset for tp, offset in told.items() if tp in partitions}
-            parked = parked_left(ledger, told, application_id, begun_since=begun_since)
+            parked = parked_left(facts, told)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         counts, ends = _counts_and_ends(admin, positions)
         recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
     return RunStatus(
         application_id=application_id,
-        state=folded.state,
-        slice=folded.slice,
+        state=facts.state,
+        slice=facts.metadata.slice,
         continuous=ledger.current_continuous,
         committed=committed,
         lease=ledger.held_lease,

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, parked_total, sum_parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
-from airflow_kstreams.batch.run.past.finished_before import finished_at, short_hash, topology_of
+from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
     from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
     from airflow_kstreams.batch.protocol.replay_records import Replay
-    from airflow_kstreams.batch.reset.plan import ResetPlan
+    from airflow_kstreams.batch.reset.reset_plan import ResetPlan
 
 #: Largest result in bytes of JSON: what lies in Airflow's database and travels with every look at the task.
 MAX_RESULT_BYTES = 4_000

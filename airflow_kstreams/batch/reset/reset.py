@@ -61,7 +61,7 @@ from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
-from airflow_kstreams.batch.reset.plan import (
+from airflow_kstreams.batch.reset.reset_plan import (
     Look,
     ResetPlan,
     ResetRequest,
@@ -69,7 +69,7 @@ from airflow_kstreams.batch.reset.plan import (
     plan_reset,
     survey,
 )
-from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
@@ -212,7 +212,7 @@ class ApplicationReset:
                 self._session.cluster,
                 record.transactional_ids,
                 admin=self._session.admin,
-                topics=written_topics(*last_tasks(self._app, seen.folded, seen.ledger).topologies),
+                topics=written_topics(*seen.facts.last_tasks.topologies),
             )
             record = self._move(record, self._survey(Look.FENCED))
         if record.stage is ResetStage.DELETING:
@@ -234,7 +234,7 @@ class ApplicationReset:
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
-        ids = last_tasks(self._app, seen.folded, seen.ledger).transactional_ids or ()
+        ids = seen.facts.last_tasks.transactional_ids or ()
         record = ResetRecord(
             stage=ResetStage.STOPPING,
             begun_ms=self._clock.now_ms(),

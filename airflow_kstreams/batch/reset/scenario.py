@@ -29,7 +29,7 @@ _UNIT_SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _COLUMNS = 3
 
 
-class LogSpan(NamedTuple):
+class KeptOffsets(NamedTuple):
     """A partition's log: its first offset and its high watermark."""
 
     start: int
@@ -49,7 +49,7 @@ class Logs:
     :param now_ms: epoch milliseconds.
     """
 
-    spans: Mapping[TopicPartition, LogSpan]
+    spans: Mapping[TopicPartition, KeptOffsets]
     positions: Mapping[TopicPartition, int]
     admin: AdminPort
     now_ms: int
@@ -293,11 +293,11 @@ def one_scenario(asked: Mapping[str, Scenario | None]) -> Scenario:
     return next(iter(found.values()), ToEarliest(named=False))
 
 
-def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogSpan]:
+def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KeptOffsets]:
     """Return the bounds of some logs."""
     starts = admin.start_offsets(partitions)
     ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    return {tp: LogSpan(starts[tp], ends[tp]) for tp in partitions}
+    return {tp: KeptOffsets(starts[tp], ends[tp]) for tp in partitions}
 
 
 def _epoch_ms(text: str) -> int | None:

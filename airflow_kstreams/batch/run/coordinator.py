@@ -28,7 +28,9 @@ from contextlib import contextmanager, nullcontext
 
 import msgspec
 
-from airflow_kstreams.batch.evidence import find_contradictions, find_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import find_foreign_progress
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
 from airflow_kstreams.batch.invariants import check_begin, check_finish
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
@@ -38,7 +40,6 @@ from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
     finished_record,
@@ -55,6 +56,7 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
+from airflow_kstreams.batch.run.finished_before import check_finished
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
 from airflow_kstreams.batch.run.lease.lease_errors import (
@@ -63,10 +65,6 @@ from airflow_kstreams.batch.run.lease.lease_errors import (
     refuse_other_topology,
 )
 from airflow_kstreams.batch.run.matched_topics import with_matches
-from airflow_kstreams.batch.run.past.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.past.finished_before import check_finished
-from airflow_kstreams.batch.run.past.own_topics import refuse_shared
-from airflow_kstreams.batch.run.past.prior_runs import unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses
 from airflow_kstreams.streams.errors import (
@@ -267,9 +265,8 @@ class Coordinator:
         """
         if caller.hold_lease or ledger.current_continuous is not None:
             return None
-        folded = self.session.read_metadata(plan, wait_ms=0)
-        slice_ = folded.slice
-        if folded.state is not RunState.RUNNING or slice_ is None or slice_.run_id != caller.run_id:
+        slice_ = RunFacts(self._app, ledger, self.session.read_metadata(plan, wait_ms=0)).under_way
+        if slice_ is None or slice_.run_id != caller.run_id:
             return None
         refuse_other_topology(slice_, plan)
         return slice_
@@ -279,24 +276,19 @@ class Coordinator:
         if (done := ledger.find(caller.run_id)) is not None:
             return self._finished(request, ledger.detailed(done))
         self.lease.refuse_busy(ledger, caller)
-        folded = unless_void(self.session.read_fenced(plan), ledger)
-        if folded.state is RunState.RUNNING and folded.slice is not None:
-            losses = [
-                *find_cut_ledger(self._app, ledger, folded),
-                *find_cut_metadata(self._app, ledger, folded),
-                *find_contradictions(self._app, ledger, folded),
-            ]
-            refuse_losses(losses or self._foreign_progress(folded.slice), request)
-            return BeginResult(slice=self._resume(caller, plan, folded, folded.slice))
+        facts = RunFacts(self._app, ledger, self.session.read_fenced(plan))
+        if facts.under_way is not None:
+            refuse_losses(facts.disagreements() or self._foreign_progress(facts.under_way), request)
+            return BeginResult(slice=self._resume(caller, plan, facts.under_way))
         self.lease.end_former(ledger)
         try:
             request = with_matches(request, self.session.admin, self._settings, ledger)
-            new = build_slice(self.session, request=request, folded=folded, ledger=ledger)
+            new = build_slice(self.session, request=request, facts=facts)
         except (DataLossError, TopologyError) as error:
-            if self._has_begun_meanwhile(plan, folded, ledger):
+            if self._has_begun_meanwhile(plan, facts):
                 raise self.lease.lost_race(caller) from error
             raise
-        records = [tombstone(self._app, key) for key in folded.live_keys]
+        records = [tombstone(self._app, key) for key in facts.metadata.live_keys]
         records += slice_records(new.slice, owner=caller.owner)
         lease = None
         if caller.hold_lease:
@@ -328,14 +320,12 @@ class Coordinator:
             return None
         return LedgerChange(ledger=after)
 
-    def _has_begun_meanwhile(self, plan: TopologyPlan, before: Folded, ledger: Ledger) -> bool:
+    def _has_begun_meanwhile(self, plan: TopologyPlan, before: RunFacts) -> bool:
         """Whether the metadata topic holds another slice than it did: one without a driver yet, so that the
         ledger need not say so. Its offsets name a run that has begun, beside what was read before it.
-
-        :param ledger: as it was then.
         """
-        now = unless_void(self.session.read_metadata(plan), ledger)
-        return (now.state, now.slice) != (before.state, before.slice)
+        now = RunFacts(self._app, before.ledger, self.session.read_metadata(plan)).metadata
+        return (now.state, now.slice) != (before.state, before.metadata.slice)
 
     def _foreign_progress(self, slice_: Slice) -> list[Loss]:
         """Look at the offsets that a slice has, without waiting for what its tasks may have left open, unless
@@ -346,7 +336,7 @@ class Coordinator:
             return []
         return find_foreign_progress(slice_, self.session.committed(partitions))
 
-    def _resume(self, caller: Claimant, plan: TopologyPlan, folded: Folded, slice_: Slice) -> Slice:
+    def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
         """Take over an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
@@ -375,17 +365,17 @@ class Coordinator:
                 return done
             if not claimed:
                 self.lease.refuse_busy(ledger, caller, same_run_may_wait=False)
-        folded = unless_void(self.session.read_metadata(None), ledger)
-        slice_ = folded.slice
-        if slice_ is None or folded.state is RunState.NEW or slice_.run_id != run_id:
-            found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {folded.state.value}"
+        metadata = RunFacts(self._app, ledger, self.session.read_metadata(None)).metadata
+        slice_ = metadata.slice
+        if slice_ is None or slice_.run_id != run_id:
+            found = "nothing" if slice_ is None else f"run {slice_.run_id!r}, {metadata.state.value}"
             raise RunError(
                 f"run {run_id!r} of application {self._app!r} cannot be finished: it has no slice, the "
                 f"metadata topic holds {found}",
                 fix="begin the run first",
                 run_id=run_id,
             )
-        closed = close_slice(self.session, slice_=slice_, folded=folded, reports=reports)
+        closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
         change = LedgerChange(
             ledger=dataclasses.replace(
                 ledger, reset=None, changelog_ends=closed.changelogs or ledger.changelog_ends
@@ -393,11 +383,11 @@ class Coordinator:
             finished=closed.summary,
             details_kept=self._settings.ledger_details_kept,
         )
-        check_finish(slice_, folded, closed.offsets)
+        check_finish(slice_, metadata, closed.offsets)
         lease = self.lease.held
         ours = lease is not None and lease.owner_run_id == run_id
         finished = self.session.write(
-            [*plan_pieces(slice_), finished_record(slice_, owner=folded.owner)],
+            [*plan_pieces(slice_), finished_record(slice_, owner=metadata.owner)],
             offsets=closed.offsets,
             ledger=change,
             lease=msgspec.structs.replace(lease, expires_ms=0) if lease is not None and ours else lease,

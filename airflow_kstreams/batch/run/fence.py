@@ -10,13 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
-from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
-from airflow_kstreams.batch.protocol.slice.metadata import Folded
-from airflow_kstreams.batch.protocol.slice.slice import transactional_ids
-from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 
 log = logging.getLogger(__name__)
@@ -24,33 +19,6 @@ log = logging.getLogger(__name__)
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
 _TRANSACTION_TIMEOUT_MS = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class LastTasks:
-    """The tasks of an application's last run, which may still be at work.
-
-    :param transactional_ids: one per task; None when neither a run nor partition groups are recorded.
-    :param topologies: those that they may have run, where it is known.
-    """
-
-    transactional_ids: tuple[str, ...] | None
-    topologies: tuple[TopologyPlan, ...]
-
-
-def last_tasks(application_id: str, folded: Folded, ledger: Ledger) -> LastTasks:
-    """Return the tasks of the continuous run or of the slice, or those of the recorded partition groups.
-
-    The marker of a run may be gone (stop offsets deleted) or another writer's; the groups give the ids, too.
-    """
-    owners = [owner for owner in (ledger.current_continuous, folded.slice) if owner is not None]
-    ids: tuple[str, ...] | None = None
-    if owners:
-        ids = () if owners[0].plan.empty else owners[0].plan.task_ids
-    elif ledger.assignment is not None:
-        recorded = ledger.assignment.subtopologies
-        ids = transactional_ids(application_id, {sub: len(entry.by_group) for sub, entry in recorded.items()})
-    return LastTasks(ids, tuple(owner.plan.topology for owner in owners))
 
 
 def fence(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.batch.evidence import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
+from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
@@ -38,8 +39,7 @@ from airflow_kstreams.batch.protocol.slice.stops import (
     task_partitions,
 )
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
-from airflow_kstreams.batch.run.begin.advance import parked_warnings, with_time_passed
-from airflow_kstreams.batch.run.past.complete_logs import ChangelogLogs
+from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.record_audit import audit, counts_of, judge_late
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunError

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.topic_owners import Neighbours
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.records import lease_record
@@ -28,7 +29,6 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, Me
 from airflow_kstreams.batch.protocol.slice.metadata_view import MetadataView
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.past.own_topics import Neighbours
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan

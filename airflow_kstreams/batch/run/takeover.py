@@ -42,7 +42,7 @@ from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.growth import in_use, last_found, with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.topics import SourceTopics
+from airflow_kstreams.batch.run.source_topics import SourceTopics
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
     TaskFencedError,

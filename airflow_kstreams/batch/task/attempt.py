@@ -166,7 +166,7 @@ class TaskAttempt:
                 self._only_notify(state, slice_)
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
-        self._clients.callback(task.stop_calls)
+        self._clients.callback(task.close)
         state_files = TaskState(
             task,
             owner=StateOwner(
@@ -259,6 +259,7 @@ class TaskAttempt:
             failures.refuse_replaced(changelogs)
             raise
         failures.refuse_replaced(changelogs)
+        task.restored()
         return restored
 
     def _homes(self, slice_: Slice) -> Homes | None:

@@ -38,7 +38,7 @@ class End(Protocol):
         """Say whether only the last commit is left to do."""
         ...
 
-    def advance(self) -> Iterator[None]:
+    def end_of_run(self) -> Iterator[None]:
         """Bring stream time to where the end does; yields where the task may be committed."""
         ...
 
@@ -71,11 +71,11 @@ class End(Protocol):
         ...
 
 
-def cut(task: StreamTask) -> bool:
-    """Say whether a commit may come now; if not, have one possible soon."""
-    if task.at_cut:
+def at_commit_point(task: StreamTask) -> bool:
+    """Say whether a commit may come now; if not, have a commit point come soon."""
+    if task.may_commit:
         return True
-    task.ask_for_cut()
+    task.ask_for_commit_point()
     return False
 
 
@@ -107,13 +107,13 @@ class BoundedEnd:
         """
         return self._task.complete
 
-    def advance(self) -> Iterator[None]:
+    def end_of_run(self) -> Iterator[None]:
         """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
         task, advance = self._task, self._advance
         moment_ms = None if advance is None else advance.moment_of(task.task_id.subtopology)
         if advance is None or moment_ms is None:
             return iter(())
-        return task.advance_time(moment_ms, advance.also)
+        return task.end_of_run(moment_ms, advance.also)
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
@@ -122,13 +122,13 @@ class BoundedEnd:
         transaction open.
         """
         task = self._task
-        if not task.held_up:
+        if not task.waits_for_retries:
             return not task.group.complete and task.commit_due(
                 interval_elapsed=interval_elapsed, processed=processed
             )
         if task.commit_due(interval_elapsed=False, processed=processed):
             return True
-        return opened and interval_elapsed and cut(task)
+        return opened and interval_elapsed and at_commit_point(task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
         """Say whether something was written."""

@@ -145,8 +145,8 @@ class TaskLoop:
         """
         if not self._unfinished_turn:
             # While calls run, it is for them that the task waits.
-            wait_seconds = 0.0 if self._task.under_way else wait_seconds
-            if self._task.sated:
+            wait_seconds = 0.0 if self._task.in_flight else wait_seconds
+            if self._task.at_capacity:
                 self._clock.sleep(wait_seconds)  # the next parked record is not due yet
             else:
                 self._fetch(wait_seconds)
@@ -154,7 +154,7 @@ class TaskLoop:
         progressed = self._unfinished_turn = False
         while not self._unfinished_turn and self._process():
             progressed = True
-            if self._task.hungry:
+            if self._task.wants_records:
                 break
             self._unfinished_turn = self._clock.monotonic_seconds() >= turn_ends
         self._balance()
@@ -167,13 +167,14 @@ class TaskLoop:
             self._commit_now(self._clock.monotonic_seconds())
 
     def finish(self) -> OffsetMetadata:
-        """Bring stream time to the run's moment, close the processors, and make the last commit.
+        """Stop the task, bring stream time to the run's moment, close the processors, make the last commit.
 
         :return: what was committed with the last offsets; its metrics have this commit, too.
         """
         self._commit.begin()
-        self._advance_time()
-        self._task.close()
+        self._task.stop()
+        self._end_of_run()
+        self._task.close_processors()
         self._refuse_replaced_topics(last=True)
         committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
         metrics = self._meter.metrics(
@@ -181,23 +182,23 @@ class TaskLoop:
         )
         return msgspec.structs.replace(committed, metrics=metrics)
 
-    def _advance_time(self) -> None:
+    def _end_of_run(self) -> None:
         """Bring stream time to the run's moment, in as many transactions as it needs.
 
         No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.advance`.
         """
         if self._open_since is None:
             self._open_since = self._clock.monotonic_seconds()
-        for _ in self._end.advance():
+        for _ in self._end.end_of_run():
             now = self._clock.monotonic_seconds()
-            if self._advance_commit_due(now):
+            if self._commit_due_between_moments(now):
                 self._commit_now(now)
                 self._commit.begin()
                 self._open_since = self._clock.monotonic_seconds()
             else:
                 self._refuse_long_transaction(now)
 
-    def _advance_commit_due(self, now: float) -> bool:
+    def _commit_due_between_moments(self, now: float) -> bool:
         """Say whether to commit between two moments."""
         elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
         return elapsed or self._task.commit_requested or self._grows_old(now)
@@ -255,7 +256,7 @@ class TaskLoop:
         if count:
             self._chunk = next_chunk(self._chunk, now - before)
             self._meter.processed(count, now - started)
-        if count or self._task.moved():
+        if count or self._task.calls_ended():
             self._progressed_at = now
         if self._end.at_stop():
             return False
@@ -278,7 +279,7 @@ class TaskLoop:
         """Whether a transaction grows old while records are read that are all left out: they bring no commit
         point, however many they are.
         """
-        return self._skipping and not count and self._task.at_cut and self._grows_old(now)
+        return self._skipping and not count and self._task.may_commit and self._grows_old(now)
 
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)
@@ -338,7 +339,7 @@ class TaskLoop:
             self._failures.refuse_loss(self._end.unread(self._positions))
             self._looked_at = now
         if (now - self._progressed_at) * 1000 > self._settings.run_stall_timeout_ms:
-            if self._task.under_way:
+            if self._task.in_flight:
                 raise self._stuck_calls()
             raise self._failures.unreachable(self._end.unread(self._positions))
 

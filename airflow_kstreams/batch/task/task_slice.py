@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from airflow_kstreams.batch.evidence import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     cut_off,

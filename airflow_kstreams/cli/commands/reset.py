@@ -16,7 +16,7 @@ from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigF
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan
+    from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan
     from airflow_kstreams.explore.tables import Table
 
 
@@ -81,8 +81,8 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     Stop its runs first, and see with --dry-run what would be done.
     """
     from airflow_kstreams.batch.reset.options import scenario_of, topics_of
-    from airflow_kstreams.batch.reset.plan import ResetRequest
     from airflow_kstreams.batch.reset.reset import ApplicationReset
+    from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 
     scenario = scenario_of(
         {

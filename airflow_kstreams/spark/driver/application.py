@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from airflow_kstreams.batch.report.counts import finished_text, speed_lines
-from airflow_kstreams.batch.run.past.finished_before import nothing_processed
+from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec

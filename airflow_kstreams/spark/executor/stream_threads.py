@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
+from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
-from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 

@@ -106,8 +106,8 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
 
     def _run_until_stopped(self, tasks: tuple[TaskShare, ...], config: dict[str, str]) -> list[HostReport]:
         from airflow_kstreams.batch.clock import SystemClock
+        from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
         from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch
-        from airflow_kstreams.batch.continuous.task import ContinuousTask
         from airflow_kstreams.spark.executor.stream_threads import run_until_stopped, watching
 
         cluster = self._cluster(config)

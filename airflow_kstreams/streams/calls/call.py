@@ -1,4 +1,4 @@
-"""One call of an asynchronous node, what user code sees of its record, and why a call failed."""
+"""Asynchronous nodes, their calls, and the context that user code sees of a call's record."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from airflow_kstreams.streams.records.record_context import RecordContext
 class CallTimeoutError(TimeoutError):
     """A call took longer than its node allows; it may still take effect at the service."""
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # the text holds no value of a record
 
 
 class CallEndedError(RuntimeError):
-    """A call came to no result by its own doing: it was cancelled, or wanted to end its process."""
+    """A call gave no result because it was cancelled, or because it tried to end its process."""
 
 
 class CallContext(RecordContext):
-    """What a function that declares the keyword parameter ``context`` is told of its record.
+    """The record of a call, as a function that declares the keyword parameter ``context`` gets it.
 
-    Facts are those of the consumed record that led to the call; at a commit point or in a punctuation there
-    is none: then ``topic`` is None, ``partition`` and ``offset`` are -1 and ``headers`` are empty.
+    Topic, partition, offset and headers are those of the consumed record that led to the call. At a commit
+    point or in a punctuation no record did: then ``topic`` is None, ``partition`` and ``offset`` are -1 and
+    ``headers`` are empty.
 
     :ivar task_id: the task, printed ``<subtopology>_<group>``.
     :ivar node: name of the node that calls.
@@ -39,7 +40,7 @@ class CallContext(RecordContext):
 
     def __init__(
         self,
-        station: Station,
+        async_node: AsyncNode,
         record: Record | None,
         *,
         timestamp_ms: int,
@@ -47,9 +48,9 @@ class CallContext(RecordContext):
         ordinal: str,
     ) -> None:
         super().__init__(record, timestamp_ms, headers)
-        self.task_id = station.task_id
-        self.node = station.node
-        self._application_id = station.application_id
+        self.task_id = async_node.task_id
+        self.node = async_node.name
+        self._application_id = async_node.application_id
         self._ordinal = ordinal
 
     @property
@@ -76,17 +77,16 @@ class CallContext(RecordContext):
         return f"{self._application_id}/{place}/{self.node}/{self._ordinal}"
 
 
-class Station:
+class AsyncNode:
     """An asynchronous node in one task.
 
-    :param node: its name.
-    :ivar wants_context: whether the function is given a ``CallContext``.
-    :ivar wants_resource: whether it is given ``resource``.
-    :ivar resource: what the node's resource gave, while the task is open.
-    :ivar failure_ends_task: whether a call that fails ends the task, when its record has its turn.
+    :ivar wants_context: whether the function takes a ``CallContext``.
+    :ivar wants_resource: whether the function takes ``resource``.
+    :ivar resource: what the node's resource factory made, while the task is open.
+    :ivar failure_ends_task: whether a failed call ends the task when the turn of its record comes.
     :ivar now: the clock of its calls, seconds: monotonic, unless they run in virtual time.
-    :ivar in_flight: how many of its calls run; this and the next one are for what runs them to count.
-    :ivar most_in_flight: the most that have run at the same time.
+    :ivar in_flight: how many of its calls run. The caller counts them, and the most, as calls begin and end.
+    :ivar most_in_flight: the most calls that have run at the same time.
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Station:
         "in_flight",
         "max_in_flight",
         "most_in_flight",
-        "node",
+        "name",
         "now",
         "options",
         "resource",
@@ -106,8 +106,8 @@ class Station:
         "wants_resource",
     )
 
-    def __init__(self, node: str, spec: CallSpec, *, application_id: str, task_id: str) -> None:
-        self.node = node
+    def __init__(self, name: str, spec: CallSpec, *, application_id: str, task_id: str) -> None:
+        self.name = name
         self.spec = spec
         self.options = spec.options
         self.application_id = application_id
@@ -127,7 +127,7 @@ class Station:
         self.in_flight = self.most_in_flight = 0
 
     def begun(self) -> None:
-        """Take note that one of its calls begins to run."""
+        """Count a call that begins to run."""
         running = self.in_flight = self.in_flight + 1
         if running > self.most_in_flight:
             self.most_in_flight = running
@@ -136,20 +136,22 @@ class Station:
 class Call:
     """One call.
 
-    :ivar owner: of the call: where what it gave is waited for.
-    :ivar context: what the function is given as its parameter ``context``; None if it declares none.
-    :ivar given: when the task gave it to what runs it, seconds by the clock of its station.
-    :ivar started: when it began to run.
-    :ivar ended: when it came to its end; None if it does not run yet, still runs, or is never made.
+    :ivar owner: the record in flight that waits for the result.
+    :ivar context: argument of the function's parameter ``context``; None if it declares none.
+    :ivar given: when the task gave the call to its caller, seconds by the clock of the node.
+    :ivar started: when the function began to run.
+    :ivar ended: when the call ended; None while it waits or runs, and if it is never made.
     :ivar result: what the function returned.
     :ivar error: why there is no result.
-    :ivar again: what is known of a call that is made again when it fails; None if this one never is.
-    :ivar turn: what calls of the same key have in common, where one waits for the other.
+    :ivar given_up: whether the caller has stopped waiting for the function.
+    :ivar again: the state of a call that is retried when it fails; None if it is not retried.
+    :ivar turn: equal for calls of equal keys, where one waits for the other.
     """
 
     __slots__ = (
         "again",
         "arguments",
+        "async_node",
         "context",
         "ended",
         "error",
@@ -159,15 +161,14 @@ class Call:
         "owner",
         "result",
         "started",
-        "station",
         "turn",
         "value",
     )
 
     def __init__(
-        self, station: Station, owner: Any, key: Any, value: Any, context: RecordContext | None
+        self, async_node: AsyncNode, owner: Any, key: Any, value: Any, context: RecordContext | None
     ) -> None:
-        self.station = station
+        self.async_node = async_node
         self.owner = owner
         self.key = key
         self.value = value
@@ -183,23 +184,22 @@ class Call:
 
     def invoke(self) -> Any:
         """Call the function; of a coroutine function this gives the coroutine."""
-        station = self.station
+        async_node = self.async_node
         keywords: dict[str, Any] = {}
         if self.context is not None:
             keywords["context"] = self.context
-        if station.wants_resource:
-            keywords["resource"] = station.resource
-        return station.spec.function(*self.arguments, **keywords)
+        if async_node.wants_resource:
+            keywords["resource"] = async_node.resource
+        return async_node.spec.function(*self.arguments, **keywords)
 
     def timed_out(self) -> CallTimeoutError:
         """Return the error of a call that took too long."""
-        return CallTimeoutError(
-            f"the call took longer than timeout_ms={self.station.options.timeout_ms}, and may yet take effect"
-        )
+        timeout_ms = self.async_node.options.timeout_ms
+        return CallTimeoutError(f"the call took longer than {timeout_ms=}, and may yet take effect")
 
 
 def end_if_forked(process: int) -> None:
-    """End a child that a call forked: it has its parent's connections, and no part in its work.
+    """End a child process that a call forked: it holds its parent's connections and must not use them.
 
     :param process: the parent.
     """
@@ -208,7 +208,7 @@ def end_if_forked(process: int) -> None:
 
 
 def as_error(error: BaseException) -> Exception:
-    """Return what a call failed with as an error that a handler may take."""
+    """Return an error that a handler may take, given what a call raised."""
     if isinstance(error, Exception):
         return error
     ended = CallEndedError(f"the call ended by {type(error).__name__}")

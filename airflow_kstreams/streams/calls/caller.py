@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 
 
@@ -57,4 +57,4 @@ class Caller(Protocol):
 
 
 #: Makes a task's caller, given its asynchronous nodes.
-MakeCaller = Callable[[Sequence[Station]], Caller]
+MakeCaller = Callable[[Sequence[AsyncNode]], Caller]

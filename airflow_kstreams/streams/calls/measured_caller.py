@@ -1,20 +1,20 @@
 """Measures the calls of a task, around whatever runs them.
 
-Each call says itself when it was given to its runner, when it began and when it ended, by the clock of its
-station. So latencies do not hold the time in which the task's thread had other things to do than to take back
-a call, and averages over time are sums of intervals: what runs for a second is one second in flight. How many
-records are under way is looked at whenever the task asks for calls that have ended, and counts for the time
-since it asked before.
+A call carries the times at which the task gave it to its caller, at which it began and at which it ended, by
+the clock of its node. So a latency holds no time in which the call had ended and the task's thread was busy,
+and averages over time are sums of intervals: a call that runs for a second is one second in flight. Whenever
+the task asks for calls that have ended, the number of records in flight counts for the time since it asked
+before.
 
-What it costs: two looks at a clock for each call, some additions, and one pass over latencies for several
-hundred of them. A task without calls has none of this.
+Measuring costs two looks at a clock for each call, some additions, and one pass over latencies for several
+hundred of them. A task without calls does not measure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallTimeoutError
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.figures.call_figures import (
     MOST_NODES,
@@ -31,27 +31,27 @@ _NS = 1_000_000_000
 
 
 class MeasuredCaller:
-    """Has another caller run the calls, and takes note of them.
+    """Has another caller run the calls, and measures them.
 
     :param caller: runs them.
-    :param stations: the asynchronous nodes of the task, in topological order.
+    :param async_nodes: the asynchronous nodes of the task, in topological order.
     :param threads: of the task, for plain functions.
-    :param under_way: how many records are chosen and not released.
+    :param in_flight: returns how many records are in flight.
     """
 
     def __init__(
         self,
         caller: Caller,
-        stations: Sequence[Station],
+        async_nodes: Sequence[AsyncNode],
         *,
         threads: int,
-        under_way: Callable[[], int],
+        in_flight: Callable[[], int],
     ) -> None:
         self._caller = caller
         self._threads = threads
-        self._under_way = under_way
-        self._nodes = {station: _Node(station) for station in stations}
-        self._now = next((station.now for station in stations), _no_time)
+        self._in_flight = in_flight
+        self._nodes = {async_node: _Node(async_node) for async_node in async_nodes}
+        self._now = next((async_node.now for async_node in async_nodes), _no_time)
         self._opened: float | None = None
         self._looked = 0.0
         self._waiting_seconds = 0.0
@@ -70,7 +70,7 @@ class MeasuredCaller:
     def open(self) -> None:
         """Start what runs the calls, and with it the time that is measured."""
         self._caller.open()
-        self._now = next((station.now for station in self._nodes), _no_time)
+        self._now = next((async_node.now for async_node in self._nodes), _no_time)
         self._opened = self._looked = self._now()
 
     def start(self, call: Call) -> None:
@@ -78,7 +78,7 @@ class MeasuredCaller:
         call.given = self._now()
         again = call.again
         if again is not None and again.repeats:
-            self._nodes[call.station].retried += 1
+            self._nodes[call.async_node].retried += 1
         self._caller.start(call)
 
     def hurry(self) -> None:
@@ -87,19 +87,19 @@ class MeasuredCaller:
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended since this was asked last."""
-        under_way = self._under_way()
+        in_flight = self._in_flight()
         back = self._caller.ended(wait_seconds)
         now = self._now()
-        self._waiting_seconds += under_way * (now - self._looked)
+        self._waiting_seconds += in_flight * (now - self._looked)
         self._looked = now
-        if under_way > self._most_waiting:
-            self._most_waiting = under_way
+        if in_flight > self._most_waiting:
+            self._most_waiting = in_flight
         nodes = self._nodes
         for call in back:
             ended = call.ended
             if ended is None:
                 continue  # it was never made
-            node = nodes[call.station]
+            node = nodes[call.async_node]
             started = call.started
             node.seconds.append(ended - started)
             node.queued_seconds += started - call.given
@@ -156,8 +156,8 @@ class _Node:
     """
 
     __slots__ = (
+        "_async_node",
         "_recorder",
-        "_station",
         "failed",
         "on_threads",
         "queued_seconds",
@@ -166,10 +166,10 @@ class _Node:
         "timed_out",
     )
 
-    def __init__(self, station: Station) -> None:
-        self._station = station
+    def __init__(self, async_node: AsyncNode) -> None:
+        self._async_node = async_node
         self._recorder = LatencyRecorder()
-        self.on_threads = station.options.threads
+        self.on_threads = async_node.options.threads
         self.seconds: list[float] = []
         self.queued_seconds = 0.0
         self.failed = self.timed_out = self.retried = 0
@@ -187,12 +187,12 @@ class _Node:
     def figures(self) -> NodeCalls:
         """Return what was measured up to now."""
         return NodeCalls(
-            self._station.node,
+            self._async_node.name,
             self.latencies(),
             self.failed,
             self.timed_out,
             self.retried,
-            self._station.most_in_flight,
+            self._async_node.most_in_flight,
             round(self.queued_seconds * _NS),
         )
 

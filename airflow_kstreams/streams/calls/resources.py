@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import CallTimeoutError, Station, as_error
+from airflow_kstreams.streams.calls.call import AsyncNode, CallTimeoutError, as_error
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import ResourceFactory
 
@@ -25,9 +25,9 @@ class Resources:
 
     def __init__(self) -> None:
         #: Node -> what leaves its resource.
-        self._open: dict[Station, AsyncExitStack] = {}
+        self._open: dict[AsyncNode, AsyncExitStack] = {}
 
-    async def enter(self, station: Station) -> Any:
+    async def enter(self, async_node: AsyncNode) -> Any:
         """Make a node's resource, and enter it in the time that a call of the node may take.
 
         :raises CallTimeoutError: it takes longer.
@@ -35,7 +35,7 @@ class Resources:
         :raises Exception: whatever it raised.
         """
         late = "the resource was not entered within the node's timeout_ms"
-        return await _bounded(self._enter(station), station.timeout_seconds, late)
+        return await _bounded(self._enter(async_node), async_node.timeout_seconds, late)
 
     async def close(self, seconds: float) -> None:
         """Leave what was entered, the last first, each as if no other one failed. What they raise is logged.
@@ -46,47 +46,47 @@ class Resources:
         ends = now() + seconds
         late = f"it was not left within {seconds:g} s"
         while self._open:
-            station, stack = self._open.popitem()
-            with closing(f"the resource of node {station.node!r}", station.task_id):
+            async_node, stack = self._open.popitem()
+            with closing(f"the resource of node {async_node.name!r}", async_node.task_id):
                 await _bounded(_left(stack), max(0.0, ends - now()), late)
 
-    async def _enter(self, station: Station) -> Any:
-        factory = station.options.resource
+    async def _enter(self, async_node: AsyncNode) -> Any:
+        factory = async_node.options.resource
         if factory is None:
             return None
         with _as_errors():
             manager, stack = factory(), AsyncExitStack()
             if hasattr(type(manager), "__aenter__"):
                 entered = await stack.enter_async_context(manager)
-                self._open[station] = stack
+                self._open[async_node] = stack
                 return entered
             if hasattr(type(manager), "__enter__"):
                 entered = stack.enter_context(manager)
-                self._open[station] = stack
+                self._open[async_node] = stack
                 return entered
         raise TopologyError(
-            f"task {station.task_id}: resource= of node {station.node!r} made an object of type "
+            f"task {async_node.task_id}: resource= of node {async_node.name!r} made an object of type "
             f"{type(manager).__name__}, expected a context manager",
             fix="pass what makes one, e.g. httpx.AsyncClient, or a function with @asynccontextmanager",
         )
 
 
-def open_resources(stations: Sequence[Station], enter: Callable[[Station], Any]) -> None:
+def open_resources(async_nodes: Sequence[AsyncNode], enter: Callable[[AsyncNode], Any]) -> None:
     """Give each asynchronous node what its resource makes; nodes that name the same one share it.
 
     :param enter: makes and enters a node's resource, see :meth:`Resources.enter`.
     :raises Exception: whatever a resource raised; its node is on the traceback.
     """
     opened: list[tuple[ResourceFactory, Any]] = []
-    for station in stations:
-        factory = station.options.resource
+    for async_node in async_nodes:
+        factory = async_node.options.resource
         if factory is None:
             continue
         # Compared, not hashed: a factory may be any object.
         found = next((at for at, (known, _) in enumerate(opened) if known is factory or known == factory), -1)
         if found < 0:
-            opened.append((factory, _entered(station, enter, _node=station.node)))
-        station.resource = opened[found][1]
+            opened.append((factory, _entered(async_node, enter, _node=async_node.name)))
+        async_node.resource = opened[found][1]
 
 
 @contextmanager
@@ -101,8 +101,8 @@ def closing(what: str, task_id: str) -> Iterator[None]:
         log.warning("task %s: closing %s failed", task_id, what, exc_info=True)
 
 
-def _entered(station: Station, enter: Callable[[Station], Any], _node: str) -> Any:
-    return enter(station)
+def _entered(async_node: AsyncNode, enter: Callable[[AsyncNode], Any], _node: str) -> Any:
+    return enter(async_node)
 
 
 async def _left(stack: AsyncExitStack) -> None:

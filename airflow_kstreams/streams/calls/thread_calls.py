@@ -16,13 +16,13 @@ from queue import SimpleQueue
 
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import (
+    AsyncNode,
     Call,
     CallEndedError,
-    Station,
     as_error,
     end_if_forked,
 )
-from airflow_kstreams.streams.calls.turnstile import Turnstile
+from airflow_kstreams.streams.calls.call_queue import CallQueue
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.hints.function_checks import answered
 
@@ -36,12 +36,12 @@ class ThreadCalls:
     """
 
     def __init__(
-        self, threads: int, stations: Sequence[Station], announce: Callable[[Call], None], *, name: str
+        self, threads: int, async_nodes: Sequence[AsyncNode], announce: Callable[[Call], None], *, name: str
     ) -> None:
         self._announce = announce
         self._name = name
         self._lock = threading.Lock()
-        self._turnstiles = {station: Turnstile(station) for station in stations}
+        self._call_queues = {async_node: CallQueue(async_node) for async_node in async_nodes}
         self._work: SimpleQueue[Call | None] = SimpleQueue()
         self._process = os.getpid()
         self._made = 0
@@ -54,11 +54,11 @@ class ThreadCalls:
         """Let a call run as soon as its node's options and the threads allow."""
         with self._lock:
             try:
-                self._turnstiles[call.station].add(call)
+                self._call_queues[call.async_node].add(call)
             except Exception as error:  # a key that cannot be told from others
                 call.error = error
             else:
-                self._fill(call.station)
+                self._fill(call.async_node)
                 return
         self._announce(call)
 
@@ -73,7 +73,7 @@ class ThreadCalls:
                 continue
             if not worker.thread.is_alive():
                 self._replace(number, call, CallEndedError("the thread of the call is gone"), hangs=False)
-            elif now - call.started > call.station.timeout_seconds:
+            elif now - call.started > call.async_node.timeout_seconds:
                 self._replace(number, call, call.timed_out(), hangs=True)
 
     def states(self) -> Sequence[ThreadState]:
@@ -119,8 +119,8 @@ class ThreadCalls:
             if hangs:
                 self._abandon(self._workers[number])
             self._workers[number] = self._worker()
-            not_made = self._turnstiles[call.station].ended(call)
-            self._fill(call.station)
+            not_made = self._call_queues[call.async_node].ended(call)
+            self._fill(call.async_node)
         for each in (call, *not_made):
             self._announce(each)
 
@@ -129,9 +129,9 @@ class ThreadCalls:
             self._left.append(worker)
             abandoned.add(worker.thread.is_alive, f"a call on {worker.thread.name}")
 
-    def _fill(self, station: Station) -> None:
-        turnstile = self._turnstiles[station]
-        while not self._closed and (call := turnstile.next()) is not None:
+    def _fill(self, async_node: AsyncNode) -> None:
+        call_queue = self._call_queues[async_node]
+        while not self._closed and (call := call_queue.next()) is not None:
             self._work.put(call)
 
     def _worker(self) -> _Worker:
@@ -149,7 +149,7 @@ class ThreadCalls:
                 if self._closed:
                     return
                 call.started = time.monotonic()
-                call.station.begun()
+                call.async_node.begun()
                 worker.call = call
             result, error = None, None
             try:
@@ -162,8 +162,8 @@ class ThreadCalls:
                 if call.given_up:
                     return
                 call.result, call.error = result, error
-                not_made = self._turnstiles[call.station].ended(call)
-                self._fill(call.station)
+                not_made = self._call_queues[call.async_node].ended(call)
+                self._fill(call.async_node)
             for each in (call, *not_made):
                 self._announce(each)
 

@@ -23,10 +23,10 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.calls.call import Call, CallTimeoutError, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallTimeoutError
+from airflow_kstreams.streams.calls.call_loop import CallLoop
 from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
-from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError
 from airflow_kstreams.streams.figures.call_figures import ThreadState
@@ -45,27 +45,27 @@ _GATHER_SECONDS = 0.001
 class ThreadedCaller:
     """Runs the calls of one task.
 
-    :param stations: its asynchronous nodes.
+    :param async_nodes: its asynchronous nodes.
     :param threads: for plain functions.
     """
 
     patience_seconds = 0.05
 
-    def __init__(self, stations: Sequence[Station], *, threads: int, task_id: str) -> None:
-        self._stations = tuple(stations)
+    def __init__(self, async_nodes: Sequence[AsyncNode], *, threads: int, task_id: str) -> None:
+        self._async_nodes = tuple(async_nodes)
         self._threads = threads
         self._task_id = task_id
         self._back: SimpleQueue[Sequence[Call]] = SimpleQueue()
         self._loop: _LoopThread | None = None
         self._pool: ThreadCalls | None = None
         self._opened = self._closed = False
-        self._under_way = 0
+        self._in_flight = 0
 
     def open(self) -> None:
         """Start what runs the calls, and open the nodes' resources, each once."""
         self._opened = True
-        on_threads = [station for station in self._stations if station.options.threads]
-        on_loop = [station for station in self._stations if not station.options.threads]
+        on_threads = [async_node for async_node in self._async_nodes if async_node.options.threads]
+        on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
         if on_loop:
             self._on_loop(on_loop)
         if on_threads:
@@ -75,12 +75,12 @@ class ThreadedCaller:
                 lambda call: self._back.put((call,)),
                 name=f"kstreams-task-{self._task_id}-thread",
             )
-        open_resources(self._stations, lambda station: self._on_loop(()).enter(station))
+        open_resources(self._async_nodes, lambda async_node: self._on_loop(()).enter(async_node))
 
     def start(self, call: Call) -> None:
         """Let a call run as soon as its node's options allow."""
-        self._under_way += 1
-        if call.station.options.threads:
+        self._in_flight += 1
+        if call.async_node.options.threads:
             if self._pool is not None:
                 self._pool.add(call)
         elif self._loop is not None:
@@ -94,7 +94,7 @@ class ThreadedCaller:
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended since this was asked last."""
         back: list[Call] = []
-        if self._under_way:
+        if self._in_flight:
             queue = self._back
             if wait_seconds:
                 self.hurry()
@@ -102,7 +102,7 @@ class ThreadedCaller:
                     back += queue.get(timeout=wait_seconds)
             while not queue.empty():
                 back += queue.get_nowait()
-            self._under_way -= len(back)
+            self._in_flight -= len(back)
             if not back or wait_seconds:
                 self._look()
         return back
@@ -111,7 +111,7 @@ class ThreadedCaller:
         """Return what each thread that runs calls is at."""
         if self._closed:
             return ()
-        on_loop = [station for station in self._stations if not station.options.threads]
+        on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
         loop = [] if self._loop is None or not on_loop else [self._loop.state(on_loop)]
         return [*loop, *(() if self._pool is None else self._pool.states())]
 
@@ -133,10 +133,10 @@ class ThreadedCaller:
         if self._pool is not None:
             self._pool.join(GRACE_SECONDS)
 
-    def _on_loop(self, stations: Sequence[Station]) -> _LoopThread:
+    def _on_loop(self, async_nodes: Sequence[AsyncNode]) -> _LoopThread:
         """Return the event loop, started for the nodes that need it, or for resources alone."""
         if self._loop is None:
-            self._loop = _LoopThread(stations, self._back.put, task_id=self._task_id)
+            self._loop = _LoopThread(async_nodes, self._back.put, task_id=self._task_id)
         return self._loop
 
     def _look(self) -> None:
@@ -151,11 +151,11 @@ class _LoopThread:
     """An event loop on a thread of its own."""
 
     def __init__(
-        self, stations: Sequence[Station], give_back: Callable[[Sequence[Call]], None], *, task_id: str
+        self, async_nodes: Sequence[AsyncNode], give_back: Callable[[Sequence[Call]], None], *, task_id: str
     ) -> None:
         self._task_id = task_id
-        self._loop = StartingLoop()
-        self._calls = LoopCalls(self._loop, stations, self._announce)
+        self._loop = CallLoop()
+        self._calls = LoopCalls(self._loop, async_nodes, self._announce)
         #: Calls to run.
         self.inbox = self._calls.inbox
         self._woken = False
@@ -180,14 +180,14 @@ class _LoopThread:
             self._woken = True
             self._loop.call_soon_threadsafe(self._take)
 
-    def enter(self, station: Station) -> Any:
+    def enter(self, async_node: AsyncNode) -> Any:
         """Make a node's resource on the loop, and enter it.
 
         :raises Exception: as :meth:`Resources.enter`; also where that blocks the loop.
         """
-        entering = asyncio.run_coroutine_threadsafe(self._resources.enter(station), self._loop)
+        entering = asyncio.run_coroutine_threadsafe(self._resources.enter(async_node), self._loop)
         try:
-            return entering.result(station.timeout_seconds + GRACE_SECONDS)
+            return entering.result(async_node.timeout_seconds + GRACE_SECONDS)
         except TimeoutError as error:
             if entering.done():
                 raise
@@ -195,16 +195,16 @@ class _LoopThread:
                 "entering the resource blocks the event loop for longer than the node's timeout_ms"
             ) from error
 
-    def state(self, stations: Sequence[Station]) -> ThreadState:
+    def state(self, async_nodes: Sequence[AsyncNode]) -> ThreadState:
         """Return what the loop's thread is at.
 
-        :param stations: whose calls run here.
+        :param async_nodes: whose calls run here.
         """
         thread = self._thread
         busy_seconds = None
         if thread.ident is not None and thread.is_alive() and hasattr(time, "pthread_getcpuclockid"):
             busy_seconds = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
-        runs = any(station.in_flight for station in stations)
+        runs = any(async_node.in_flight for async_node in async_nodes)
         return ThreadState(
             name=thread.name,
             state="RUNNING" if runs else "IDLE",
@@ -233,10 +233,10 @@ class _LoopThread:
         line = last_user_line(traceback.walk_stack(frame)) if frame is not None else ""
         what = (
             f"task {self._task_id}: the event loop does not go on for {silent:.0f} s"
-            f"{f', blocked by the function of node {call.station.node!r}' if call is not None else ''}"
+            f"{f', blocked by the function of node {call.async_node.name!r}' if call is not None else ''}"
             f"{f', in {line}' if line else ''}"
         )
-        limit = _BLOCKED_SECONDS + (call.station.timeout_seconds if call is not None else 0.0)
+        limit = _BLOCKED_SECONDS + (call.async_node.timeout_seconds if call is not None else 0.0)
         if silent > limit + GRACE_SECONDS:
             raise CallsStuckError(
                 what,

@@ -355,7 +355,7 @@ def _text(lines: Iterable[_Line], *, margin: int = 0) -> str:
 
 @lru_cache(_COMPILED)
 def _compiled(text: str) -> CodeType:
-    return compile(text, "<fused loop>", "exec")
+    return compile(text, "<source loop>", "exec")
 
 
 @lru_cache(_COMPILED)

@@ -2,8 +2,8 @@
 
 A closure per node costs a call per node and record. So an operator may make its closure of lines
 (:class:`LoopCode`, ``NodeContext.written``). The task compiles what the nodes wrote into one function, see
-``codegen/fused_loop.py``, and compiles a node's lines alone into its closure, for wherever a loop cannot hold
-them.
+``codegen/source_loop.py``, and compiles a node's lines alone into its closure, for wherever a loop cannot
+hold them.
 
 Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes
 code.

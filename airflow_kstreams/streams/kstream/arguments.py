@@ -119,15 +119,22 @@ def check_partner(partner: object, kind: type[Partner], graph: StreamGraph, call
         )
 
 
-def no_window_error(which: str, call: str) -> TopologyError:
+def no_window_error(which: str, call: str, known: KnownStream) -> TopologyError:
     """Describe a join of two streams of which one has no window: its elements would be kept for ever.
 
     :param which: of the streams, seen from the call: ``it is given`` or ``it is called on``.
     :param call: the DSL method.
+    :param known: what is known of that stream.
     """
+    joining = f"{call} at {call_site()} joins two streams, and the one {which}"
+    if known.had_window:
+        return TopologyError(
+            f"{joining} has lost its window: no operator keeps one",
+            fix=f"give it right before the join: stream.filter(...).with_window(window).{call}(...)",
+        )
     return TopologyError(
-        f"{call} at {call_site()} joins two streams, and the one {which} has no window",
-        fix="call with_window(SlidingWindow(size_ms=...)) on both",
+        f"{joining} has no window",
+        fix="call with_window(SlidingWindow(size_ms=...)) on both, right before the join",
     )
 
 

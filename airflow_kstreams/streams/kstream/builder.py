@@ -15,12 +15,12 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_table_store,
     check_topic,
 )
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name, kept_ahead
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
-from airflow_kstreams.streams.kstream.kstream import KStream, KTable
+from airflow_kstreams.streams.kstream.kstream import KStream
+from airflow_kstreams.streams.kstream.ktable import KTable
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
-from airflow_kstreams.streams.kstream.records_without_key import kept_ahead
 from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.windows.sliding_stores import kept_together
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
@@ -85,6 +85,7 @@ class KStreamBuilder(Generic[K, V]):
         partition_grouper: PartitionGrouper | None = None,
     ) -> None:
         self._graph = StreamGraph(
+            KStream,
             default_key_serde=default_key_serde,
             default_value_serde=default_value_serde,
             partition_grouper=partition_grouper,

@@ -5,13 +5,13 @@ serdes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import Partitioner, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, Partitioner, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
@@ -24,6 +24,7 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_of
 from airflow_kstreams.streams.topology.builder import TopologyBuilder
+from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.topology.validation import same_timestamps, two_sources_error
 
 
@@ -83,11 +84,14 @@ class StreamGraph:
 
     :param default_key_serde: used where none is given or inherited.
     :param default_value_serde: used where none is given or inherited.
+    :param make_stream: makes what users see of a known stream: ``KStream``, which lies above tables that have
+        a stream.
     :param partition_grouper: of the topology.
     """
 
     def __init__(
         self,
+        make_stream: Callable[[Any], Any],
         *,
         default_key_serde: Serde | None,
         default_value_serde: Serde | None,
@@ -96,6 +100,7 @@ class StreamGraph:
         check_serdes(
             "KStreamBuilder", default_key_serde=default_key_serde, default_value_serde=default_value_serde
         )
+        self.make_stream = make_stream
         self.topology = TopologyBuilder(partition_grouper=partition_grouper)
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         #: Joins that take records without key, by their nodes.
@@ -339,3 +344,46 @@ def _source(
 
 def _reading(source: SourceNode) -> tuple[object, ...]:
     return {*source.topics}, source.key_serde, source.value_serde
+
+
+def kept_ahead(topology: Topology, joins: Sequence[str]) -> Topology:
+    """Return the topology in which records without key pass all ``repartition`` ahead of joins.
+
+    Rule, that of Kafka Streams (KIP-962): ``repartition`` leaves records without key out, unless a left or
+    outer join lies behind it, however far, but not behind a topic of the user's. Such a join joins them with
+    None.
+
+    :param joins: the nodes that take such records.
+    """
+    ahead = _ahead(topology, joins)
+    return dataclasses.replace(
+        topology, nodes=tuple(_keeping(node) if node.name in ahead else node for node in topology.nodes)
+    )
+
+
+def _ahead(topology: Topology, joins: Sequence[str]) -> set[str]:
+    """Return the nodes whose results may come to some nodes, through internal topics too."""
+    nodes = {node.name: node for node in topology.nodes}
+    writers = {node.topic: node.name for node in topology.nodes if isinstance(node, SinkNode)}
+    internal = {topic.name: writers[topic.name] for topic in topology.internal_topics}
+    waiting, ahead = [*joins], {*joins}
+    while waiting:
+        parents = {*_parents(nodes[waiting.pop()], internal)} - ahead
+        waiting += parents
+        ahead |= parents
+    return ahead
+
+
+def _parents(node: Node, internal: dict[str, str]) -> Iterable[str]:
+    if isinstance(node, SourceNode):
+        return [internal[topic] for topic in node.topics if topic in internal]
+    return node.parents
+
+
+def _keeping(node: Node) -> Node:
+    # Topics ahead of a fold take no record without value either: it would drop those without key itself.
+    if isinstance(node, ProcessorNode) and isinstance(node.operator, DropNulls):
+        drop = node.operator
+        if drop.keep_null_values:
+            return dataclasses.replace(node, operator=dataclasses.replace(drop, keep_null_keys=True))
+    return node

@@ -1,15 +1,17 @@
 """What is known of a stream or a table while its topology is built.
 
-The streams and tables that users see (``kstream.py``) return each other, and each holds one of these. What
-their methods do is written in modules below them, as functions of these descriptions.
+The streams and tables that users see (``kstream.py``, ``ktable.py``) return each other, and each holds one of
+these. What their methods do is written in modules below them, as functions of these descriptions.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Partitioner
 from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import (
@@ -19,13 +21,14 @@ from airflow_kstreams.streams.graph.store_specs import (
     VersionedStoreSpec,
     WindowStoreSpec,
 )
+from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
 
 
@@ -39,6 +42,7 @@ class KnownStream:
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
     :param redated: whether records may have other times than those that stream time goes by.
+    :param had_window: whether the user gave a stream above it a window, for messages: no operator keeps one.
     """
 
     graph: StreamGraph
@@ -47,6 +51,7 @@ class KnownStream:
     key_changed: bool = False
     table_values: bool = False
     redated: bool = False
+    had_window: bool = False
 
     def at(self, node: str) -> KnownStream:
         """Return the stream of another node's results, otherwise alike."""
@@ -128,6 +133,58 @@ class KnownStream:
         drop = DropNulls(keep_null_values=True)
         node = graph.repartition(name, self.node, key_serde, value_serde, drop=drop, partitions=partitions)
         return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))
+
+
+def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
+    """Add the node that merges streams of one builder, and return the stream of its results.
+
+    :param name: that the user gave the node.
+    :raises TopologyError: there is one stream only, one is named twice, or two have different serdes; with
+        the user's line.
+    """
+    graph, nodes = streams[0].graph, [stream.node for stream in streams]
+    serdes = _merged_serdes(nodes, [stream.serdes for stream in streams])
+    node = graph.node_name("KSTREAM-MERGE", name)
+    graph.topology.add_operator(node, PassThrough(type="merge"), *nodes)
+    return KnownStream(
+        graph=graph,
+        node=node,
+        serdes=serdes,
+        key_changed=any(stream.key_changed for stream in streams),
+        table_values=any(stream.table_values for stream in streams),
+        redated=any(stream.redated for stream in streams),
+    )
+
+
+def _merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
+    """Return what is known of a merged stream.
+
+    A side that one stream has lost is lost for all: its objects may be of another kind than the known serde
+    writes.
+    """
+    site = call_site()
+    if len({*nodes}) < max(len(nodes), 2):
+        raise TopologyError(
+            f"merge at {site} needs two or more different streams, each once",
+            fix="pass the other streams; to double records, use flat_map_values(lambda v: [v, v])",
+        )
+    key, key_lost = _merged("key", streams, site)
+    value, value_lost = _merged("value", streams, site)
+    return Serdes(key=key, value=value, key_lost=key_lost, value_lost=value_lost)
+
+
+def _merged(side: Side, streams: Sequence[Serdes], site: CallSite) -> tuple[Serde | None, str]:
+    known = [serde for stream in streams if (serde := stream.known(side)) is not None]
+    other = next((serde for serde in known if serde != known[0]), None)
+    if other is not None:
+        forget = "map_values(lambda v: v)" if side == "value" else "select_key(lambda k, v: k)"
+        raise TopologyError(
+            f"merge at {site} is given streams of different {side} serdes, {known[0]!r} and {other!r}",
+            fix=f"end one stream with {forget}, and pass {side}_serde= where the merged one is written",
+        )
+    if len(known) == len(streams):
+        return known[0], ""
+    return None, next(stream.lost(side) for stream in streams if stream.known(side) is None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
@@ -59,6 +60,29 @@ def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> tuple[st
     return f"cannot encode the result for topic {node.topic!r} of", fix
 
 
+class Explaining:
+    """A context in which a step of a task fails with an error that names its record and its node.
+
+    :param errors: of the task.
+    """
+
+    def __init__(self, errors: ErrorHandling) -> None:
+        self._errors = errors
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, RecordError):
+            explained = self._errors.refused(error)
+            if explained is not error:
+                raise explained from error
+        elif isinstance(error, Exception) and not isinstance(error, KStreamsError):
+            raise self._errors.record_error(error) from error
+
+
 class ErrorHandling:
     """The error handlers of one task.
 
@@ -66,6 +90,7 @@ class ErrorHandling:
     :param nodes: of the subtopology, by name.
     :param letters: sends records to the dead-letter topic.
     :param counters: of the task.
+    :ivar explaining: the context of the task's steps.
     :param later: leaves what must not happen before the record is released until then, and says whether that
         is so; None where every record is released at once.
     """
@@ -92,6 +117,7 @@ class ErrorHandling:
         self._context = context
         self._letters = letters
         self._counters = counters
+        self.explaining = Explaining(self)
 
     def guarded(self, node: str, run: Forward) -> Forward:
         """Return a node's closure with the processing handler around it; a sink's with that of its results,

@@ -1,4 +1,4 @@
-"""Brings stream time of a task to a moment, once all of its records are processed.
+"""The end of a run for one task: brings its stream time to a moment, once all of its records are processed.
 
 Rule: one moment at which a timer is due after the other, all topics together, and at last the moment itself.
 So timers find the stream time that a record dated when they are due would have brought, and what follows
@@ -19,77 +19,49 @@ from collections.abc import Callable, Iterator, Sequence
 
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
+from airflow_kstreams.streams.runtime.execution import Execution
 
 
-class EndOfRun:
-    """What is left to do in time for one task.
+def next_needed_ms(clocks: Sequence[StreamClock]) -> int | None:
+    """Return the first stream time for which a run is worth it though no record comes; None if there is none.
 
-    :param clocks: stream time of each of its stages.
-    :param lanes: takes steps through its stages; None if it has one.
-    :param guarded: runs a step, and explains what fails in it.
-    :param emit: emits what is cached.
+    :param clocks: stream time of each stage.
     """
+    needed_ms = min(clock.next_needed_ms for clock in clocks)
+    return None if needed_ms == NEVER else needed_ms
 
-    def __init__(
-        self,
-        clocks: Sequence[StreamClock],
-        lanes: Lanes | None,
-        guarded: Callable[[Callable[[], None]], None],
-        emit: Callable[[], None],
-    ) -> None:
-        self._clocks = clocks
-        self._lanes = lanes
-        self._guarded = guarded
-        self._emit = emit
 
-    @property
-    def shown_ms(self) -> int:
-        """Stream time that records, or the end of an earlier run, have brought; -1 if none did."""
-        return self._clocks[-1].latest_ms
+def pass_moments(
+    to_ms: int, clocks: Sequence[StreamClock], execution: Execution, *, held: Callable[[], bool]
+) -> Iterator[None]:
+    """Bring stream time to a moment; yields between two moments, where the task may be committed.
 
-    @property
-    def needed_ms(self) -> int | None:
-        """The first stream time for which a run is worth it though no record comes; None if there is none."""
-        needed_ms = min(clock.next_needed_ms for clock in self._clocks)
-        return None if needed_ms == NEVER else needed_ms
+    A task without stream time stays without: it never saw a record, or nothing in it goes by time.
 
-    def advance(self, to_ms: int, held: Callable[[], bool]) -> Iterator[None]:
-        """Bring stream time to a moment; yields between two moments, where the task may be committed.
+    :param clocks: stream time of each stage.
+    :param held: says whether records are parked that may be dated before any moment.
+    """
+    if clocks[-1].latest_ms < 0 or held():
+        return
+    execution.emit()
+    first_ms = clocks[-1].latest_ms
+    for clock in clocks:
+        for topic, its in clock.topics.items():
+            if its.time_ms < 0:
+                clock.advance(topic, min(first_ms, to_ms))
+    passed = False
+    while not held() and (moment_ms := _next_moment_ms(clocks, to_ms)) <= to_ms:
+        if passed:
+            yield
+        execution.pass_time(moment_ms)
+        execution.emit()
+        passed = True
+    for clock in () if held() else clocks:
+        clock.bring_to(to_ms)
 
-        A task that has no stream time stays without: it never saw a record, or nothing in it goes by time.
 
-        :param held: whether records are parked that may be dated before any moment.
-        """
-        if self.shown_ms < 0 or held():
-            return
-        self._emit()
-        first_ms = self.shown_ms
-        for clock in self._clocks:
-            for topic, its in clock.topics.items():
-                if its.time_ms < 0:
-                    clock.advance(topic, min(first_ms, to_ms))
-        passed = False
-        while not held() and (moment_ms := self._next_moment_ms(to_ms)) <= to_ms:
-            if passed:
-                yield
-            self._pass(moment_ms)
-            self._emit()
-            passed = True
-        for clock in () if held() else self._clocks:
-            clock.bring_to(to_ms)
-
-    def _next_moment_ms(self, to_ms: int) -> int:
-        """Return the next moment to pass: the first that a run is worth, else the last if anything is due."""
-        needed_ms = min(clock.next_needed_ms for clock in self._clocks)
-        due_ms = min(clock.next_due_ms for clock in self._clocks)
-        return to_ms if due_ms <= to_ms < needed_ms else needed_ms
-
-    def _pass(self, moment_ms: int) -> None:
-        lanes = self._lanes
-        if lanes is not None:
-            self._guarded(lambda: lanes.pass_time(moment_ms))
-            return
-        (clock,) = self._clocks
-        clock.bring_to(moment_ms)
-        self._guarded(clock.fire)
+def _next_moment_ms(clocks: Sequence[StreamClock], to_ms: int) -> int:
+    """Return the next moment to pass: the first that a run is worth, else the last if anything is due."""
+    needed_ms = min(clock.next_needed_ms for clock in clocks)
+    due_ms = min(clock.next_due_ms for clock in clocks)
+    return to_ms if due_ms <= to_ms < needed_ms else needed_ms

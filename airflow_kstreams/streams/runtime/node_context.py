@@ -41,7 +41,7 @@ class NodeOwner(Protocol):
     stores: dict[str, Any]
     topics_above: dict[str, frozenset[str]]
     timed_nodes: set[str]
-    stepping: bool
+    asks_for_commits: bool
     commit_requested: bool
     commit_asked_by: str
     counters: Counters
@@ -166,7 +166,7 @@ class BoundNodeContext:
         """
         if not self._traits.asks_for_commits:
             raise self._contradiction("asks for commits", "asks_for_commits is False")
-        self._owner.stepping = True
+        self._owner.asks_for_commits = True
 
     def request_commit(self) -> None:
         """Ask for a commit after the record being processed."""

@@ -1,7 +1,7 @@
 """One subtopology bound into closures: what a task runs for each record.
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
-plain calls; where a node says how, the loop of its source holds its lines instead (``fused_loop.py``). A
+plain calls; where a node says how, the loop of its source holds its lines instead (``source_loop.py``). A
 closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and lets
 :func:`~airflow_kstreams.streams.records.error_handling.failing_node` read from a traceback at which node an
 error happened.
@@ -13,14 +13,20 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, Station
-from airflow_kstreams.streams.codegen.fused_loop import RunMixed, Source, Time, fused_loop, mixed_loop
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
-from airflow_kstreams.streams.codegen.source_loop import RunBatch, Stepping, stepping_loop
+from airflow_kstreams.streams.codegen.source_loop import (
+    RunBatch,
+    RunMixed,
+    Source,
+    Time,
+    mixed_loop,
+    source_loop,
+)
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
@@ -43,11 +49,11 @@ from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.pipeline.call_nodes import delivery, plain_calls, refuse_long_calls
-from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
 from airflow_kstreams.streams.runtime.pipeline.in_place import InPlace
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.pipeline.staged_topology import NodeCallbacks, StagedTopology
 from airflow_kstreams.streams.runtime.sinks import sink_code
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
@@ -105,7 +111,7 @@ class ProcessorTopology:
         #: Its tables by their nodes, and which nodes take their changes.
         self.tables: dict[str, TableView] = {}
         self.table_changes = table_changes(subtopology.nodes)
-        self.crossings = Crossings(
+        self.handoff = StageHandoff(
             self.record_context,
             self.stages.last,
             task_id=task_id,
@@ -113,7 +119,7 @@ class ProcessorTopology:
         )
         self._settings = settings
         #: Its asynchronous nodes.
-        self.stations: list[Station] = []
+        self.async_nodes: list[AsyncNode] = []
         self._specs = {
             spec.name: bound_to(topology.changelog_topic(spec.name, self._application_id), spec)
             for spec in subtopology.stores
@@ -126,7 +132,7 @@ class ProcessorTopology:
         #: The nodes that ask for stream time.
         self.timed_nodes: set[str] = set()
         #: Whether a node may ask for commits.
-        self.stepping = False
+        self.asks_for_commits = False
         self.commit_requested = False
         #: The node that asked for one last.
         self.commit_asked_by = ""
@@ -171,10 +177,9 @@ class ProcessorTopology:
         self._bind()
         for clock in self.clocks:
             clock.steps = len(self.timed_nodes) > 1 or self.stages.last > 0
-        self._batches = {topic: self._loop(topic, *source) for topic, source in self._sources.items()}
+        self._batches = {topic: self._loop(topic, source) for topic, source in self._sources.items()}
         self._run_mixed: RunMixed | None = None
-        steps = self.timed or any(self._steps(node) for node, _ in self._sources.values())
-        if len(self._sources) > 1 and not steps:
+        if len(self._sources) > 1 and not self._looks_at_each_record:
             self._run_mixed = mixed_loop(self._sources, self.errors, self.inlining)
 
     def read_timestamps(
@@ -235,7 +240,7 @@ class ProcessorTopology:
 
         :param time_ms: timestamp of what they forward.
         """
-        self.record_context.timestamp_ms = max(time_ms, 0)
+        self.record_context.timestamp_ms = time_ms
         self._call(self._opens)
 
     def flush(self) -> None:
@@ -247,12 +252,12 @@ class ProcessorTopology:
 
         :param time_ms: timestamp of what they forward.
         """
-        self.record_context.timestamp_ms = max(time_ms, 0)
+        self.record_context.timestamp_ms = time_ms
         self._call(self._closes)
 
     @property
     def staged(self) -> StagedTopology:
-        """What a record passes through that does not run through the topology at once."""
+        """The stages, for a pipeline."""
         of, last = self.stages.of, self.stages.last
         early: list[dict[str, Any]] = [{} for _ in range(last)]
         for node in self._subtopology.nodes:
@@ -263,14 +268,17 @@ class ProcessorTopology:
                     early[stage][name] = self.stores[name]
         return StagedTopology(
             stages=self.stages,
-            crossings=self.crossings,
+            handoff=self.handoff,
             context=self.record_context,
             clocks=self.clocks,
             wall_clocks=self.wall_clocks,
+            stores=self.stores,
             early_stores=early,
             counters=self.counters,
             cached={node: of[node] for node in self._flushes},
             flushes=self._callbacks(self._flushes),
+            opens=self._callbacks(self._opens),
+            closes=self._callbacks(self._closes),
             requests=self,
             retries=Retries(
                 self._parkings,
@@ -281,16 +289,6 @@ class ProcessorTopology:
             ),
             begin=self.run,
         )
-
-    @property
-    def opens(self) -> NodeCallbacks:
-        """What the nodes do at the start, in topological order."""
-        return self._callbacks(self._opens)
-
-    @property
-    def closes(self) -> NodeCallbacks:
-        """What the nodes do at the end, in topological order."""
-        return self._callbacks(self._closes)
 
     def clock_of(self, node: str) -> StreamClock:
         """Return the stream clock of a node's stage."""
@@ -312,19 +310,21 @@ class ProcessorTopology:
         :raises ConfigError: its calls may take longer than a task may stand still.
         """
         refuse_long_calls(node, spec, self._settings, self.task_id)
-        station = Station(node, spec, application_id=self._application_id, task_id=self.task_id)
-        self.stations.append(station)
+        async_node = AsyncNode(node, spec, application_id=self._application_id, task_id=self.task_id)
+        self.async_nodes.append(async_node)
         delivered = delivery(node, give, failed, self.errors.handle)
-        station.failure_ends_task = failed is None and self.errors.handle is None
+        async_node.failure_ends_task = failed is None and self.errors.handle is None
         if spec.options.retry is not None:
-            return self._repeated(station, spec.options.retry, delivered)
-        return self.crossings.calling(station, delivered, alone=self._alone.issuperset(self._parents[node]))
+            return self._repeated(async_node, spec.options.retry, delivered)
+        return self.handoff.calling(async_node, delivered, alone=self._alone.issuperset(self._parents[node]))
 
-    def _repeated(self, station: Station, policy: RetryPolicy, delivered: Callable[[Call], None]) -> Forward:
+    def _repeated(
+        self, async_node: AsyncNode, policy: RetryPolicy, delivered: Callable[[Call], None]
+    ) -> Forward:
         """Make the closure of an asynchronous node whose calls are made again."""
-        node, context = station.node, self.record_context
+        node, context = async_node.name, self.record_context
         repeating = Repeating(
-            station,
+            async_node,
             policy,
             stage=self.stages.gives_in[node],
             now_ms=self._steady_ms,
@@ -332,9 +332,9 @@ class ProcessorTopology:
             delivered=delivered,
             letter=lambda error: self.errors.dead_letter(error, node),
         )
-        if not station.options.parks:
+        if not async_node.options.parks:
             budget_ms = self._settings.retry_run_budget_ms
-            in_place = InPlace(repeating, crossings=self.crossings, context=context, budget_ms=budget_ms)
+            in_place = InPlace(repeating, handoff=self.handoff, context=context, budget_ms=budget_ms)
             self._in_place.append(in_place)
             return in_place.forward()
         name = retry_store(node)
@@ -346,7 +346,7 @@ class ProcessorTopology:
             spec=spec,
             topic=self._topology.changelog_topic(name, self._application_id),
             store=self.stores[name],
-            crossings=self.crossings,
+            handoff=self.handoff,
             context=context,
         )
         self._parkings.append(parking)
@@ -388,10 +388,10 @@ class ProcessorTopology:
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
         """Leave something to the record's release, and say whether that is still to come."""
-        crossings = self.crossings
-        if crossings.early:
-            crossings.later(crossings.last, function, *arguments)
-        return crossings.early
+        handoff = self.handoff
+        if handoff.early:
+            handoff.later(handoff.last, function, *arguments)
+        return handoff.early
 
     def _callbacks(self, callbacks: Mapping[str, Sequence[Callable[[], None]]]) -> NodeCallbacks:
         return [(name, callback) for name in self._order for callback in callbacks.get(name, ())]
@@ -416,7 +416,7 @@ class ProcessorTopology:
         stage = self.stages.of[node]
         if self.stages.gives_in[parent] == stage or bound is ignore_updates:
             return bound
-        return self.crossings.into(stage, bound, node, alone=parent in self._alone)
+        return self.handoff.into(stage, bound, node, alone=parent in self._alone)
 
     def _bind_node(self, node: Node, below: dict[str, Forward]) -> Forward:
         forward = fan_out(tuple(below.values()))
@@ -445,27 +445,25 @@ class ProcessorTopology:
             self._sources[real_topic] = (bound_source, below)
         return forward
 
-    def _steps(self, node: SourceNode) -> bool:
-        """Say whether records are read ahead, or wait for others, or there may be a commit behind each."""
-        return self.stepping or node.timestamps is not None or self.stages.last > 0
+    @property
+    def _looks_at_each_record(self) -> bool:
+        """Whether records are decoded ahead, or wait for others, or there may be a commit behind each."""
+        ahead = any(node.timestamps is not None for node, _ in self._sources.values())
+        return self.timed or self.asks_for_commits or ahead or self.stages.last > 0
 
     def _guarded(self, node: Node, run: Forward) -> Forward:
         guarded = self.errors.guarded(node.name, run)
         self.inlining.guarded(run, guarded, self.errors.handle_at(node.name))
         return guarded
 
-    def _loop(self, topic: str, node: SourceNode, children: Mapping[str, Forward]) -> RunBatch:
+    def _loop(self, topic: str, source: Source) -> RunBatch:
         """Make a source's loop; every node is bound by now, so what they need is known."""
-        clock = self.clocks[0]
-        if not self._steps(node):
-            time = Time(clock, clock.topics[topic]) if self.timed else None
-            return fused_loop(node, children, self.errors, self.inlining, time)
-        stepping = Stepping(
-            clock=clock,
-            topic_clock=clock.topics[topic],
-            requests=self,
-            errors=self.errors,
-            count_undated=self.counters.counting(node.name, "undated"),
-            read_ahead=node.timestamps is not None,
+        clock, node = self.clocks[0], source[0]
+        return source_loop(
+            source,
+            self.errors,
+            self.inlining,
+            time=Time(clock, clock.topics[topic]) if self.timed else None,
+            requests=self if self.asks_for_commits else None,
+            count_undated=None if node.timestamps is None else self.counters.counting(node.name, "undated"),
         )
-        return stepping_loop(node, fan_out(tuple(children.values())), self.record_context, stepping)

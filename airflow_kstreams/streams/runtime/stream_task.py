@@ -1,32 +1,53 @@
 """A task: one partition group of one subtopology, its bound topology and its stores.
 
-The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and its
-host decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due`
-says so.
+A task goes through these states::
 
-Commit points: with cached results (tables), results are emitted only at points counted in consumed records
-from the slice's start (``commit.every.records``) and at its end. A crash resumes at an earlier point with the
-same count, so the same emissions come again. Which of the points are committed makes no difference to that:
-unless the user set their number, the clock decides, and how many changes wait to be logged, so that a key
+                  restored()              open()            stop()
+    +---------+   stores    +----------+  processors +------+  no more  +---------+
+    | CREATED | ----------> | RESTORED | ----------> | OPEN | --------> | AT_STOP |
+    +---------+             +----------+             +------+           +---------+
+         |                       |                      |                    |
+         |  close()              |  close()             |  close()           |  close()
+         v                       v                      v                    v
+    +-----------------------------------------------------------------------------+
+    |                                   CLOSED                                    |
+    +-----------------------------------------------------------------------------+
+
+- CREATED: the topology is bound, the stores are empty.
+- RESTORED: the stores hold what earlier commits logged.
+- OPEN: the processors have started; the task processes records and wall-clock timers, and may be committed.
+- AT_STOP: every chosen record is released, and none is processed any more. The end of the run may bring
+  stream time further and closes the processors; the last commit follows.
+- CLOSED: no call runs, and no resource of calls is open. What was not committed is void. A closed task may
+  be closed again.
+
+Every other transition, and every step in a state in which it must not come, raises a
+:class:`~airflow_kstreams.streams.errors.TaskStateError`.
+
+The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and its host
+decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due` says so.
+Its :class:`~airflow_kstreams.streams.runtime.execution.Execution` processes the records.
+
+Commit points: with cached results (tables), a task emits only at points counted in released records from the
+slice's start (``commit.every.records``) and at its end. A crash resumes at an earlier point with the same
+count, so the same emissions come again. Which of the points are committed makes no difference to that: unless
+the user set their number, the clock decides, and the number of changes that wait to be logged, so that a key
 that changes all the time is logged once in ``commit.interval.ms``. Without cached results every record is a
-commit point. A commit that user code asks for comes right after the record, in either case: what the records
-say decides it, so a crash does not change it.
-
-With asynchronous nodes, records are taken through stages and released one by one (``lanes.py``); what is said
-here of consumed records is then said of released ones.
+commit point. A commit that user code asks for comes right after the record, in either case: the records alone
+decide it, so a crash does not change it.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from enum import Enum
+from typing import Any
 
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.calls.caller import Caller
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
-from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.streams.errors import TaskStateError
 from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
@@ -35,26 +56,43 @@ from airflow_kstreams.streams.records.dead_letters import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
-from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
+from airflow_kstreams.streams.runtime.end_of_run import next_needed_ms, pass_moments
+from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
-from airflow_kstreams.streams.runtime.pipeline.lanes import Lanes
-from airflow_kstreams.streams.runtime.pipeline.released_changes import Change
-from airflow_kstreams.streams.runtime.pipeline.room import room_for
+from airflow_kstreams.streams.runtime.inline import InlineExecution
+from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
+from airflow_kstreams.streams.runtime.pipeline.in_flight_limit import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.runtime.wiring import partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
-T = TypeVar("T")
-
-#: Commit points of a task with cached results, in consumed records, unless the user sets another number.
+#: Commit points of a task with cached results, in released records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
 #: With so many changes to log, the next such point is committed whatever the clock says: they take memory,
 #: and stores on disk keep no more entries as objects.
 UNDRAINED_CHANGES = 100_000
-#: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
-SHORT_RUN = 64
+
+
+class Lifecycle(Enum):
+    """The states of a task; the module's diagram has the transitions between them."""
+
+    CREATED = "created"
+    RESTORED = "restored"
+    OPEN = "open"
+    AT_STOP = "at its stop"
+    CLOSED = "closed"
+
+
+#: State -> the states that may follow it.
+_TRANSITIONS: Mapping[Lifecycle, frozenset[Lifecycle]] = {
+    Lifecycle.CREATED: frozenset((Lifecycle.RESTORED, Lifecycle.CLOSED)),
+    Lifecycle.RESTORED: frozenset((Lifecycle.OPEN, Lifecycle.CLOSED)),
+    Lifecycle.OPEN: frozenset((Lifecycle.AT_STOP, Lifecycle.CLOSED)),
+    Lifecycle.AT_STOP: frozenset((Lifecycle.CLOSED,)),
+    Lifecycle.CLOSED: frozenset((Lifecycle.CLOSED,)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,37 +106,21 @@ class TaskId:
         return f"{self.subtopology}_{self.group}"
 
 
-class LoggedChanges(NamedTuple):
-    """The changes of one store that the next commit logs.
-
-    :param changelog: topic.
-    :param least: how many changes there are at least, as the store counted them.
-    :param most: how many there are at most.
-    :param changes: the changes.
-    """
-
-    changelog: str
-    least: int
-    most: int
-    changes: Iterator[Change]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgress:
-    """What a task had done for its slice when it last committed; it travels in the offset metadata.
+    """The counts of a task since its slice's start, as of a commit; they travel in the offset metadata.
 
-    :param records_in: records consumed since the slice's start.
+    :param records_in: records consumed.
     :param records_out: records handed to sinks.
     :param records_dropped: records dropped by rule, and those an error handler skipped.
     :param records_dead_lettered: records sent to the dead-letter topic.
     :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
         offsets.
-    :param partition_times: of each partition.
+    :param partition_times: times of each partition.
     :param last_records: the last record before each committed offset.
-    :param parked: node -> how many records are parked in its retry topic as of this commit; nodes without
-        such are absent.
-    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is parked, or that
-        is not known.
+    :param parked: node -> how many records are parked in its retry topic; nodes without such are absent.
+    :param parked_due_ms: when the first parked record is due, epoch milliseconds; None when none is parked,
+        or its time is not known.
     """
 
     records_in: int = 0
@@ -122,6 +144,7 @@ class StreamTask:
     :param progress: what an earlier attempt had committed for this slice, and the partition times that
         earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
+    :ivar state: where the task is in its life.
     """
 
     def __init__(
@@ -136,6 +159,7 @@ class StreamTask:
         environment: TaskEnvironment | None = None,
     ) -> None:
         self.task_id = task_id
+        self.state = Lifecycle.CREATED
         environment = environment or TaskEnvironment()
         subtopology = next(s for s in topology.subtopologies() if s.id == task_id.subtopology)
         self._bound = ProcessorTopology(
@@ -146,9 +170,8 @@ class StreamTask:
             produce=produce,
             environment=environment,
         )
+        self._explaining = self._bound.errors.explaining
         self._before = progress
-        self._threads = settings.num_threads_per_task
-        self._records_in = progress.records_in
         self._read = dict.fromkeys(sorted({partition.topic for partition in bounds}), 0)
         self._flows = FlowCheck(
             subtopology, lambda topic: topology.real_topic(topic, settings.application_id)
@@ -178,70 +201,238 @@ class StreamTask:
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
         every = settings.commit_every_records
-        self._points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
+        points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._commits_at_points = every > 0
         self._changelogs = {
             spec.name: topology.changelog_topic(spec.name, settings.application_id)
             for spec in subtopology.stores
             if spec.logged
         }
-        self._caller: MeasuredCaller | None = None
-        self._lanes: Lanes | None = None
-        if self._bound.stages.last:
-            make_caller = environment.make_caller or self._threaded_caller
-            room = room_for(self._bound.stations, settings)
-            self._caller = MeasuredCaller(
-                make_caller(self._bound.stations),
-                self._bound.stations[::-1],  # nodes are bound from below
-                threads=self._threads,
-                under_way=lambda: room.lives,
+        self._execution = self._execution_of(settings, environment, points_every)
+
+    def _execution_of(
+        self, settings: ApplicationSettings, environment: TaskEnvironment, points_every: int
+    ) -> Execution:
+        bound, records_in = self._bound, self._before.records_in
+        if not bound.stages.last:
+            return InlineExecution(
+                bound, self.group, points_every=points_every, records_in=records_in, read=self._read
             )
-            self._lanes = Lanes(
-                self.group,
-                self._bound.staged,
-                self._caller,
-                room,
-                points_every=self._points_every,
-                released=progress.records_in,
-                read=self._read,
-            )
+        threads, task_id = settings.num_threads_per_task, str(self.task_id)
 
-    @property
-    def commit_requested(self) -> bool:
-        """Whether user code has asked for a commit since the last one."""
-        return self._bound.commit_requested or (self._lanes is not None and self._lanes.commit_requested)
+        def threaded_caller(async_nodes: Sequence[AsyncNode]) -> Caller:
+            # Tasks without calls need no event loop, and asyncio takes its time to import.
+            from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
 
-    @property
-    def parked(self) -> Mapping[str, int]:
-        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
-        return {} if self._lanes is None else {n: held for n, held in self._lanes.parked.items() if held}
+            return ThreadedCaller(async_nodes, threads=threads, task_id=task_id)
 
-    def advance_time(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
-        """Bring stream time to a moment, once every record is processed; see
-        :class:`~airflow_kstreams.streams.runtime.end_of_run.EndOfRun`.
+        limit = in_flight_limit(bound.async_nodes, settings)
+        caller = MeasuredCaller(
+            (environment.make_caller or threaded_caller)(bound.async_nodes),
+            bound.async_nodes[::-1],  # nodes are bound from below
+            threads=threads,
+            in_flight=lambda: limit.records,
+        )
+        return AsyncPipeline(
+            self.group,
+            bound.staged,
+            caller,
+            limit,
+            points_every=points_every,
+            records_in=records_in,
+            read=self._read,
+        )
+
+    def restored(self) -> None:
+        """Take note that the stores hold what earlier commits logged."""
+        self._become(Lifecycle.RESTORED)
+
+    def open(self) -> bool:
+        """Let the processors start, before the first record.
+
+        :return: whether they wrote anything, dead letters included; it belongs to the first commit.
+        :raises RecordError: a processor's init failed, or what a resource's opening raised.
+        """
+        self._become(Lifecycle.OPEN)
+        counters = self._bound.counters
+        before = counters.output + counters.dead_lettered
+        with self._explaining:
+            self._execution.open(self._latest_ms())
+        # Every attempt opens: emission must not depend on the number of attempts.
+        self._execution.commit_requested = False
+        return counters.output + counters.dead_lettered > before
+
+    def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
+        """Buffer fetched records of one partition.
+
+        :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
+        """
+        if self._key_check is not None:
+            self._key_check.look_at(partition, records, self.group.read_to(partition))
+        self.group.add(partition, records)
+
+    def process(self, limit: int) -> int:
+        """Process the next records, up to a commit point at most; there, cached results are emitted.
+
+        :param limit: the most records to release; a request for a commit ends the call earlier.
+        :return: how many were released; 0 means that more must be fetched first, that calls take their time,
+            or that all is done.
+        :raises RecordError: a record could not be decoded, processed or encoded.
+        """
+        self._require(Lifecycle.OPEN)
+        with self._explaining:
+            return self._execution.process(limit)
+
+    def punctuate(self) -> bool:
+        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
+
+        :return: whether any was due; what it forwarded belongs to the next commit.
+        :raises RecordError: user code failed.
+        """
+        self._require(Lifecycle.OPEN)
+        with self._explaining:
+            return self._execution.punctuate()
+
+    def settle(self) -> None:
+        """Wait until every record chosen is released.
+
+        :raises RecordError: as :meth:`process`.
+        """
+        with self._explaining:
+            self._execution.settle()
+
+    def flush(self) -> None:
+        """Emit what is cached; the first step of every commit.
+
+        What user code asks for meanwhile is this very commit. Kept, the request would bring another one after
+        the next record, unless a crash forgot it: emission would depend on crashes.
+
+        :raises RecordError: a downstream function or serde failed.
+        """
+        self._require(Lifecycle.OPEN, Lifecycle.AT_STOP)
+        self._emit()
+        self._execution.commit_requested = False
+
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        return self._execution.unreleased()
+
+    def changes(self) -> Iterator[LoggedChanges]:
+        """Yield what goes to each changelog topic: one change per key that changed since the last call."""
+        for name, changelog in self._changelogs.items():
+            yield self._execution.changes(name, changelog)
+
+    def stop(self) -> None:
+        """Process no more records; those in flight are released first.
+
+        :raises RecordError: as :meth:`process`.
+        """
+        self._become(Lifecycle.AT_STOP)
+        self.settle()
+
+    def end_of_run(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
+        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.end_of_run`.
 
         :param also: nodes whose parked records do not keep it from that.
         :return: yields where the task may be committed.
         :raises RecordError: what timers brought about failed.
         """
-        self.settle()
-        return self._end_of_run.advance(to_ms, lambda: not self.parked.keys() <= {*also})
+        self._require(Lifecycle.AT_STOP)
+        with self._explaining:
+            yield from pass_moments(
+                to_ms, self._bound.clocks, self._execution, held=lambda: not self.parked.keys() <= {*also}
+            )
+
+    def close_processors(self) -> None:
+        """Let the processors close, before the last commit: what they forward or store is committed with it.
+
+        :raises RecordError: a processor's close failed.
+        """
+        self._require(Lifecycle.AT_STOP)
+        with self._explaining:
+            self._execution.close_processors(self._latest_ms())
+
+    def close(self) -> None:
+        """Give up the calls that run, and close their resources."""
+        self._become(Lifecycle.CLOSED)
+        self._execution.close()
+
+    def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
+        """Say whether to commit now, between two calls of :meth:`process`.
+
+        :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
+        :param processed: whether the last call processed anything; a commit point counts once.
+        """
+        execution = self._execution
+        if execution.commit_requested:
+            return True
+        if execution.at_point and self._commits_at_points:
+            return processed
+        if self._bound.cached:
+            return execution.at_point and (interval_elapsed or self._undrained() >= UNDRAINED_CHANGES)
+        return interval_elapsed
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether user code has asked for a commit since the last one."""
+        return self._execution.commit_requested
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may come now: no cached result of a released record waits for a later record."""
+        return self._execution.may_commit
+
+    def ask_for_commit_point(self) -> None:
+        """Have a commit point come soon, where commits come by the clock alone."""
+        self._execution.ask_for_commit_point()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record up to the stop offsets is released, and no retry is to be waited for."""
+        return self._execution.complete
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether records were chosen that are not released yet."""
+        return self._execution.in_flight
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether records should be fetched though some are in flight, so that calls do not run out."""
+        return self._execution.wants_records
+
+    @property
+    def at_capacity(self) -> bool:
+        """Whether no record can be chosen before others are released or retried."""
+        return self._execution.at_capacity
+
+    @property
+    def waits_for_retries(self) -> bool:
+        """Whether the task goes on only by retrying parked records."""
+        return self._execution.waits_for_retries
+
+    def calls_ended(self) -> bool:
+        """Say whether any call has ended since this was asked last."""
+        return self._execution.calls_ended()
+
+    def waiting_for(self) -> str:
+        """Return, for an error message, which calls the first record in flight waits for."""
+        return self._execution.waiting_for()
+
+    @property
+    def parked(self) -> Mapping[str, int]:
+        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
+        return self._execution.parked
+
+    @property
+    def calls(self) -> CallFigures | None:
+        """The figures of the calls of this attempt; None of a task that makes none."""
+        return self._execution.call_figures()
 
     @property
     def next_due_ms(self) -> int | None:
         """Stream time at which the task has something to do next, though no record comes; None if at none."""
-        return self._end_of_run.needed_ms
-
-    @property
-    def _end_of_run(self) -> EndOfRun:
-        return EndOfRun(self._bound.clocks, self._lanes, self._guarded, self._emit)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every record up to the stop offsets was processed, and nothing parked is to be called again
-        before the task leaves.
-        """
-        return self.group.complete and (self._lanes is None or not self._lanes.stays())
+        return next_needed_ms(self._bound.clocks)
 
     @property
     def stores(self) -> Mapping[str, Any]:
@@ -258,7 +449,7 @@ class StreamTask:
         """Counts since the slice's start."""
         topics, counters, before = self._bound.clock.topics, self._bound.counters, self._before
         return TaskProgress(
-            records_in=self._records_in,
+            records_in=self._execution.records_in,
             records_out=before.records_out + counters.output,
             records_dropped=before.records_dropped + counters.dropped,
             records_dead_lettered=before.records_dead_lettered + counters.dead_lettered,
@@ -269,237 +460,38 @@ class StreamTask:
             },
             last_records=self.group.last_records(),
             parked=self.parked,
-            parked_due_ms=None if self._lanes is None else self._lanes.parked_due_ms,
+            parked_due_ms=self._execution.parked_due_ms,
         )
-
-    def open(self) -> bool:
-        """Let the processors start, once the stores are restored and before the first record.
-
-        :return: whether they wrote anything, dead letters included; it belongs to the first commit.
-        :raises RecordError: a processor's init failed, or what a resource's opening raised.
-        """
-        counters = self._bound.counters
-        before = counters.output + counters.dead_lettered
-        if self._lanes is None or self._caller is None:
-            self._guarded(lambda: self._bound.open(self._latest_ms()))
-        else:
-            lanes, caller, time_ms = self._lanes, self._caller, max(self._latest_ms(), 0)
-            sooner = lanes.load()
-            self._guarded(caller.open)
-            self._guarded(lambda: lanes.step(sooner, self._bound.opens, timestamp_ms=time_ms))
-            lanes.commit_requested = False
-        self._bound.commit_requested = False  # every attempt opens: emission must not depend on their number
-        return counters.output + counters.dead_lettered > before
-
-    def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
-        """Buffer fetched records of one partition.
-
-        :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
-        """
-        if self._key_check is not None:
-            self._key_check.look_at(partition, records, self.group.read_to(partition))
-        self.group.add(partition, records)
 
     def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
         """Return the kinds of growth of a topic that its keys exclude, as far as they were read."""
         return () if self._key_check is None else self._key_check.ruled_out(topic)
 
-    def process(self, limit: int) -> int:
-        """Process the next records, up to a commit point at most; there, cached results are emitted.
-
-        :param limit: the most records to process; a request for a commit ends the call earlier.
-        :return: how many were processed; 0 means that more must be fetched first, or that all is done.
-        :raises RecordError: a record could not be decoded, processed or encoded.
-        """
-        if self._lanes is not None:
-            return self._release(self._lanes, limit)
-        if self._points_every:
-            limit = min(limit, self._points_every - self._records_in % self._points_every)
-        return self._guarded(lambda: self._run_up_to(limit))
-
-    def _run_up_to(self, limit: int) -> int:
-        """Run records, of one partition after the other, as many as may be chosen.
-
-        Where partitions alternate, few records lie in a row, and each call of :meth:`process` has its price;
-        so has each run.
-        """
-        group, bound, processed = self.group, self._bound, 0
-        while processed < limit and (chosen := group.choose(limit - processed)) is not None:
-            count = bound.run(chosen)
-            processed += self._ran(chosen.partition, count)
-            if bound.commit_requested:
-                break
-            if count < SHORT_RUN and bound.mixes and processed < limit:
-                mixed = group.mix(limit - processed)
-                if mixed is not None:
-                    bound.run_mixed(mixed)
-                    processed += sum(itertools.starmap(self._ran, mixed.counts.items()))
-        if processed and self._at_point:
-            bound.flush()
-        return processed
-
-    def _ran(self, partition: TopicPartition, count: int) -> int:
-        """Take note that so many of the records chosen were run, and return how many."""
-        self.group.advance(partition, count)
-        self._records_in += count
-        self._read[partition.topic] += count
-        return count
-
-    def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
-
-        :return: whether any was due; what it forwarded belongs to the next commit.
-        :raises RecordError: user code failed.
-        """
-        if self._lanes is not None:
-            return self._guarded(self._lanes.tick)
-        return self._guarded(self._bound.wall_clock.fire)
-
-    @property
-    def under_way(self) -> bool:
-        """Whether records were chosen that are not released yet."""
-        return self._lanes is not None and not self._lanes.idle
-
-    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Yield for every record chosen and not released its partition and the offset behind it."""
-        return iter(()) if self._lanes is None else self._lanes.unreleased()
-
-    @property
-    def hungry(self) -> bool:
-        """Whether records should be fetched though some are under way, so that calls do not run out."""
-        return self._lanes is not None and self._lanes.hungry
-
-    @property
-    def sated(self) -> bool:
-        """Whether no more records need to be fetched before some are released, or parked ones are done."""
-        return self._lanes is not None and self._lanes.sated and not self.group.complete
-
-    @property
-    def held_up(self) -> bool:
-        """Whether only parked records bring it on: it is at its stop offsets, or may choose no more."""
-        return self._lanes is not None and self._lanes.held_up
-
-    @property
-    def at_cut(self) -> bool:
-        """Whether a commit may come now: no result of a record released is held back by a later record."""
-        return self._lanes is None or self._lanes.at_cut
-
-    def ask_for_cut(self) -> None:
-        """Have a commit possible soon, where commits come by the clock alone."""
-        if self._lanes is not None:
-            self._lanes.ask_for_point()
-
-    def moved(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
-        return self._lanes is not None and self._lanes.moved()
-
-    def waiting_for(self) -> str:
-        """Say what the first record under way waits for."""
-        return "nothing" if self._lanes is None else self._lanes.waiting_for()
-
-    def settle(self) -> None:
-        """Wait until every record chosen is released.
-
-        :raises RecordError: as :meth:`process`.
-        """
-        if self._lanes is not None:
-            lanes, before = self._lanes, self._released
-            self._guarded(lanes.settle)
-            self._records_in += self._released - before
-
-    @property
-    def calls(self) -> CallFigures | None:
-        """What was measured of the calls of this attempt; None of a task that makes none."""
-        return None if self._caller is None else self._caller.figures()
-
-    def stop_calls(self) -> None:
-        """Give up the calls that run, and close their resources; the task is not used any more."""
-        if self._caller is not None:
-            self._caller.close()
-
-    def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
-        """Say whether to commit now, between two calls of :meth:`process`.
-
-        :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
-        :param processed: whether the last call processed anything; a commit point counts once.
-        """
-        if self._lanes is not None and self._lanes.commit_requested:
-            return True
-        if self._bound.commit_requested:
-            return True
-        if self._at_point and self._commits_at_points:
-            return processed
-        if self._bound.cached:
-            return self._at_point and (interval_elapsed or self._undrained() >= UNDRAINED_CHANGES)
-        return interval_elapsed
-
-    @property
-    def _at_point(self) -> bool:
-        """Whether a point counted in consumed records is reached."""
-        if self._lanes is not None:
-            return self._lanes.at_point
-        return self._points_every > 0 and self._records_in % self._points_every == 0
-
-    def flush(self) -> None:
-        """Emit what is cached; the first step of every commit.
-
-        What user code asks for meanwhile is this very commit. Kept, the request would bring another one after
-        the next record, unless a crash forgot it: emission would depend on crashes.
-
-        :raises RecordError: a downstream function or serde failed.
-        """
-        self._emit()
-        self._bound.commit_requested = False
-        if self._lanes is not None:
-            self._lanes.commit_requested = False
-
-    def changes(self) -> Iterator[LoggedChanges]:
-        """Yield what goes to each changelog topic: one change per key that changed since the last call."""
-        for name, changelog in self._changelogs.items():
-            if self._lanes is not None and self._lanes.keeps_changes(name):
-                count = self._lanes.undrained_count(name)
-                yield LoggedChanges(changelog, count, count, self._lanes.drain_changes(name))
-            else:
-                store = self._bound.stores[name]
-                least, most = store.undrained_at_least(), store.undrained_count()
-                yield LoggedChanges(changelog, least, most, store.drain_changes())
-
-    def close(self) -> None:
-        """Let the processors close, before the last commit: what they forward or store is committed with it.
-
-        :raises RecordError: a processor's close failed.
-        """
-        if self._lanes is not None:
-            lanes, time_ms = self._lanes, max(self._latest_ms(), 0)
-            self.settle()
-            self._guarded(lanes.flush)
-            self._guarded(lambda: lanes.step(self._bound.closes, timestamp_ms=time_ms))
-            return
-        self._guarded(self._bound.flush)
-        self._guarded(lambda: self._bound.close(self._latest_ms()))
-
     def unbalanced(self, counts: RecordCounts) -> Sequence[Unbalanced]:
         """Return the topics for which counts of this task do not fit together."""
         return self._flows.unbalanced(counts)
 
-    @property
-    def _released(self) -> int:
-        return sum(self._read.values())
+    def _become(self, state: Lifecycle) -> None:
+        if state not in _TRANSITIONS[self.state]:
+            raise TaskStateError(
+                f"task {self.task_id} is {self.state.value} and cannot become {state.value}",
+                fix="report this: the engine took a step of the task out of order",
+                task_id=str(self.task_id),
+            )
+        self.state = state
+
+    def _require(self, *states: Lifecycle) -> None:
+        if self.state not in states:
+            raise TaskStateError(
+                f"task {self.task_id} is {self.state.value}, and this step needs one that is "
+                f"{' or '.join(state.value for state in states)}",
+                fix="report this: the engine took a step of the task out of order",
+                task_id=str(self.task_id),
+            )
 
     def _emit(self) -> None:
-        """Emit what is cached."""
-        self._guarded(self._bound.flush if self._lanes is None else self._lanes.flush)
-
-    def _release(self, lanes: Lanes, limit: int) -> int:
-        count: int = self._guarded(lambda: lanes.process(limit))
-        self._records_in += count
-        return count
-
-    def _threaded_caller(self, stations: Sequence[Station]) -> Caller:
-        # Tasks without calls need no event loop, and asyncio takes its time to import.
-        from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
-
-        return ThreadedCaller(stations, threads=self._threads, task_id=str(self.task_id))
+        with self._explaining:
+            self._execution.emit()
 
     def _counts(self) -> RecordCounts | None:
         before = self._before.counts
@@ -509,27 +501,12 @@ class StreamTask:
 
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""
-        released = 0 if self._lanes is None else sum(map(self._lanes.undrained_count, self._changelogs))
-        undrained: int = sum(self._bound.stores[name].undrained_count() for name in self._changelogs)
-        return released + undrained
+        return sum(map(self._execution.undrained_count, self._changelogs))
 
     def _latest_ms(self) -> int:
-        """Return the largest timestamp of all records processed so far, in this run or before it.
+        """Return the largest timestamp of the records processed, in this run or before it; 0 if none was.
 
         It travels with the offsets, so what is forwarded at the end has the same time in an attempt that has
         nothing left to process.
         """
-        return max((latest_ms for _, latest_ms in self.group.partition_times().values()), default=-1)
-
-    def _guarded(self, step: Callable[[], T]) -> T:
-        try:
-            return step()
-        except RecordError as error:
-            explained = self._bound.errors.refused(error)
-            if explained is error:
-                raise
-            raise explained from error
-        except KStreamsError:
-            raise
-        except Exception as error:
-            raise self._bound.errors.record_error(error) from error
+        return max(0, *(latest_ms for _, latest_ms in self.group.partition_times().values()))

@@ -272,11 +272,11 @@ def test_prose_becomes_markdown_when_it_holds_roles_literals_and_blocks() -> Non
     ("path", "expected"),
     [
         (
-            "record_stream.RecordStream.filter",
-            "`Callable[[K, V], bool]` or `Callable[[RecordContext, K, V], bool]`",
+            "kstream.KStream.filter",
+            "`Callable[[K, V], bool]` or `InContext[K, V, bool]`",
         ),
-        ("record_stream.RecordStream.send_to", "`str`"),
-        ("kstream.KGroupedStream.count", "`str` or [`StoreSpec[K, int]`](stores.md#storespec) or `None`"),
+        ("kstream.KStream.send_to", "`str`"),
+        ("grouped.KGroupedStream.count", "`str` or [`StoreSpec[K, int]`](stores.md#storespec) or `None`"),
     ],
 )
 def test_types_are_spelt_out_and_linked_when_they_are_aliases(path: str, expected: str) -> None:

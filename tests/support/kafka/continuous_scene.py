@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
-from airflow_kstreams.batch.continuous.task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary

@@ -18,8 +18,8 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.reset.plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology

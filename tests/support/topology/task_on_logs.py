@@ -94,7 +94,7 @@ class TaskOnLogs:
         try:
             return self._steps(task, stops, open_outputs, crash_after)
         finally:
-            task.stop_calls()
+            task.close()
 
     def _steps(
         self,
@@ -119,7 +119,8 @@ class TaskOnLogs:
                 steps += 1
                 if steps == crash_after:
                     return False
-        task.close()
+        task.stop()
+        task.close_processors()
         if steps < crash_after:
             return False  # in the last moment
         self._commit(task, open_outputs)
@@ -146,6 +147,7 @@ class TaskOnLogs:
         for name, changelog in task.changelogs.items():
             for key, value, timestamp_ms in self.changelogs.get(changelog, []):
                 task.stores[name].restore(key, value, timestamp_ms)
+        task.restored()
         return task
 
     def _fetch(

@@ -26,15 +26,13 @@ assert_type(
 )
 assert_type(ordered.join_prior(paid, lambda order, cents: cents), KStream[str, int])
 
-# What operators make of a stream with a window has the window, too.
-assert_type(ordered.filter(lambda key, order: order.cents > 1), WindowedKStream[str, Order])
-assert_type(ordered.map_values(lambda order: order.cents), WindowedKStream[str, int])
-assert_type(ordered.select_key(lambda key, order: order.cents), WindowedKStream[int, Order])
-assert_type(ordered.map(lambda key, order: (order.cents, key)), WindowedKStream[int, str])
-assert_type(ordered.flat_map_values(lambda order: [order.cents]), WindowedKStream[str, int])
-assert_type(
-    ordered.map_values(lambda o: o.cents).join(paid, lambda mine, theirs: mine - theirs), KStream[str, int]
-)
+# What operators make of a stream with a window has none: the window is given right before the join.
+assert_type(ordered.filter(lambda key, order: order.cents > 1), KStream[str, Order])
+assert_type(ordered.map(lambda key, order: (order.cents, key)), KStream[int, str])
+cents = orders.map_values(lambda order: order.cents).with_window(hour)
+assert_type(cents, WindowedKStream[str, int])
+assert_type(cents.join(paid, lambda mine, theirs: mine - theirs), KStream[str, int])
+ordered.map_values(lambda order: order.cents).join(paid, lambda mine, theirs: mine - theirs)  # error
 
 places, names = (
     builder.table("places", value_serde=serdes.string()),

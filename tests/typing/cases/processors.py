@@ -13,7 +13,6 @@ from airflow_kstreams.streams import (
     ProcessorRecord,
     SlidingWindow,
     StoreSpec,
-    WindowedKStream,
     serdes,
 )
 from tests.typing.cases.shop import Order, orders
@@ -115,9 +114,9 @@ assert_type(orders.filter_async(is_large), KStream[str, Order])
 assert_type(orders.flat_map_values_async(words), KStream[str, str])
 orders.foreach_async(is_large)
 windowed = orders.with_window(SlidingWindow(size_ms=1))
-assert_type(windowed.map_values_async(price), WindowedKStream[str, float])
-assert_type(windowed.process(Change, last), WindowedKStream[str, int])
-assert_type(windowed.filter_async(is_large), WindowedKStream[str, Order])
+assert_type(windowed.map_values_async(price), KStream[str, float])
+assert_type(windowed.process(Change, last), KStream[str, int])
+assert_type(windowed.filter_async(is_large), KStream[str, Order])
 
 orders.map_values_async(of_text)  # error
 orders.map_values_async(price_slowly)  # error

@@ -19,7 +19,7 @@ from airflow.sdk import Context
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.spark import TopologySubmitHook
-from airflow_kstreams.operators.run_state import Standing
+from airflow_kstreams.operators.run_state import FoundRun
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams.errors import KilledError
 from tests.support.kafka.reset_scene import APP, ResetScene
@@ -71,7 +71,7 @@ def test_spark_is_not_started_when_the_task_was_killed_while_kafka_was_asked(
 ) -> None:
     scene.begin("r")
     operator = _run_operator()
-    monkeypatch.setattr(Standing, "read", _calling_first(Standing.read, operator.on_kill))
+    monkeypatch.setattr(FoundRun, "read", _calling_first(FoundRun.read, operator.on_kill))
 
     with pytest.raises(KilledError, match="before Spark was started") as caught:
         operator.execute(context)

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.report.results import (
     result_of_summary,
     stop_offsets_result,
 )
-from airflow_kstreams.batch.reset.plan import OffsetChange, ResetPlan, ResetRequest
+from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 

@@ -99,7 +99,7 @@ def test_calls_are_shown_by_node_and_their_threads_by_task(
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
     builder.stream("in").map_values_async(twice, name="ask").send_to("out")
     application.topology = builder.build()
-    application.make_caller = lambda stations: SeededCaller(stations, seed=1)
+    application.make_caller = lambda async_nodes: SeededCaller(async_nodes, seed=1)
     application.run("r")
 
     result = invoke("status", "--application-id", "app", "--bootstrap-server", "in-memory:9092")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, error, not_permitted, ok
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
-from airflow_kstreams.batch.run.topics import check_topics
+from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
 from airflow_kstreams.streams.partitioning.murmur2 import key_hash

@@ -7,30 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 
-from airflow_kstreams.batch.evidence import find_contradictions, refuse_foreign_progress
+from airflow_kstreams.batch.evidence.complete_logs import (
+    ChangelogLogs,
+    find_lost_state,
+)
+from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.prior_runs import recall, with_committed
+from airflow_kstreams.batch.evidence.rewritten import find_rewritten
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
-from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
-from airflow_kstreams.batch.run.begin.offsets import find_lost_slice, find_unfit, find_vanished
-from airflow_kstreams.batch.run.past.complete_logs import (
-    ChangelogLogs,
-    find_cut_ledger,
-    find_cut_metadata,
-    find_lost_state,
-)
-from airflow_kstreams.batch.run.past.own_topics import Neighbours, known_topics, refuse_foreign
-from airflow_kstreams.batch.run.past.prior_runs import recall, unless_void, with_committed
-from airflow_kstreams.batch.run.past.rewritten import find_rewritten
+from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -49,40 +47,33 @@ def check(seen: DoctorView) -> Iterator[Finding]:
     app, sources = seen.plan.application_id, seen.plan.sources
     with closing(seen.cluster.reader(group_id=app)) as reader:
         read = partial(
-            read_metadata,
+            RunFacts.read,
             seen.cluster,
             app,
             admin=seen.admin,
             reader=reader,
-            topics=sources,
+            sources=sources,
             clock=seen.clock,
         )
         # Read again, after all that may have taken its time.
-        ledger = _ledger(seen, reader)
         try:
-            folded = read(wait_ms=1)
+            facts = read(metadata_wait_ms=1)
         except OpenTransactionError as hidden:
             yield warning("metadata topic", hidden.cause, hidden.fix)
-            folded = read(wait_ms=0)
-        folded = unless_void(folded, ledger)
-        yield from _state(folded, ledger, now_ms=seen.clock.now_ms())
-        yield from _foreign_topics(seen, reader, folded, ledger)
-        found = _losses(seen, reader, folded, ledger)
-        now = _ledger(seen, reader)
-        again = unless_void(read(wait_ms=0), now)
-        if found.level is Level.ERROR and (again, now) != (folded, ledger):
+            facts = read()
+        yield from _state(facts, now_ms=seen.clock.now_ms())
+        yield from _foreign_topics(seen, reader, facts)
+        found = _losses(seen, reader, facts)
+        again = read()
+        if found.level is Level.ERROR and again != facts:
             # Runs went on between one look and the next, and what was compared is not of one moment.
-            found = _losses(seen, reader, again, now)
+            found = _losses(seen, reader, again)
         yield found
 
 
-def _ledger(seen: DoctorView, reader: ReaderPort) -> Ledger:
-    app = seen.plan.application_id
-    return read_ledger(seen.cluster, app, admin=seen.admin, reader=reader, wait_ms=0, clock=seen.clock)
-
-
-def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
+def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
     """Say who works on the application and what is unfinished."""
+    ledger = facts.ledger
     lease = ledger.held_lease
     if lease is not None:
         yield ok(
@@ -92,8 +83,8 @@ def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
         )
     else:
         yield ok("lease", "no driver holds it")
-    slice_ = folded.slice
-    if folded.state is RunState.RUNNING and slice_ is not None:
+    slice_ = facts.under_way
+    if slice_ is not None:
         age = duration(max(0, now_ms - slice_.plan.begun_ms))
         yield warning(
             "slice",
@@ -101,32 +92,30 @@ def _state(folded: Folded, ledger: Ledger, *, now_ms: int) -> Iterator[Finding]:
             "run it again: it goes on with the same stop offsets; the next run finishes it first in any case",
         )
     else:
-        yield ok("slice", f"{folded.state.value}, {ledger.past.finished} finished runs in the ledger")
+        yield ok("slice", f"{facts.state.value}, {ledger.past.finished} finished runs in the ledger")
 
 
-def _foreign_topics(
-    seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger
-) -> Iterator[Finding]:
+def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Iterator[Finding]:
     """Look for internal topics that are another application's."""
     neighbours = Neighbours(cluster=seen.cluster, admin=seen.admin, reader=reader, clock=seen.clock)
     found = seen.admin.describe_topics(internal_settings(seen.plan))
     try:
-        refuse_foreign(neighbours, seen.plan, found, known_topics(ledger, folded))
+        refuse_foreign(neighbours, seen.plan, found, known_topics(facts))
     except TopologyError as refused:
         yield error("topics", refused.cause, refused.fix)
 
 
-def _losses(seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger) -> Finding:
+def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
     """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
     try:
-        if folded.state is RunState.RUNNING and folded.slice is not None:
-            losses = _cut_decisions(seen, folded, ledger)
+        losses = facts.disagreements()
+        if facts.under_way is not None:
             if not losses:
-                _refuse_in_slice(seen.admin, reader, folded.slice)
+                _refuse_in_slice(seen.admin, reader, facts.under_way)
         else:
-            logs, lost = _state_logs(seen, ledger)
-            losses = [*_cut_decisions(seen, folded, ledger), *lost]
-            losses += _between_runs(seen, reader, folded, ledger, _ahead(seen, reader, ledger, logs))
+            logs, lost = _state_logs(seen, facts.ledger)
+            losses += lost
+            losses += _between_runs(seen, reader, facts, _ahead(seen, reader, facts.ledger, logs))
         if losses:
             raise data_loss(losses, seen.plan.application_id, run_id="")
     except DataLossError as loss:
@@ -134,18 +123,6 @@ def _losses(seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger
     return ok(
         "data loss", "every position that is to be read is in its log, topics are those of the last run"
     )
-
-
-def _cut_decisions(seen: DoctorView, folded: Folded, ledger: Ledger) -> list[Loss]:
-    """Look whether the ledger and the metadata topic are whole; the next begin makes them if they are not
-    there.
-    """
-    app = seen.plan.application_id
-    return [
-        *find_cut_ledger(app, ledger, folded),
-        *find_cut_metadata(app, ledger, folded),
-        *find_contradictions(app, ledger, folded),
-    ]
 
 
 def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
@@ -182,10 +159,10 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
 
 
 def _between_runs(
-    seen: DoctorView, reader: ReaderPort, folded: Folded, ledger: Ledger, ahead: Sequence[Loss]
+    seen: DoctorView, reader: ReaderPort, facts: RunFacts, ahead: Sequence[Loss]
 ) -> Sequence[Loss]:
     plan, admin = seen.plan, seen.admin
-    prior = recall(plan, folded, ledger)
+    prior = recall(plan, facts)
     found = admin.describe_topics(plan.sources)
     partitions = _source_partitions(plan, found)
     committed = reader.committed(partitions)
@@ -197,9 +174,9 @@ def _between_runs(
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
     prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
-    losses = find_lost_slice(prior, plan.application_id, finished=ledger.is_finished)
+    losses = find_lost_slice(prior, plan.application_id, finished=facts.ledger.is_finished)
     bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
-    losses += find_unfit(plan.application_id, ledger, bounds, prior, ids, ahead=ahead)
+    losses += find_unfit(facts, bounds, prior, ids, ahead=ahead)
     return losses or find_rewritten(admin, reader, bounds, prior, clock=seen.clock)
 
 

@@ -1,8 +1,9 @@
-"""As of which moment what is read of an application's state is.
+"""Says as of which moment an application's state was read.
 
-Rule: two looks, one before the reading and one after it. If both find the same finished run, no run has begun
-between them, so nobody has written state, and what was read is as that run left it. Else some of it may be of
-a run under way: of each task what it had committed when its changelog was read.
+Rule: the reader looks at the application twice, before it reads and after. If both looks find the same
+finished run, no run has begun between them, so no task has written state, and what was read is as that run
+left it. Else some of it may be of a run under way: of each task what it had committed when its changelog was
+read.
 """
 
 from __future__ import annotations
@@ -10,12 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
 
-from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
-from airflow_kstreams.batch.run.past.prior_runs import unless_void
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
 
 
 class Moment(StrEnum):
@@ -69,47 +67,25 @@ class AsOf:
                 return "no run has finished yet"
 
 
-class Look(NamedTuple):
-    """What an application says at a moment.
-
-    :param state: folded from the metadata topic.
-    :param run_id: of its slice.
-    :param end: of the metadata topic, which every begin and finish moves.
-    :param ledger: what it says.
-    """
-
-    state: RunState
-    run_id: str
-    end: int
-    ledger: Ledger
-
-
-def look(
-    cluster: ClusterPort, application_id: str, *, admin: AdminPort, reader: ReaderPort, clock: Clock
-) -> Look:
-    """Look at an application, without waiting for open transactions."""
-    folded = read_metadata(cluster, application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
-    ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
-    known = unless_void(folded, ledger)
-    run_id = "" if known.slice is None else known.slice.run_id
-    return Look(known.state, run_id, folded.log.end, ledger)
-
-
-def as_of(before: Look, after: Look) -> AsOf:
+def as_of(before: RunFacts, after: RunFacts) -> AsOf:
     """Return as of which moment is what was read between two looks."""
+    first, run_id = before.run_id, after.run_id
     run = after.ledger.current_continuous or before.ledger.current_continuous
     if run is not None:
         return AsOf(moment=Moment.CONTINUOUS, run_id=run.run_id)
-    if RunState.RUNNING in (before.state, after.state) or before[:3] != after[:3]:
-        return AsOf(moment=Moment.UNDER_WAY, run_id=after.run_id or before.run_id)
+    # Every begin and finish moves the end of the metadata topic.
+    ends = (before.written.log.end, after.written.log.end)
+    same = (before.state, first, ends[0]) == (after.state, run_id, ends[1])
+    if RunState.RUNNING in (before.state, after.state) or not same:
+        return AsOf(moment=Moment.UNDER_WAY, run_id=run_id or first)
     if after.ledger.reset is not None:
         return AsOf(moment=Moment.RESET)
     last = after.ledger.last()
     if after.state is RunState.FINISHED:
-        known = last is not None and last.run_id == after.run_id
+        known = last is not None and last.run_id == run_id
         return AsOf(
             moment=Moment.FINISHED,
-            run_id=after.run_id,
+            run_id=run_id,
             finished_ms=last.finished_ms if last is not None and known else None,
         )
     return AsOf(moment=Moment.NONE)

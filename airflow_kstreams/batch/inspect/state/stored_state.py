@@ -21,10 +21,11 @@ from itertools import chain
 from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.state.entry_form import EntryForm, StateEntry, entry_form, read_entry
 from airflow_kstreams.batch.inspect.state.key_text import key_bytes_of_text
 from airflow_kstreams.batch.inspect.state.log_fold import LogFold
-from airflow_kstreams.batch.inspect.state.moment import AsOf, Look, as_of, look
+from airflow_kstreams.batch.inspect.state.moment import AsOf, as_of
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.moving.homes import Homes, placing_hash
 from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
@@ -209,11 +210,11 @@ class StoredState:
         for group in self._groups:
             yield from self._read(group, self._groups)
 
-    def _look(self) -> Look:
+    def _look(self) -> RunFacts:
         with ExitStack() as clients:
             reader = self._cluster.reader(group_id=self._plan.application_id)
             clients.callback(reader.close)
-            return look(
+            return RunFacts.read(
                 self._cluster,
                 self._plan.application_id,
                 admin=self._admin,
@@ -404,7 +405,7 @@ def _form(spec: StoreSpec, state_kind: str) -> EntryForm:
     return entry_form(spec, sizes[0] if sizes else None)
 
 
-def _recorded(seen: Look, changelog: str) -> GroupedPartitions | None:
+def _recorded(seen: RunFacts, changelog: str) -> GroupedPartitions | None:
     assignment = seen.ledger.assignment
     entries = () if assignment is None else assignment.subtopologies.values()
     return next((entry for entry in entries if changelog in entry.changelogs), None)

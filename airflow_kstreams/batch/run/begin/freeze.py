@@ -24,15 +24,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from airflow_kstreams.batch.evidence import find_contradictions
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
+from airflow_kstreams.batch.evidence.rewritten import find_rewritten
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, cut_off, deleted
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.slice.advance import Advance
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
-from airflow_kstreams.batch.run.begin.advance import anything_due
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.begin.intervals import (
     Interval,
@@ -41,17 +39,15 @@ from airflow_kstreams.batch.run.begin.intervals import (
     find_interval_losses,
     start_by_time,
 )
-from airflow_kstreams.batch.run.begin.offsets import (
+from airflow_kstreams.batch.run.begin.starts import (
     find_lost_slice,
     find_recreated,
     find_unfit,
     freeze_inputs,
     start_of,
 )
+from airflow_kstreams.batch.run.begin.stream_time import anything_due
 from airflow_kstreams.batch.run.growth import waiting
-from airflow_kstreams.batch.run.past.complete_logs import find_cut_ledger, find_cut_metadata
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
-from airflow_kstreams.batch.run.past.rewritten import find_rewritten
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
@@ -92,15 +88,13 @@ def freeze(
     session: CoordinatorSession,
     *,
     request: SliceRequest,
-    folded: Folded,
-    ledger: Ledger,
     ground: Groundwork,
     advance: Advance | None = None,
 ) -> Frozen:
     """Freeze a new slice.
 
+    :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
     :param advance: to where the end of the run is to bring stream time.
-    :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
@@ -111,20 +105,20 @@ def freeze(
     outside = {tp: log_of for tp, log_of in bounds.items() if tp not in inside}
     warnings: tuple[str, ...] = ()
     behind_cut: BehindCut | None = None
-    cut = _cut_decisions(prior, request, ledger, folded)
+    lost = _disagreements(ground)
     interval = Interval(*request.interval_ms) if request.interval_ms is not None else None
-    ahead = find_ahead(session, ledger, ground)
+    ahead = find_ahead(session, ground)
     if settings.keeps_to_interval and interval is not None:
-        cut += find_unfit(plan.application_id, ledger, inside, prior, topic_ids, ahead=ahead)
-        inputs = _dated_inside(session, interval, outside, ground, request, cut)
+        lost += find_unfit(ground.facts, inside, prior, topic_ids, ahead=ahead)
+        inputs = _dated_inside(session, interval, outside, ground, request, lost)
         _refuse_rewritten(session, inside, prior, request)
     else:
-        cut += find_unfit(plan.application_id, ledger, bounds, prior, topic_ids, ahead=ahead)
-        refuse_losses(cut, request)
+        lost += find_unfit(ground.facts, bounds, prior, topic_ids, ahead=ahead)
+        refuse_losses(lost, request)
         _refuse_rewritten(session, bounds, prior, request)
         inputs = freeze_inputs(outside, prior, settings)
-    if folded.state is RunState.RUNNING:
-        inputs = _with_foreign_stops(inputs, folded, prior, request)
+    if ground.facts.foreign_run:
+        inputs = _with_foreign_stops(inputs, ground, request)
     elif settings.autostop_at == "interval_end" and interval is not None:
         inputs, warnings, behind_cut = _cut(session, inputs, interval, request)
     # A backfill reads each interval's records by their times, whatever partition they are in.
@@ -165,13 +159,11 @@ def freeze(
     )
 
 
-def _cut_decisions(prior: PriorRuns, request: SliceRequest, ledger: Ledger, folded: Folded) -> list[Loss]:
-    app = request.plan.application_id
+def _disagreements(ground: Groundwork) -> list[Loss]:
+    facts, prior = ground.facts, ground.prior
     return [
-        *find_lost_slice(prior, app, finished=ledger.is_finished),
-        *find_cut_ledger(app, ledger, folded),
-        *find_contradictions(app, ledger, folded),
-        *([] if prior.reset_by_hand else find_cut_metadata(app, ledger, folded)),
+        *find_lost_slice(prior, facts.application_id, finished=facts.ledger.is_finished),
+        *facts.disagreements(metadata_topic_kept=not prior.reset_by_hand),
     ]
 
 
@@ -192,19 +184,19 @@ def _dated_inside(
     outside: Mapping[TopicPartition, LogBounds],
     ground: Groundwork,
     request: SliceRequest,
-    cut: Sequence[Loss],
+    lost: Sequence[Loss],
 ) -> tuple[FrozenPartition, ...]:
     """Freeze the inputs of a run that keeps to its data interval.
 
     Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
 
-    :param cut: what is lost already.
+    :param lost: what is lost already.
     :raises DataLossError: what the interval held may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
     prior, topic_ids = ground.prior, ground.topics.topic_ids
-    losses = [*cut, *find_recreated(outside, prior, topic_ids)]
+    losses = [*lost, *find_recreated(outside, prior, topic_ids)]
     losses += find_interval_losses(outside, found, prior, interval)
     refuse_losses(losses, request)
     frozen: list[FrozenPartition] = []
@@ -248,7 +240,7 @@ def _cut(
 
 
 def _with_foreign_stops(
-    inputs: tuple[FrozenPartition, ...], folded: Folded, prior: PriorRuns, request: SliceRequest
+    inputs: tuple[FrozenPartition, ...], ground: Groundwork, request: SliceRequest
 ) -> tuple[FrozenPartition, ...]:
     """Keep the stop offsets of a run that another writer began in the spec's bare format.
 
@@ -258,6 +250,7 @@ def _with_foreign_stops(
     :raises DataLossError: records before a stop are gone, or its partition is.
     """
     kept: list[FrozenPartition] = []
+    foreign_stops = ground.facts.metadata.foreign_stops
     drop, run = drop_slice_command(request.plan.application_id), "the run that is under way"
     partitions = {part.topic_partition for part in inputs}
     topics = {part.topic for part in inputs}
@@ -269,16 +262,16 @@ def _with_foreign_stops(
             advice="this drops its slice",
             first=(drop,),
         )
-        for tp, stop in sorted(folded.foreign_stops.items())
+        for tp, stop in sorted(foreign_stops.items())
         if tp.topic in topics and tp not in partitions
     ]
     for part in inputs:
         tp = part.topic_partition
-        stop = folded.foreign_stops.get(tp, part.start_offset)
+        stop = foreign_stops.get(tp, part.start_offset)
         if stop > part.stop_offset:
             span = (part.start_offset, stop)
             losses.append(cut_off(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
-        committed = prior.committed.get(tp)
+        committed = ground.prior.committed.get(tp)
         stop = max(stop, committed.offset if committed is not None else 0)
         start = min(part.start_offset, stop)
         kept.append(

@@ -16,6 +16,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
@@ -23,27 +27,24 @@ from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bound
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
-from airflow_kstreams.batch.run.begin.offsets import find_vanished, start_of
-from airflow_kstreams.batch.run.begin.parked import (
+from airflow_kstreams.batch.run.begin.parked_before import (
     beside_offsets,
     parked_by_either,
     parked_left,
     parking_partitions,
     refuse_orphaned,
 )
-from airflow_kstreams.batch.run.fence import fence, last_tasks
+from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
+from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
 from airflow_kstreams.batch.run.matched_topics import gone_warnings
-from airflow_kstreams.batch.run.past.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
-from airflow_kstreams.batch.run.past.own_topics import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
 from airflow_kstreams.batch.run.takeover import take_over
-from airflow_kstreams.batch.run.topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
@@ -60,6 +61,7 @@ _WARNINGS = 5
 class Groundwork:
     """What a start is decided from.
 
+    :param facts: what the metadata topic and the ledger say.
     :param topics: source topics, their partitions and groups.
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
@@ -72,6 +74,7 @@ class Groundwork:
     :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
+    facts: RunFacts
     topics: SourceTopics
     partitions: tuple[TopicPartition, ...]
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -84,22 +87,16 @@ class Groundwork:
     last_alike: str = ""
 
 
-def lay_groundwork(
-    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
-) -> Groundwork:
+def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
     :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
     :raises DataLossError: topics or partitions that runs have read are gone, or state is.
     """
-    plan = request.plan
-    prior = recall(plan, folded, ledger)
-    begun_since = bool(prior.unfinished_run) or folded.state is RunState.RUNNING
+    plan, ledger = request.plan, facts.ledger
+    prior = recall(plan, facts)
     parking = parking_partitions(ledger.assignment, plan.application_id)
-    known = known_topics(ledger, folded)
-
-    def left_parked(offsets: Mapping[TopicPartition, CommittedOffset]) -> Parked:
-        return parked_left(ledger, offsets, plan.application_id, begun_since=begun_since)
+    known = known_topics(facts)
 
     def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
         _refuse_vanished(session, request, prior, found)
@@ -108,7 +105,7 @@ def lay_groundwork(
         refuse_losses(find_lost_state(plan, ledger, found), request)
 
     # What open transactions hold is seen below, once those are over.
-    seen = left_parked(session.committed_so_far(parking)) if parking else {}
+    seen = parked_left(facts, session.committed_so_far(parking)) if parking else {}
     topics = ensure_topics(
         session.admin,
         plan,
@@ -120,7 +117,7 @@ def lay_groundwork(
     )
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions, topics.tasks)
-    _fence_last_tasks(session, request, folded, ledger, prior, topics)
+    _fence_last_tasks(session, request, facts, prior, topics)
     partitions = tuple(
         TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
     )
@@ -128,7 +125,7 @@ def lay_groundwork(
     refuse_losses(changelogs.find_cut(plan, ledger), request)
     committed = session.committed(partitions)
     others = sorted({*parking} - {*partitions})
-    parked = left_parked({**committed, **(session.committed(others) if others else {})})
+    parked: Parked = parked_left(facts, {**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
     prior = with_committed(prior, committed, plan, topics.topic_ids)
     topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
@@ -140,6 +137,7 @@ def lay_groundwork(
         changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, tasks)
         parked = parked_by_either(plan, parked, taken.expansions)
     return Groundwork(
+        facts=facts,
         topics=topics,
         partitions=partitions,
         committed=committed,
@@ -192,20 +190,19 @@ def boundaries_ahead(
     )
 
 
-def find_ahead(session: CoordinatorSession, ledger: Ledger, ground: Groundwork) -> list[Loss]:
+def find_ahead(session: CoordinatorSession, ground: Groundwork) -> list[Loss]:
     """Return the committed offsets that are older than the state that goes with them."""
     committed = ground.prior.committed
     with session.reading:
         return ground.changelogs.find_ahead(
-            ledger, committed, session.admin, session.reader, clock=session.clock
+            ground.facts.ledger, committed, session.admin, session.reader, clock=session.clock
         )
 
 
 def run_plan(
     session: CoordinatorSession,
     request: SliceRequest,
-    ledger: Ledger,
-    topics: SourceTopics,
+    ground: Groundwork,
     *,
     warnings: tuple[str, ...] = (),
 ) -> RunPlan:
@@ -213,6 +210,7 @@ def run_plan(
 
     :param warnings: of this kind of run.
     """
+    topics = ground.topics
     warnings += topics.warnings
     for warning in warnings:
         log.warning("%s", warning)
@@ -235,7 +233,7 @@ def run_plan(
         global_tables=_frozen_tables(session.admin, request.plan),
         dag_id=request.dag_id,
         autostop_at=session.settings.autostop_at,
-        ledger=ledger_seen(ledger),
+        ledger=ledger_seen(ground.facts.ledger),
     )
 
 
@@ -299,8 +297,7 @@ def _last_alike(plan: TopologyPlan, ledger: Ledger) -> str:
 def _fence_last_tasks(
     session: CoordinatorSession,
     request: SliceRequest,
-    folded: Folded,
-    ledger: Ledger,
+    facts: RunFacts,
     prior: PriorRuns,
     topics: SourceTopics,
 ) -> None:
@@ -310,10 +307,10 @@ def _fence_last_tasks(
 
     :raises KafkaClientError: the broker did not answer.
     """
-    last = last_tasks(session.application_id, folded, ledger)
+    last = facts.last_tasks
     ids = last.transactional_ids
     if ids is None:
-        read = prior.read or folded.state is RunState.RUNNING
+        read = prior.read or facts.state is RunState.RUNNING
         tasks = {str(sub): count for sub, count in topics.tasks.items()}
         ids = transactional_ids(session.application_id, tasks) if read else ()
     written = written_topics(request.plan, *last.topologies, settings=session.settings)

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import next_own_topics
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
-from airflow_kstreams.batch.run.begin.advance import (
+from airflow_kstreams.batch.run.begin.freeze import freeze
+from airflow_kstreams.batch.run.begin.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
+from airflow_kstreams.batch.run.begin.stream_time import (
     closes_any,
     early_warnings,
     frozen_advance,
@@ -28,12 +33,7 @@ from airflow_kstreams.batch.run.begin.advance import (
     held_warnings,
     refuse_unfit_advance,
 )
-from airflow_kstreams.batch.run.begin.freeze import freeze
-from airflow_kstreams.batch.run.begin.groundwork import lay_groundwork, run_plan, start_offsets
-from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
 from airflow_kstreams.batch.run.growth import placements
-from airflow_kstreams.batch.run.past.own_topics import next_own_topics
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
@@ -64,29 +64,28 @@ class NewSlice:
     parked: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def build_slice(
-    session: CoordinatorSession, *, request: SliceRequest, folded: Folded, ledger: Ledger
-) -> NewSlice:
+def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> NewSlice:
     """Freeze a new slice.
 
-    :param folded: state NEW or FINISHED, or a foreign writer's RUNNING, whose stop offsets are then kept.
+    :param facts: no slice of ours is under way; the stop offsets of another program's are kept.
     :raises ConfigError: the application keeps state of a later data interval.
     :raises TopologyError: topics are missing or do not fit.
     :raises DataLossError: what the new slice would start at is gone.
     """
-    plan = request.plan
+    plan, ledger = request.plan, facts.ledger
     refuse_unfit_advance(session.settings, plan)
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
-    ground = lay_groundwork(session, request=request, folded=folded, ledger=ledger)
+    ground = lay_groundwork(session, request=request, facts=facts)
     topics, prior = ground.topics, ground.prior
-    own = topics.internal_ids(plan) | {ProtocolTopics(plan.application_id).metadata: folded.log.topic_id}
+    own = topics.internal_ids(plan) | {
+        ProtocolTopics(plan.application_id).metadata: facts.metadata.log.topic_id
+    }
     begun_ms = session.clock.now_ms()
     # Another program's stops are no cut by time: what lies behind them may be dated before any moment.
-    foreign = folded.state is RunState.RUNNING
     advance = None
-    if not foreign:
+    if not facts.foreign_run:
         advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
-    frozen = freeze(session, request=request, folded=folded, ledger=ledger, ground=ground, advance=advance)
+    frozen = freeze(session, request=request, ground=ground, advance=advance)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
         session.cluster,
@@ -98,13 +97,13 @@ def build_slice(
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)
-    warnings += held_warnings(session.settings, plan, foreign_stops=foreign)
+    warnings += held_warnings(session.settings, plan, foreign_stops=facts.foreign_run)
     warnings += early_warnings(plan, advance, begun_ms)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
         plan=msgspec.structs.replace(
-            run_plan(session, request, ledger, topics, warnings=warnings),
+            run_plan(session, request, ground, warnings=warnings),
             # The same look at the clock: what a later one would take as dated far ahead cuts nothing.
             begun_ms=begun_ms,
             stop_hash=stop_hash(inputs),

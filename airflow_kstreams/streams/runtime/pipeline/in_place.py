@@ -1,6 +1,6 @@
 """Calls that are repeated where they are: order ``partition`` has no retry topic.
 
-Rule: a call that failed and may be made again keeps its record's place in the life, and is made again when
+Rule: a call that failed and may be made again keeps its record's place in the flight, and is made again when
 its back-off has passed, up to the policy's attempts, and as long as ``retry.run.budget.ms`` after its first
 failure. What is before it is released and committed meanwhile, as with any slow call. Nothing of it is kept:
 an attempt of the task that follows begins anew.
@@ -16,8 +16,8 @@ from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
 from airflow_kstreams.streams.runtime.pipeline.repeated_call import RepeatedCall, Repeating
+from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 
 
@@ -29,10 +29,10 @@ class InPlace:
     """
 
     def __init__(
-        self, repeating: Repeating, *, crossings: Crossings, context: TaskRecordContext, budget_ms: int
+        self, repeating: Repeating, *, handoff: StageHandoff, context: TaskRecordContext, budget_ms: int
     ) -> None:
         self._repeating = repeating
-        self._crossings = crossings
+        self._handoff = handoff
         self._context = context
         self._budget_ms = budget_ms
         self._waiting: list[tuple[int, int, Call]] = []
@@ -45,23 +45,23 @@ class InPlace:
 
     def forward(self) -> Forward:
         """Return what the node does with a key and a value."""
-        station = self._repeating.station
-        deliver = self._delivering(station.node)
+        async_node = self._repeating.async_node
+        deliver = self._delivering(async_node.name)
 
-        def run(key: Any, value: Any, _node: str = station.node) -> None:
-            life = self._crossings.life
+        def run(key: Any, value: Any, _node: str = async_node.name) -> None:
+            flight = self._handoff.flight
             try:
                 key, value = kept(key), kept(value)
-                again = RepeatedCall(self, key, value, life.next_ordinal(_node, self._context.branch))
-                call = self._repeating.call(life, kept(key), kept(value), again.ordinal)
+                again = RepeatedCall(self, key, value, flight.next_ordinal(_node, self._context.branch))
+                call = self._repeating.call(flight, kept(key), kept(value), again.ordinal)
             except UncopyableError as error:
-                raise refused(error, _node, task_id=station.task_id, implicit=False) from error
+                raise refused(error, _node, task_id=async_node.task_id, implicit=False) from error
             again.record = self._context.record
             call.again = again
-            life.size_bytes += 2 * (size_of(key) + size_of(value))
-            life.pending += 1
-            self._crossings.keep_place(call, deliver)
-            self._crossings.start(call)
+            flight.size_bytes += 2 * (size_of(key) + size_of(value))
+            flight.pending += 1
+            self._handoff.keep_place(call, deliver)
+            self._handoff.start(call)
 
         return run
 
@@ -91,8 +91,8 @@ class InPlace:
             return None
         before = heapq.heappop(self._waiting)[2]
         again = before.again
-        call = Call(before.station, before.owner, kept(again.key), kept(again.value), before.context)
-        call.arguments = before.station.spec.arguments(call.key, call.value)
+        call = Call(before.async_node, before.owner, kept(again.key), kept(again.value), before.context)
+        call.arguments = before.async_node.spec.arguments(call.key, call.value)
         call.again = again
         return call
 

@@ -33,15 +33,15 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.streams.calls.call import Call
-from airflow_kstreams.streams.calls.turnstile import key_name
+from airflow_kstreams.streams.calls.call_queue import key_name
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.records.parked_origin import origin_of_parked, to_park
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
-from airflow_kstreams.streams.runtime.pipeline.life import Entry, Life
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.repeated_call import RepeatedCall, Repeating
+from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.parked import ParkedKey, ParkedRecord
 
@@ -66,7 +66,7 @@ class Parking:
     :param spec: of the store.
     :param topic: the retry topic, its real name.
     :param store: holds the entries.
-    :param crossings: of the task.
+    :param handoff: of the task.
     :param context: of the task.
     :ivar count: entries, those of lives included that are not released.
     """
@@ -78,22 +78,22 @@ class Parking:
         spec: RetryStoreSpec,
         topic: str,
         store: Any,
-        crossings: Crossings,
+        handoff: StageHandoff,
         context: TaskRecordContext,
     ) -> None:
-        station = repeating.station
-        self.node = station.node
-        self._task_id = station.task_id
+        async_node = repeating.async_node
+        self.node = async_node.name
+        self._task_id = async_node.task_id
         self._policy = repeating.policy
         self._repeating = repeating
         self._keys = spec.input_keys.bound(topic, "key")
         self._values = spec.input_values.bound(topic, "value")
         self._topic = topic
         self._store = store
-        self._crossings = crossings
+        self._handoff = handoff
         self._context = context
-        self._by_key = station.options.order == "key"
-        self._deliver = self._delivering(station.node)
+        self._by_key = async_node.options.order == "key"
+        self._deliver = self._delivering(async_node.name)
         self._next = 0
         self.count = 0
         #: What names a key -> its entries, in order.
@@ -118,7 +118,7 @@ class Parking:
     def callable_at(self, now_ms: int) -> int:
         """Return how many entries may be called again at once."""
         due = sum(due_ms <= now_ms for due_ms, _, _ in self._due)
-        return min(due, self._repeating.station.max_in_flight)
+        return min(due, self._repeating.async_node.max_in_flight)
 
     def load(self) -> Sequence[Parked]:
         """Take in what the store was restored with.
@@ -150,16 +150,16 @@ class Parking:
         """Return what the node does with a key and a value: call, wait, or be parked behind others."""
 
         def run(key: Any, value: Any, _node: str = self.node) -> None:
-            crossings, context = self._crossings, self._context
-            life = crossings.life
+            handoff, context = self._handoff, self._context
+            flight = handoff.flight
             key_bytes, key = self._as_kept(self._keys, "key", key)
             value_bytes, value = self._as_kept(self._values, "value", value)
-            ordinal = life.next_ordinal(self.node, context.branch)
-            call = self._repeating.call(life, key, value, ordinal)
+            ordinal = flight.next_ordinal(self.node, context.branch)
+            call = self._repeating.call(flight, key, value, ordinal)
             call.turn = self._turn(key_bytes, key)
             call.again = RepeatedCall(self, key_bytes, value_bytes, ordinal)
-            life.size_bytes += len(key_bytes or b"") + len(value_bytes or b"")
-            crossings.keep_place(call, self._deliver)
+            flight.size_bytes += len(key_bytes or b"") + len(value_bytes or b"")
+            handoff.keep_place(call, self._deliver)
             self._admit(call)
 
         return run
@@ -184,13 +184,13 @@ class Parking:
                 self._hold(each)
             return (call, *behind)
         if behind:
-            self._crossings.start(behind.popleft())
+            self._handoff.start(behind.popleft())
         else:
             del self._behind[turn]
         return (call,)
 
     def call_again(self, now_ms: int) -> Call | None:
-        """Return the call of an entry that is due, to be started, in a life of its own; None if none is."""
+        """Return the call of an entry that is due, to be started, in a flight of its own; None if none is."""
         if not self._due or self._due[0][0] > now_ms:
             return None
         _, _, turn = heapq.heappop(self._due)
@@ -200,14 +200,14 @@ class Parking:
         before = context.record, context.timestamp_ms, context.replaced_headers, context.branch
         context.record, context.timestamp_ms = origin_of_parked(record), record.timestamp_ms
         context.replaced_headers, context.branch = record.replaced_headers, ""
-        life = Life(None)
-        life.again, life.pending, life.timestamp_ms = True, 1, record.timestamp_ms
-        life.size_bytes = len(record.key or b"") + len(record.value or b"")
-        call = self._repeating.call(life, key, value, record.ordinal)
+        flight = InFlightRecord(None)
+        flight.retry, flight.pending, flight.timestamp_ms = True, 1, record.timestamp_ms
+        flight.size_bytes = len(record.key or b"") + len(record.value or b"")
+        call = self._repeating.call(flight, key, value, record.ordinal)
         call.turn = turn
         call.again = RepeatedCall(self, record.key, record.value, record.ordinal)
         call.again.entry = entry
-        life.entries = [Entry(self._repeating.stage, context, self._deliver, (call,), call=call)]
+        flight.effects = [PendingEffect(self._repeating.stage, context, self._deliver, (call,), call=call)]
         context.record, context.timestamp_ms, context.replaced_headers, context.branch = before
         return call
 
@@ -224,7 +224,7 @@ class Parking:
                 behind.append(call)
                 return
             self._behind[turn] = deque()
-        self._crossings.start(call)
+        self._handoff.start(call)
 
     def _hold(self, call: Call) -> None:
         """Leave a call unmade: its record is parked when it has its turn."""
@@ -291,7 +291,7 @@ class Parking:
             self._repeating.deliver(call)
 
     def _counted(self, change: int) -> None:
-        parked = self._crossings.life.parked
+        parked = self._handoff.flight.parked
         parked[self.node] = parked.get(self.node, 0) + change
         self.count += change
 

@@ -1,19 +1,17 @@
-"""Changes of stores that run ahead: those of released records, until a commit logs them, once per key."""
+"""Changes of released records to stores of early stages, until a commit logs them, once per key."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from airflow_kstreams.streams.runtime.pipeline.life import StoreChanges
-
-#: Key, value or None, timestamp.
-Change = tuple[bytes, bytes | None, int]
+from airflow_kstreams.streams.runtime.execution import Change
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import StoreChanges
 
 
 class ReleasedChanges:
-    """Of the stores of all stages but the last.
+    """Holds the released changes of one task.
 
-    :param stores: their names.
+    :param stores: names of the stores of all stages but the last.
     """
 
     def __init__(self, stores: Collection[str]) -> None:

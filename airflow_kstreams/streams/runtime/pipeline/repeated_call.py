@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, CallContext, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, calls_again_after, delay_after
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.runtime.pipeline.life import Life
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord
 
 
 class RepeatedCall:
@@ -61,7 +61,7 @@ class RepeatedCall:
 class Repeating:
     """How a node calls what it may have to call again, and how that ends.
 
-    :param station: the node.
+    :param async_node: the node.
     :param policy: of the node.
     :param stage: in which it gives.
     :param now_ms: epoch milliseconds, of a clock that nobody sets.
@@ -71,7 +71,7 @@ class Repeating:
 
     def __init__(
         self,
-        station: Station,
+        async_node: AsyncNode,
         policy: RetryPolicy,
         *,
         stage: int,
@@ -80,7 +80,7 @@ class Repeating:
         delivered: Callable[[Call], None],
         letter: Callable[[Exception], None],
     ) -> None:
-        self.station = station
+        self.async_node = async_node
         self.policy = policy
         self.stage = stage
         self.now_ms = now_ms
@@ -88,19 +88,19 @@ class Repeating:
         self._delivered = delivered
         self._letter = letter
 
-    def call(self, life: Life, key: Any, value: Any, ordinal: str) -> Call:
+    def call(self, flight: InFlightRecord, key: Any, value: Any, ordinal: str) -> Call:
         """Make a call for the record being processed."""
-        station, context, about = self.station, self._context, None
-        if station.wants_context:
+        async_node, context, about = self.async_node, self._context, None
+        if async_node.wants_context:
             about = CallContext(
-                station,
+                async_node,
                 context.record,
                 timestamp_ms=context.timestamp_ms,
                 headers=context.headers(),
                 ordinal=ordinal,
             )
-        call = Call(station, life, key, value, about)
-        call.arguments = station.spec.arguments(key, value)
+        call = Call(async_node, flight, key, value, about)
+        call.arguments = async_node.spec.arguments(key, value)
         return call
 
     def fails_for_now(self, call: Call) -> bool:
@@ -114,7 +114,7 @@ class Repeating:
         :param record: that led to it.
         """
         place = "" if record is None else f"{record.topic()}-{record.partition()}@{record.offset()}"
-        return delay_after(self.policy, failures, f"{place}/{self.station.node}/{ordinal}")
+        return delay_after(self.policy, failures, f"{place}/{self.async_node.name}/{ordinal}")
 
     def deliver(self, call: Call) -> None:
         """Take a call that is not repeated any more; what follows from it is told apart by its ordinal."""

@@ -74,7 +74,7 @@ class Retries:
         return _first_due(self._parkings)
 
     def next_parked(self) -> Call | None:
-        """Return the call of a parked record that is due, in a life of its own; None if there is none."""
+        """Return the call of a parked record that is due, in a flight of its own; None if there is none."""
         if _first_due(self._parkings) is None:
             return None
         now_ms = self._now_ms()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.stream_clock import TopicClock
-from airflow_kstreams.streams.runtime.pipeline.life import Entry, Life
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.staged_topology import StagedTopology
 
 
@@ -28,7 +28,7 @@ class StageRunner:
 
     def __init__(self, topology: StagedTopology) -> None:
         self._topology = topology
-        self._crossings = topology.crossings
+        self._handoff = topology.handoff
         self._context = topology.context
         self._last = topology.stages.last
         self._clocks = topology.clocks
@@ -37,38 +37,38 @@ class StageRunner:
         self._requests = topology.requests
         self.failing = False
 
-    def run(self, life: Life, stage: int, chosen: RecordRun | None = None) -> None:
-        """Do what a stage does for a life.
+    def run(self, flight: InFlightRecord, stage: int, chosen: RecordRun | None = None) -> None:
+        """Do what a stage does for a flight.
 
         :param chosen: the record, if the stage is its first.
         """
-        crossings, context = self._crossings, self._context
+        handoff, context = self._handoff, self._context
         clock = self._clocks[stage]
-        crossings.life, crossings.stage, crossings.clock = life, stage, clock
+        handoff.flight, handoff.stage, handoff.clock = flight, stage, clock
         try:
-            entries = life.entries
-            crossings.entries = life.entries = []
+            effects = flight.effects
+            handoff.effects = flight.effects = []
             context.branch = ""
-            topic_clock = clock.topics.get(life.topic)
-            if topic_clock is not None and life.time_ms > topic_clock.time_ms:
-                entries = self._pass_time(entries, stage, topic_clock)
+            topic_clock = clock.topics.get(flight.topic)
+            if topic_clock is not None and flight.time_ms > topic_clock.time_ms:
+                effects = self._pass_time(effects, stage, topic_clock)
             if chosen is not None:
                 self._topology.begin(chosen)
-            if entries:
-                for entry in entries:
-                    if entry.moment is not None:
-                        self._do_with_timed(entries, stage)
+            if effects:
+                for effect in effects:
+                    if effect.moment is not None:
+                        self._do_with_timed(effects, stage)
                         break
                 else:
-                    self._do(entries, stage)
-                    context.timestamp_ms = life.timestamp_ms
+                    self._do(effects, stage)
+                    context.timestamp_ms = flight.timestamp_ms
             else:
-                crossings.moment, context.replaced_headers, context.branch = None, None, ""
-                context.timestamp_ms = life.timestamp_ms
+                handoff.moment, context.replaced_headers, context.branch = None, None, ""
+                context.timestamp_ms = flight.timestamp_ms
             if topic_clock is not None and topic_clock.time_ms >= topic_clock.due_ms:
                 clock.fire()
-            if life.point or life.at_end or self._requests.commit_requested:
-                self._at_end(life, stage)
+            if flight.point or flight.at_end or self._requests.commit_requested:
+                self._at_end(flight, stage)
         except KStreamsError:
             raise
         except Exception as error:
@@ -76,79 +76,83 @@ class StageRunner:
                 raise
             # What comes before the record is released, and committed if that is due, before the task fails.
             self.failing = True
-            crossings.later(self._last, _fail, error)
-        self._take_effects(life, stage)
+            handoff.later(self._last, _fail, error)
+        self._take_effects(flight, stage)
 
-    def _do(self, entries: Sequence[Entry], stage: int) -> None:
-        crossings, context = self._crossings, self._context
-        later = crossings.entries
-        for entry in entries:
-            if entry.stage == stage:
-                crossings.moment = entry.moment
-                entry.run(context)
+    def _do(self, effects: Sequence[PendingEffect], stage: int) -> None:
+        handoff, context = self._handoff, self._context
+        later = handoff.effects
+        for effect in effects:
+            if effect.stage == stage:
+                handoff.moment = effect.moment
+                effect.run(context)
             else:
-                later.append(entry)
-        crossings.moment = None
+                later.append(effect)
+        handoff.moment = None
         context.replaced_headers = None
         context.branch = ""
 
-    def _pass_time(self, entries: list[Entry], stage: int, topic_clock: TopicClock) -> list[Entry]:
+    def _pass_time(
+        self, effects: list[PendingEffect], stage: int, topic_clock: TopicClock
+    ) -> list[PendingEffect]:
         """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
         among the timers of this one in the order of their moments.
 
         :return: what is left to do.
         """
-        life, clock = self._crossings.life, self._clocks[stage]
-        to_ms, number = life.time_ms, 0
-        for entry in entries:
-            if entry.moment is None or entry.moment[0]:
+        flight, clock = self._handoff.flight, self._clocks[stage]
+        to_ms, number = flight.time_ms, 0
+        for effect in effects:
+            if effect.moment is None or effect.moment[0]:
                 break
             self._context.replaced_headers = None
-            clock.pass_time(topic_clock, to_ms, entry.moment)
-            self._do([entry], stage)
+            clock.pass_time(topic_clock, to_ms, effect.moment)
+            self._do([effect], stage)
             number += 1
         if to_ms < topic_clock.due_ms:
             topic_clock.time_ms = to_ms
         else:
             self._context.replaced_headers = None
             clock.pass_time(topic_clock, to_ms)
-        return entries[number:] if number else entries
+        return effects[number:] if number else effects
 
-    def _do_with_timed(self, entries: Sequence[Entry], stage: int) -> None:
+    def _do_with_timed(self, effects: Sequence[PendingEffect], stage: int) -> None:
         """Do what the record brought about, then what timers of earlier stages did behind it, among those of
         this one in the order of their moments.
         """
         context, clock = self._context, self._clocks[stage]
-        timestamp_ms = self._crossings.life.timestamp_ms
-        self._do([entry for entry in entries if entry.moment is None], stage)
+        timestamp_ms = self._handoff.flight.timestamp_ms
+        self._do([effect for effect in effects if effect.moment is None], stage)
         context.timestamp_ms = timestamp_ms
-        for entry in entries:
-            if entry.moment is not None:
-                clock.fire(entry.moment)
-                self._do([entry], stage)
+        for effect in effects:
+            if effect.moment is not None:
+                clock.fire(effect.moment)
+                self._do([effect], stage)
                 context.timestamp_ms = timestamp_ms
 
-    def _at_end(self, life: Life, stage: int) -> None:
+    def _at_end(self, flight: InFlightRecord, stage: int) -> None:
         """Do what a stage does behind a record: emit what waited for a commit point."""
         topology, context = self._topology, self._context
         of = topology.stages.of
-        at_end, later = [*life.at_end], list[Entry]()
-        life.at_end = self._crossings.entries = later
+        at_end, later = [*flight.at_end], list[PendingEffect]()
+        flight.at_end = self._handoff.effects = later
         requested = topology.requests.commit_requested
         if requested:
             topology.requests.commit_requested = False
-            life.commit = True
-        if (requested and not life.point) or (life.point and stage == 0):
+            flight.commit = True
+        if (requested and not flight.point) or (flight.point and stage == 0):
             self._refuse_unready_flush(stage)
-            life.point = True
+            flight.point = True
             context.record = None
             at_end += [
-                Entry(of[node], context, flush, ()) for node, flush in topology.flushes if of[node] >= stage
+                PendingEffect(of[node], context, flush, ())
+                for node, flush in topology.flushes
+                if of[node] >= stage
             ]
         self._do(at_end, stage)
         if topology.requests.commit_requested:
             topology.requests.commit_requested = False
-            life.commit = True
+            flight.commit = True
 
     def _refuse_unready_flush(self, stage: int) -> None:
         topology = self._topology
@@ -169,16 +173,16 @@ class StageRunner:
             fix="give the table's store cached=False, or ask for the commit above what is asynchronous",
         )
 
-    def _take_effects(self, life: Life, stage: int) -> None:
-        """Keep what a stage before the last has changed and counted until the life is released."""
+    def _take_effects(self, flight: InFlightRecord, stage: int) -> None:
+        """Keep what a stage before the last has changed and counted until the flight is released."""
         counts = self._take_early()
         if counts:
-            life.counts = [*life.counts, *counts]
+            flight.counts = [*flight.counts, *counts]
         for name, store in self._early_stores[stage]:
             if store.undrained_count():
                 changes = list(store.drain_changes())
-                life.changes = [*life.changes, (name, changes)]
-                life.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
+                flight.changes = [*flight.changes, (name, changes)]
+                flight.size_bytes += sum(len(key) + len(value or b"") for key, value, _ in changes)
 
 
 def _fail(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""What a record passes through that does not run through a bound subtopology at once."""
+"""The stages of a bound subtopology, as a pipeline needs them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from airflow_kstreams.streams.records.partition_group import RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
-from airflow_kstreams.streams.runtime.pipeline.crossings import Crossings
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
+from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 
-#: What each node does when something happens, in topological order.
+#: Nodes and their callbacks for one event, in topological order.
 NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
 
 
@@ -30,23 +30,29 @@ class StagedTopology(NamedTuple):
 
     :param clocks: stream time of each stage.
     :param wall_clocks: wall-clock timers of each stage.
+    :param stores: every store by name.
     :param early_stores: the logged stores of each stage but the last, by name.
     :param cached: node -> stage, of the nodes that emit at commit points.
     :param flushes: emit at commit points.
+    :param opens: let the processors start.
+    :param closes: let the processors close.
     :param requests: whether user code asks for a commit.
     :param retries: what is called again.
     :param begin: runs a record through the first stage.
     """
 
     stages: Stages
-    crossings: Crossings
+    handoff: StageHandoff
     context: TaskRecordContext
     clocks: Sequence[StreamClock]
     wall_clocks: Sequence[TaskWallClock]
+    stores: Mapping[str, Any]
     early_stores: Sequence[Mapping[str, Any]]
     counters: Counters
     cached: Mapping[str, int]
     flushes: NodeCallbacks
+    opens: NodeCallbacks
+    closes: NodeCallbacks
     requests: CommitRequests
     retries: Retries
     begin: Callable[[RecordRun], int]

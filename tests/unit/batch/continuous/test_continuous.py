@@ -16,8 +16,8 @@ import pytest
 from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.reset.scenario import ToLatest
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import (
@@ -29,7 +29,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
 )
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import (
     DataLossError,
@@ -96,8 +96,8 @@ class Calls:
         counts.map_values_async(later).send_to("out", value_serde=serdes.int64())
         return builder.build()
 
-    def caller(self, stations: Sequence[Station]) -> SeededCaller:
-        made = SeededCaller(stations, seed=self._drawn.getrandbits(32))
+    def caller(self, async_nodes: Sequence[AsyncNode]) -> SeededCaller:
+        made = SeededCaller(async_nodes, seed=self._drawn.getrandbits(32))
         self._callers.append(made)
         return made
 

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.metrics.call_figures import node_figures, thread_fig
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, serdes
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, seeded_caller
 from airflow_kstreams.testing.seeded_caller import SeededCaller
@@ -32,8 +32,8 @@ def _plain_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeded_caller, "_ALL_OF_THEM", 0.0)
 
 
-def make_caller(stations: Sequence[Station]) -> SeededCaller:
-    return SeededCaller(stations, seed=1)
+def make_caller(async_nodes: Sequence[AsyncNode]) -> SeededCaller:
+    return SeededCaller(async_nodes, seed=1)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.runtime.end_of_run import EndOfRun
+from airflow_kstreams.streams.runtime.inline import InlineExecution
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -594,13 +594,13 @@ def test_advance_makes_no_moments_of_those_at_which_a_join_only_clears_away(
 ) -> None:
     """A join by seconds has tens of thousands of them an hour."""
     moments: list[float] = []
-    passes = EndOfRun._pass
+    passes = InlineExecution.pass_time
 
-    def noted(of: EndOfRun, moment_ms: int) -> None:
+    def noted(of: InlineExecution, moment_ms: int) -> None:
         moments.append((moment_ms - T0) / HOUR)
         passes(of, moment_ms)
 
-    monkeypatch.setattr(EndOfRun, "_pass", noted)
+    monkeypatch.setattr(InlineExecution, "pass_time", noted)
     built = builder()
     window = SlidingWindow(size_ms=1_000, grace_ms=0)
     left, right = (built.stream(topic).with_window(window) for topic in ("in", "other"))

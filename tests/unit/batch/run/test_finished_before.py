@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.report.results import result_of_summary
-from airflow_kstreams.batch.run.past.finished_before import nothing_processed
+from airflow_kstreams.batch.run.finished_before import nothing_processed
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, TopologyError

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource

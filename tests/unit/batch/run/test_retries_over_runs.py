@@ -19,7 +19,7 @@ from airflow_kstreams.streams import (
     Topology,
     serdes,
 )
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.errors import OrphanedRecordsError
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import Clock
@@ -126,7 +126,7 @@ class SlowTicks:
     patience_seconds = 0.0
     threads_replaced = 0
 
-    def __init__(self, stations: Sequence[Station], clock: Clock) -> None:
+    def __init__(self, async_nodes: Sequence[AsyncNode], clock: Clock) -> None:
         self._clock = clock
         self._calls: list[tuple[float, Call]] = []
 
@@ -135,7 +135,7 @@ class SlowTicks:
     def close(self) -> None: ...
 
     def start(self, call: Call) -> None:
-        slow = call.station.node == "slow" and "tick" in call.value
+        slow = call.async_node.name == "slow" and "tick" in call.value
         self._calls.append((self._clock.monotonic_seconds() + 1.2 * slow, call))
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
-from airflow_kstreams.batch.run.topics import ensure_topics
+from airflow_kstreams.batch.run.source_topics import ensure_topics
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import CallContext, KStreamBuilder, RetryPolicy, serdes
-from airflow_kstreams.streams.calls.call import Station
+from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.testing import InMemoryKafka
@@ -53,8 +53,8 @@ class Service:
 
 
 def seeded(seed: int) -> MakeCaller:
-    def make(stations: Sequence[Station]) -> SeededCaller:
-        return SeededCaller(stations, seed=seed)
+    def make(async_nodes: Sequence[AsyncNode]) -> SeededCaller:
+        return SeededCaller(async_nodes, seed=seed)
 
     return make
 

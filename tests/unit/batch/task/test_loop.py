@@ -205,6 +205,7 @@ def rig() -> Callable[..., Rig]:
             settings=checked,
             clock=clock,
         )
+        task.restored()
         loop.open(patient=patient)
         return Rig(loop=loop, reader=reader, commit=commit, writer=writer, failures=failures, sent=sent)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import DataLossError, StopOffsetUnreachableError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics

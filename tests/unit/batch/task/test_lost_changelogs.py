@@ -8,8 +8,8 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.reset.plan import ResetRequest
 from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import TopicSpec
 from airflow_kstreams.testing import InMemoryKafka

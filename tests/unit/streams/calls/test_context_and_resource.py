@@ -81,7 +81,7 @@ def test_idempotency_key_is_the_same_in_every_attempt() -> None:
     seeds = iter(range(100))
     run = task(
         made.build(),
-        make_caller=lambda stations: SeededCaller(stations, seed=next(seeds)),
+        make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=next(seeds)),
         crashes=4,
     )
     run.run()
@@ -179,7 +179,7 @@ def ask_on_thread(value: Any, *, resource: str) -> Any:
     return resource
 
 
-SEEDED: list[MakeCaller | None] = [None, lambda stations: SeededCaller(stations, seed=1)]
+SEEDED: list[MakeCaller | None] = [None, lambda async_nodes: SeededCaller(async_nodes, seed=1)]
 
 
 @pytest.mark.parametrize("make_caller", SEEDED, ids=["threads", "seeded"])

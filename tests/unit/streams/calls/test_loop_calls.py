@@ -1,4 +1,4 @@
-"""Calls on an event loop: each is a task of its own from its first step on, and begins where one ends."""
+"""Calls on an event loop: each is a task of its own from its first step on, and follows another."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-import pytest
-
-from airflow_kstreams.streams.calls import starting_loop
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
+from airflow_kstreams.streams.calls.call_loop import CallLoop
 from airflow_kstreams.streams.calls.loop_calls import LoopCalls
-from airflow_kstreams.streams.calls.starting_loop import StartingLoop
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 
 
-def station(function: Callable[..., Any], **options: Any) -> Station:
+def async_node(function: Callable[..., Any], **options: Any) -> AsyncNode:
     spec = CallSpec(function=function, arguments=lambda key, value: (value,), options=CallOptions(**options))
-    return Station("ask", spec, application_id="app", task_id="0_0")
+    return AsyncNode("ask", spec, application_id="app", task_id="0_0")
 
 
 class Scene:
     """A loop that runs until so many calls have ended."""
 
-    def __init__(self, at: Station, values: int) -> None:
-        self.loop = StartingLoop()
+    def __init__(self, at: AsyncNode, values: int) -> None:
+        self.loop = CallLoop()
         self.ended: list[Call] = []
         #: What asyncio found wrong.
         self.wrong: list[dict[str, Any]] = []
@@ -53,15 +50,6 @@ class Scene:
             self.loop.stop()
 
 
-@pytest.fixture(params=["at once", "in the next round"], autouse=True)
-def begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """When calls begin: as this Python can, and as one that has no way to have them begin at once."""
-    if request.param == "in the next round":
-        monkeypatch.setattr(starting_loop, "_EAGER", {})
-        monkeypatch.setattr(starting_loop, "_leave_task", None)
-    return str(request.param)
-
-
 def test_call_sees_nothing_that_another_one_set_when_it_begins_where_that_ends() -> None:
     seen: ContextVar[int] = ContextVar("seen", default=-1)
 
@@ -71,7 +59,7 @@ def test_call_sees_nothing_that_another_one_set_when_it_begins_where_that_ends()
         await asyncio.sleep(0)
         return before
 
-    assert Scene(station(sets, max_in_flight=1), 3).run() == [-1, -1, -1]
+    assert Scene(async_node(sets, max_in_flight=1), 3).run() == [-1, -1, -1]
 
 
 def test_call_is_a_task_of_its_own_when_it_begins_in_the_step_of_another_one() -> None:
@@ -83,7 +71,7 @@ def test_call_is_a_task_of_its_own_when_it_begins_in_the_step_of_another_one() -
         tasks.append(first)  # kept: no two of them are one object
         return first is not None and first is asyncio.current_task()
 
-    assert Scene(station(names_itself, max_in_flight=2), 6).run() == [True] * 6
+    assert Scene(async_node(names_itself, max_in_flight=2), 6).run() == [True] * 6
     assert len(set(tasks)) == 6
 
 
@@ -96,16 +84,16 @@ def test_cancel_scope_of_a_call_ends_that_call_alone() -> None:
             return "late"
         return "in time"
 
-    assert sorted(Scene(station(times_out, max_in_flight=1), 3).run()) == ["in time", "in time", "late"]
+    assert sorted(Scene(async_node(times_out, max_in_flight=1), 3).run()) == ["in time", "in time", "late"]
 
 
-def test_loop_has_its_turn_when_no_call_ever_waits(begins: str) -> None:
+def test_loop_has_its_turn_when_no_call_ever_waits() -> None:
     at_turn: list[int] = []
 
     async def never_waits(value: int) -> int:
         return value
 
-    scene = Scene(station(never_waits, max_in_flight=4), 40)
+    scene = Scene(async_node(never_waits, max_in_flight=4), 40)
 
     def turn() -> None:
         at_turn.append(len(scene.ended))
@@ -113,10 +101,10 @@ def test_loop_has_its_turn_when_no_call_ever_waits(begins: str) -> None:
 
     scene.loop.call_soon(turn)
     assert scene.run() == [*range(40)]
-    assert at_turn[:4] == ([0, 4, 8, 12] if begins == "at once" else [0, 0, 4, 8])
+    assert at_turn[:4] == [0, 0, 4, 8]
 
 
-def test_next_call_begins_in_the_round_in_which_one_has_ended(begins: str) -> None:
+def test_next_call_begins_in_the_round_after_the_one_in_which_one_has_ended() -> None:
     rounds = [0]
 
     async def waits_once(value: int) -> tuple[int, int]:
@@ -124,7 +112,7 @@ def test_next_call_begins_in_the_round_in_which_one_has_ended(begins: str) -> No
         await asyncio.sleep(0)
         return began, rounds[0]
 
-    scene = Scene(station(waits_once, max_in_flight=1), 3)
+    scene = Scene(async_node(waits_once, max_in_flight=1), 3)
 
     def turn() -> None:
         rounds[0] += 1
@@ -132,5 +120,4 @@ def test_next_call_begins_in_the_round_in_which_one_has_ended(begins: str) -> No
 
     scene.loop.call_soon(turn)
     (_, end), (second, second_end), (third, _) = scene.run()
-    later = int(begins != "at once")
-    assert (second, third) == (end + later, second_end + later)
+    assert (second, third) == (end + 1, second_end + 1)

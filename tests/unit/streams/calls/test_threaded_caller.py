@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.calls import abandoned, loop_calls, threaded_caller
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.calls.threaded_caller import ThreadedCaller
 from airflow_kstreams.streams.errors import CallsStuckError
@@ -29,20 +29,20 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "GRACE_SECONDS", 0.05)
 
 
-def station(function: Callable[..., Any], **options: Any) -> Station:
+def async_node(function: Callable[..., Any], **options: Any) -> AsyncNode:
     spec = CallSpec(function=function, arguments=lambda key, value: (value,), options=CallOptions(**options))
-    return Station("ask", spec, application_id="app", task_id="0_0")
+    return AsyncNode("ask", spec, application_id="app", task_id="0_0")
 
 
-def start(caller: ThreadedCaller, at: Station, value: Any) -> Call:
+def start(caller: ThreadedCaller, at: AsyncNode, value: Any) -> Call:
     call = Call(at, None, None, value, None)
     call.arguments = (value,)
     caller.start(call)
     return call
 
 
-def opened(*stations: Station, threads: int = 1) -> ThreadedCaller:
-    caller = ThreadedCaller(stations, threads=threads, task_id="0_0")
+def opened(*async_nodes: AsyncNode, threads: int = 1) -> ThreadedCaller:
+    caller = ThreadedCaller(async_nodes, threads=threads, task_id="0_0")
     caller.open()
     return caller
 
@@ -55,7 +55,7 @@ def test_no_call_begins_on_a_thread_behind_the_close() -> None:
         inside.set()
         go_on.wait()
 
-    at = station(holds, threads=True, max_in_flight=100)
+    at = async_node(holds, threads=True, max_in_flight=100)
     caller = opened(at)
     for number in range(50):
         start(caller, at, number)
@@ -77,7 +77,7 @@ def test_no_call_begins_on_the_loop_behind_the_close() -> None:
         inside.set()
         await asyncio.Event().wait()
 
-    at = station(waits, max_in_flight=1)
+    at = async_node(waits, max_in_flight=1)
     caller = opened(at)
     for number in range(5):
         start(caller, at, number)
@@ -91,7 +91,7 @@ def test_calls_time_out_one_after_the_other_when_each_hangs() -> None:
     async def hangs(value: int) -> None:
         await asyncio.Event().wait()
 
-    at = station(hangs, max_in_flight=1, timeout_ms=10)
+    at = async_node(hangs, max_in_flight=1, timeout_ms=10)
     caller = opened(at)
     calls = [start(caller, at, number) for number in range(3)]
     ended: list[Call] = []
@@ -109,7 +109,7 @@ def test_waiting_call_takes_the_place_of_one_that_hangs_on_a_thread() -> None:
             go_on.wait()
         return value
 
-    at = station(holds, threads=True, max_in_flight=1, timeout_ms=20)
+    at = async_node(holds, threads=True, max_in_flight=1, timeout_ms=20)
     caller = opened(at)
     threads = [t for t in threading.enumerate() if t.name.startswith("kstreams-task-0_0-thread")]
     assert all(thread.daemon for thread in threads), "a process could not end in spite of them"
@@ -133,7 +133,7 @@ def test_dead_thread_is_replaced_and_its_call_has_ended() -> None:
             go_on.wait()
         return value
 
-    at = station(holds, threads=True)
+    at = async_node(holds, threads=True)
     caller = opened(at, threads=2)
     pool, dead = caller._pool, threading.Thread(target=int)
     assert pool is not None
@@ -168,7 +168,7 @@ def test_call_begins_unasked_when_a_place_comes_free() -> None:
         while not go_on.is_set():
             await asyncio.sleep(0)
 
-    at = station(holds, max_in_flight=1)
+    at = async_node(holds, max_in_flight=1)
     caller = opened(at)
     start(caller, at, 0)
     caller.hurry()
@@ -185,7 +185,7 @@ def test_calls_begin_while_the_task_does_something_else_once_it_said_hurry() -> 
     async def begins(value: int) -> None:
         began.set()
 
-    at = station(begins)
+    at = async_node(begins)
     caller = opened(at)
     start(caller, at, 0)
     caller.hurry()
@@ -200,7 +200,7 @@ def test_call_that_is_left_behind_counts_until_it_ends() -> None:
         inside.set()
         go_on.wait()
 
-    at = station(holds, threads=True)
+    at = async_node(holds, threads=True)
     caller = opened(at)
     start(caller, at, 1)
     inside.wait()
@@ -221,7 +221,7 @@ def test_coroutine_that_swallows_its_cancellation_counts_until_the_loop_ends() -
             except asyncio.CancelledError:
                 continue
 
-    at = station(swallows, timeout_ms=50)
+    at = async_node(swallows, timeout_ms=50)
     caller = opened(at)
     call = start(caller, at, 1)
     while call not in caller.ended(0.05):
@@ -239,7 +239,7 @@ def test_call_left_behind_goes_away_with_its_loop_without_a_word_of_asyncio(
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
 
-    at = station(stubborn, timeout_ms=20)
+    at = async_node(stubborn, timeout_ms=20)
     caller = opened(at)
     call = start(caller, at, 1)
     while call not in caller.ended(0.05):
@@ -279,9 +279,9 @@ def test_everything_is_closed_when_closing_a_resource_fails(caplog: pytest.LogCa
         """Nothing is called."""
 
     caller = opened(
-        station(on_loop, resource=failing),
-        station(on_thread, resource=closing, threads=True),
-        station(on_thread, resource=failing_too, threads=True),
+        async_node(on_loop, resource=failing),
+        async_node(on_thread, resource=closing, threads=True),
+        async_node(on_thread, resource=failing_too, threads=True),
     )
     with caplog.at_level(logging.WARNING):
         caller.close()
@@ -300,7 +300,7 @@ def test_loop_is_not_taken_to_be_blocked_when_the_process_stood_still(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stood_still = [0.0]
-    at = station(asyncio.sleep)
+    at = async_node(asyncio.sleep)
     caller = opened(at)
     now = time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: now() + stood_still[0])
@@ -332,7 +332,7 @@ def test_loop_is_not_taken_to_be_blocked_while_it_goes_on_for_long(monkeypatch: 
     monkeypatch.setattr(threaded_caller, "_BEAT_SECONDS", 0.001)
     monkeypatch.setattr(threaded_caller, "_BLOCKED_SECONDS", 0.01)
     passed = [0.0]
-    at = station(asyncio.sleep)
+    at = async_node(asyncio.sleep)
     caller = opened(at)
     loop, now = caller._loop, time.monotonic
     assert loop is not None
@@ -365,9 +365,9 @@ def test_state_of_each_thread_is_told_while_calls_run_and_hang() -> None:
         inside.set()
         go_on.wait()
 
-    on_loop, on_thread = station(waits), station(holds, threads=True, timeout_ms=50)
+    on_loop, on_thread = async_node(waits), async_node(holds, threads=True, timeout_ms=50)
     caller = opened(on_loop, on_thread, threads=2)
-    measured = MeasuredCaller(caller, [on_loop, on_thread], threads=2, under_way=lambda: 0)
+    measured = MeasuredCaller(caller, [on_loop, on_thread], threads=2, in_flight=lambda: 0)
     assert states(caller) == {"loop": ["IDLE"], "pool": ["IDLE", "IDLE"]}
     waiting, hanging = start(caller, on_loop, 1), start(caller, on_thread, 1)
     caller.hurry()
@@ -402,9 +402,9 @@ def test_calls_on_threads_are_in_flight_only_while_a_thread_is_at_them() -> None
     def together(value: int) -> None:
         at_once.wait()
 
-    at = station(together, threads=True, max_in_flight=64)
+    at = async_node(together, threads=True, max_in_flight=64)
     inner = ThreadedCaller([at], threads=2, task_id="0_0")
-    caller = MeasuredCaller(inner, [at], threads=2, under_way=lambda: 6)
+    caller = MeasuredCaller(inner, [at], threads=2, in_flight=lambda: 6)
     caller.open()
     for value in range(6):
         call = Call(at, None, None, value, None)
@@ -428,10 +428,10 @@ def test_latency_ends_with_the_call_when_the_task_takes_it_back_late() -> None:
     def takes_a_second(value: int) -> None:
         now[0] += 1.0
 
-    at = station(takes_a_second, threads=True, max_in_flight=1)
+    at = async_node(takes_a_second, threads=True, max_in_flight=1)
     at.now = lambda: now[0]
     inner = ThreadedCaller([at], threads=1, task_id="0_0")
-    caller = MeasuredCaller(inner, [at], threads=1, under_way=lambda: 1)
+    caller = MeasuredCaller(inner, [at], threads=1, in_flight=lambda: 1)
     caller.open()
     pool = inner._pool
     assert pool is not None

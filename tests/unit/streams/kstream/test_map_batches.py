@@ -179,6 +179,8 @@ def task_of(topology: Topology, *, stop: int, done: int = 0, **settings: str) ->
         settings=ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()}),
         progress=TaskProgress(records_in=done),
     )
+    task.restored()
+    task.open()
     return task, sent
 
 

@@ -124,7 +124,6 @@ OPERATORS: dict[str, Callable[[KStream, KStream, KStreamBuilder], Any]] = {
     "KTable.join": lambda s, o, b: s.to_table().join(o.to_table(), taken, name="mine"),
     "KTable.left_join": lambda s, o, b: s.to_table().left_join(o.to_table(), taken, name="mine"),
     "KTable.outer_join": lambda s, o, b: s.to_table().outer_join(o.to_table(), taken, name="mine"),
-    "WindowedKTable.to_stream": lambda s, o, b: windowed(s).count().to_stream(name="mine"),
     "WindowedKTable.suppress": lambda s, o, b: windowed(s).count().suppress(name="mine"),
     "KGroupedTable.count": lambda s, o, b: grouped(s.to_table()).count(name="mine"),
     "KGroupedTable.reduce": lambda s, o, b: grouped(s.to_table()).reduce(max, max, name="mine"),
@@ -175,7 +174,8 @@ def methods() -> dict[str, bool]:
             bases = [base.__name__ for base in kind.__mro__[1:] if f"{base.__name__}.{method}" in found]
             inherited = method not in vars(kind) and bases
             if not method.startswith("_") and not inherited:
-                found[f"{name}.{method}"] = "name" in inspect.signature(function).parameters
+                parameters = inspect.signature(function).parameters
+                found[f"{name}.{method}"] = "name" in parameters or "options" in parameters
     return found
 
 

@@ -59,10 +59,11 @@ def test_branch_that_nobody_uses_takes_its_records_all_the_same(used: str) -> No
     assert [each.value for each in bound.read("out")] == {"small": [1, 2], "large": [150]}[used]
 
 
-def test_branches_keep_serdes_keys_and_window() -> None:
+def test_branches_keep_serdes_and_keys() -> None:
     made = builder()
-    stream = made.stream("in", value_serde=serdes.int64()).with_window(SlidingWindow(size_ms=5))
-    small, rest = stream.split(small=lambda key, value: value < 10, default="rest").values()
+    stream = made.stream("in", value_serde=serdes.int64())
+    branches = stream.split(small=lambda key, value: value < 10, default="rest").values()
+    small, rest = (branch.with_window(SlidingWindow(size_ms=5)) for branch in branches)
     small.join(rest, lambda left, right: left + right).send_to("out", value_serde=serdes.int64())
     topology = made.build()
     assert topology.internal_topics == (), "no branch changes keys"

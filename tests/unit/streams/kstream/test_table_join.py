@@ -224,6 +224,7 @@ def test_task_joins_by_time_when_one_side_is_fetched_first(stream_first: bool) -
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
+    task.restored()
     task.open()
     sides = {"s": (1, 3, 5), "t": (2, 4)}
     for topic in sorted(sides, reverse=not stream_first):

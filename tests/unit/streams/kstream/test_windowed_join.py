@@ -327,7 +327,7 @@ def test_join_is_refused_when_a_stream_has_no_window(method: str, windowless: st
         getattr(one, method)(other, _pair)
     assert caught.value.cause.startswith(f"{method} at {__file__}:")
     assert ("it is called on" in caught.value.cause) == (windowless != "right")
-    assert caught.value.fix == "call with_window(SlidingWindow(size_ms=...)) on both"
+    assert caught.value.fix == "call with_window(SlidingWindow(size_ms=...)) on both, right before the join"
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,8 @@ def test_join_is_refused_when_key_serdes_differ() -> None:
     assert f"{__file__}:" in caught.value.cause
     assert "keys of serdes.string, or of serdes.int32 for the other stream" in caught.value.fix
     with pytest.raises(TopologyError, match=r"keys of serdes\.int32.* and of serdes\.string"):
-        left.join(right.select_key(lambda k, v: k), _pair, key_serde=serdes.int32())
+        rekeyed = right.select_key(lambda k, v: k).with_window(window)
+        left.join(rekeyed, _pair, key_serde=serdes.int32())
 
 
 @pytest.mark.parametrize(("side", "option"), [("left", "value_serde"), ("right", "other_value_serde")])
@@ -373,7 +374,7 @@ def test_missing_value_serde_is_asked_for_by_its_sides_option_when_a_value_chang
         topic: builder.stream(topic, value_serde=serdes.json()).with_window(window)
         for topic in ("left", "right")
     }
-    streams[side] = streams[side].map_values(str)
+    streams[side] = streams[side].map_values(str).with_window(window)
     with pytest.raises(TopologyError, match=r"join at .*needs a value serde.*after map_values at") as caught:
         streams["left"].join(streams["right"], _pair)
     assert f"pass {option}= to join" in caught.value.fix
@@ -441,6 +442,7 @@ def test_task_joins_in_the_order_of_times_when_one_side_is_fetched_first(left_fi
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
+    task.restored()
     task.open()
     sides = {"left": (1, 5, 9), "right": (3, 4)}
     for topic in sorted(sides, reverse=not left_first):

@@ -14,7 +14,6 @@ from airflow_kstreams.streams import (
     SlidingWindow,
     TopologyError,
     TumblingWindow,
-    WindowedKStream,
     serdes,
 )
 from tests.support.topology.bound_topology import BoundTopology, Output
@@ -83,11 +82,35 @@ def test_operator_gives_the_same_when_the_stream_has_a_window(operator: str) -> 
     assert _outputs(make, windowed=True) == plain
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_window_is_kept_when_an_operator_makes_a_stream_of_a_windowed_one(operator: str) -> None:
+@pytest.mark.parametrize("operator", [*OPERATORS, *OTHERS])
+def test_stream_is_a_plain_one_when_an_operator_made_it(operator: str) -> None:
     builder = _builder()
-    stream = OPERATORS[operator](builder.stream("left").with_window(WINDOW))
-    assert isinstance(stream, WindowedKStream)
+    stream = builder.stream("in").with_window(WINDOW)
+    made = OPERATORS[operator](stream) if operator in OPERATORS else OTHERS[operator](builder, stream)
+    assert type(made) is KStream
+
+
+@pytest.mark.parametrize("call", ["join", "left_join", "outer_join", "join_prior"])
+@pytest.mark.parametrize("side", ["it is called on", "it is given"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_join_of_streams_is_refused_by_name_when_an_operator_stands_behind_the_window(
+    operator: str, side: str, call: str
+) -> None:
+    builder = _builder()
+    stream: Any = OPERATORS[operator](builder.stream("left").with_window(WINDOW))
+    other: Any = builder.stream("right").with_window(WINDOW)
+    sides = (stream, other) if side == "it is called on" else (other, stream)
+    with pytest.raises(TopologyError) as refused:
+        getattr(sides[0], call)(sides[1], lambda a, b: [a, b])
+    assert f"{call} at {__file__}:" in refused.value.cause
+    assert f"the one {side} has lost its window: no operator keeps one" in refused.value.cause
+    assert f"right before the join: stream.filter(...).with_window(window).{call}(...)" in refused.value.fix
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_window_is_that_of_the_results_when_it_is_given_behind_an_operator(operator: str) -> None:
+    builder = _builder()
+    stream = OPERATORS[operator](builder.stream("left")).with_window(WINDOW)
     stream.join(builder.stream("right").with_window(WINDOW), lambda a, b: [a, b]).send_to("out")
     bound = BoundTopology(builder.build())
     bound.pipe("left", "a", 1, timestamp_ms=100)
@@ -97,12 +120,6 @@ def test_window_is_kept_when_an_operator_makes_a_stream_of_a_windowed_one(operat
     seen = bound.read("out")
     assert seen
     assert {output.value[1] for output in seen} == {"r"}
-
-
-@pytest.mark.parametrize("operator", OTHERS)
-def test_stream_is_a_plain_one_when_it_was_brought_together_or_begun_anew(operator: str) -> None:
-    builder = _builder()
-    assert type(OTHERS[operator](builder, builder.stream("in").with_window(WINDOW))) is KStream
 
 
 def test_stream_itself_has_no_window_when_another_was_made_of_it() -> None:

@@ -171,6 +171,7 @@ def ticks_of(times: dict[TopicPartition, PartitionTimes], *timestamps: int) -> l
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(partition_times=times),
     )
+    task.restored()
     task.open()
     task.add(
         IN,

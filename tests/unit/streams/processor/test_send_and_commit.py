@@ -169,6 +169,7 @@ def test_commit_is_due_right_after_the_record_when_a_processor_asks(cached: bool
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
+    task.restored()
     task.open()
     task.add(
         IN,

@@ -71,7 +71,7 @@ def test_line_and_function_are_named_when_a_users_function_fails(shape: Callable
     # What this package does in between is left out; the node stands for it, with the line that made it.
     assert f"  node {error.node!r}, defined at {__file__}:" in error.trace
     assert PACKAGE_FOLDER not in error.trace
-    assert "<fused loop>" not in error.trace
+    assert "<source loop>" not in error.trace
     assert str(error).splitlines()[-2:] == [error.cause, f"What to do: {error.fix}"]
 
 

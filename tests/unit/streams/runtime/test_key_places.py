@@ -60,11 +60,12 @@ def written(
         environment=TaskEnvironment(partition_count=count, placements=placements),
     )
     task.add(IN, [FakeRecord(at=n, key_bytes=key, value_bytes=b"1") for n, key in enumerate(keys)])
+    task.restored()
     task.open()
-    while task.process(1000) or task.under_way:
+    while task.process(1000) or task.in_flight:
         """All of it."""
     task.flush()
-    task.stop_calls()
+    task.close()
     return sent
 
 

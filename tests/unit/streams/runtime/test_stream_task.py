@@ -13,11 +13,11 @@ from airflow_kstreams.streams import (
     Topology,
     serdes,
 )
-from airflow_kstreams.streams.errors import KafkaClientError, RecordError
+from airflow_kstreams.streams.errors import KafkaClientError, RecordError, TaskStateError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
 from airflow_kstreams.streams.runtime import stream_task
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import Lifecycle, StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 
@@ -52,6 +52,8 @@ def task_of(
         settings=ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()}),
         progress=progress or TaskProgress(),
     )
+    task.restored()
+    task.open()
     return task, sent
 
 
@@ -223,6 +225,8 @@ def test_client_errors_pass_unchanged_when_producing_fails() -> None:
         settings=ApplicationSettings.parse("app"),
         progress=TaskProgress(),
     )
+    task.restored()
+    task.open()
     task.add(IN, records(b"1"))
     with pytest.raises(KafkaClientError):
         task.process(10)
@@ -262,10 +266,10 @@ def test_what_close_forwards_is_sent_when_the_task_ends() -> None:
         ),
         stop=2,
     )
-    task.open()
     task.add(IN, records(b"1", b"2"))
     run_to_end(task)
-    task.close()
+    task.stop()
+    task.close_processors()
     assert [(key, value) for _, key, value, _, _ in sent] == [(b"first", b"0"), (b"last", b"2")]
 
 
@@ -293,6 +297,8 @@ def test_partition_is_chosen_few_times_when_records_of_two_topics_alternate(
         settings=ApplicationSettings.parse("app", {}),
         progress=TaskProgress(),
     )
+    task.restored()
+    task.open()
     for number, partition in enumerate(task.group.positions()):
         task.add(
             partition,
@@ -313,3 +319,53 @@ def test_partition_is_chosen_few_times_when_records_of_two_topics_alternate(
     assert task.progress.records_in == 2_000
     assert task.group.positions() == task.group.stops()
     assert chosen < 10
+
+
+def at(state: Lifecycle) -> StreamTask:
+    """Return a task in a state."""
+    task = StreamTask(
+        topology(lambda s: s.send_to("out")),
+        task_id=TaskId(subtopology=0, group=0),
+        bounds={IN: (0, 1)},
+        produce=lambda *_: None,
+        settings=ApplicationSettings.parse("app"),
+        progress=TaskProgress(),
+    )
+    steps: dict[Lifecycle, list[Callable[[], object]]] = {
+        Lifecycle.CREATED: [],
+        Lifecycle.RESTORED: [task.restored],
+        Lifecycle.OPEN: [task.restored, task.open],
+        Lifecycle.AT_STOP: [task.restored, task.open, task.stop],
+        Lifecycle.CLOSED: [task.close],
+    }
+    for step in steps[state]:
+        step()
+    assert task.state is state
+    return task
+
+
+#: Each step of a task, and the states in which it may come.
+STEPS: dict[str, tuple[Callable[[StreamTask], Any], set[Lifecycle]]] = {
+    "restored": (StreamTask.restored, {Lifecycle.CREATED}),
+    "open": (StreamTask.open, {Lifecycle.RESTORED}),
+    "process": (lambda task: task.process(1), {Lifecycle.OPEN}),
+    "punctuate": (StreamTask.punctuate, {Lifecycle.OPEN}),
+    "flush": (StreamTask.flush, {Lifecycle.OPEN, Lifecycle.AT_STOP}),
+    "stop": (StreamTask.stop, {Lifecycle.OPEN}),
+    "end_of_run": (lambda task: list(task.end_of_run(1)), {Lifecycle.AT_STOP}),
+    "close_processors": (StreamTask.close_processors, {Lifecycle.AT_STOP}),
+    "close": (StreamTask.close, {*Lifecycle}),
+}
+
+
+@pytest.mark.parametrize("state", Lifecycle)
+@pytest.mark.parametrize("step", STEPS)
+def test_step_is_refused_when_the_state_of_the_task_does_not_allow_it(step: str, state: Lifecycle) -> None:
+    task, (take, allowed) = at(state), STEPS[step]
+    if state in allowed:
+        take(task)
+        return
+    with pytest.raises(TaskStateError, match=f"task 0_0 is {state.value}") as refused:
+        take(task)
+    assert refused.value.task_id == "0_0"
+    assert task.state is state

@@ -18,7 +18,7 @@ from airflow_kstreams.testing.seeded_caller import SeededCaller
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
 parent, threads = os.getpid(), sys.argv[1] == "threads"
-seeded = (lambda stations: SeededCaller(stations, seed=1)) if sys.argv[2] == "seeded" else None
+seeded = (lambda async_nodes: SeededCaller(async_nodes, seed=1)) if sys.argv[2] == "seeded" else None
 children = []
 
 def fork(value):

@@ -1,6 +1,6 @@
 """Where the record under way leaves its stage: what goes to a later one, and the calls that it makes.
 
-Rule: what is left to a later stage keeps its place in the record's life, in the order in which the record
+Rule: what is left to a later stage keeps its place in the record's flight, in the order in which the record
 would have travelled depth first. A call starts where its node stands, and keeps its place likewise.
 """
 
@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, CallContext, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
 from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
-from airflow_kstreams.streams.runtime.pipeline.life import Entry, Life
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 
 
-class Crossings:
-    """Where the life under way keeps what goes to later stages; one per task.
+class StageHandoff:
+    """Where the flight under way keeps what goes to later stages; one per task.
 
     :param last: the last stage.
     :param implicit: whether nodes call on threads only because the task has several.
@@ -32,9 +32,9 @@ class Crossings:
         "_implicit",
         "_task_id",
         "clock",
-        "entries",
+        "effects",
+        "flight",
         "last",
-        "life",
         "moment",
         "stage",
         "start",
@@ -46,18 +46,18 @@ class Crossings:
         self._implicit = implicit
         self.last = last
         self.stage = last
-        self.life = Life(None)
+        self.flight = InFlightRecord(None)
         #: Of the stage under way.
         self.clock: StreamClock | None = None
-        #: Of the entry that is being done.
+        #: Of the effect that is being done.
         self.moment: Moment | None = None
-        #: Of the life, those that are being added to.
-        self.entries: list[Entry] = []
+        #: Of the flight, those that are being added to.
+        self.effects: list[PendingEffect] = []
         self.start: Callable[[Call], None] = _not_open
 
     def later(self, stage: int, function: Callable[..., None], *arguments: Any) -> None:
         """Leave something to a later stage."""
-        self.entries.append(Entry(stage, self._context, function, arguments, moment=self._moment))
+        self.effects.append(PendingEffect(stage, self._context, function, arguments, moment=self._moment))
 
     def into(self, stage: int, target: Forward, node: str, *, alone: bool) -> Forward:
         """Return what hands a key and a value to a node of a later stage.
@@ -71,52 +71,52 @@ class Crossings:
                     key, value = kept(key), kept(value)
                 except UncopyableError as error:
                     raise refused(error, node, task_id=self._task_id, implicit=self._implicit) from error
-            self.life.size_bytes += size_of(key) + size_of(value)
+            self.flight.size_bytes += size_of(key) + size_of(value)
             self.later(stage, target, key, value)
 
         return cross
 
-    def calling(self, station: Station, delivered: Callable[[Call], None], *, alone: bool) -> Forward:
+    def calling(self, async_node: AsyncNode, delivered: Callable[[Call], None], *, alone: bool) -> Forward:
         """Return what starts a call for a key and a value, and keeps its place.
 
         :param delivered: takes the call in the next stage.
         :param alone: whether the node alone has what it is given.
         """
         context = self._context
-        arguments = station.spec.arguments
-        wants_context = station.wants_context
-        with_context = station.spec.with_context
-        node = station.node
-        implicit = station.options.implicit
+        arguments = async_node.spec.arguments
+        wants_context = async_node.wants_context
+        with_context = async_node.spec.with_context
+        node = async_node.name
+        implicit = async_node.options.implicit
 
         def run(key: Any, value: Any, _node: str = node) -> None:
-            life, here = self.life, False
+            flight, here = self.flight, False
             if not alone:
                 try:
                     key, value = kept(key), kept(value)
                 except UncopyableError as error:
                     if not implicit:
-                        raise refused(error, node, task_id=station.task_id, implicit=False) from error
+                        raise refused(error, node, task_id=async_node.task_id, implicit=False) from error
                     here = True
             about: RecordContext | None = None
             if wants_context:
                 about = CallContext(
-                    station,
+                    async_node,
                     context.record,
                     timestamp_ms=context.timestamp_ms,
                     headers=context.headers(),
-                    ordinal=life.next_ordinal(node, context.branch),
+                    ordinal=flight.next_ordinal(node, context.branch),
                 )
             elif with_context:
                 about = RecordContext(context.record, context.timestamp_ms, context.headers())
-            call = Call(station, life, key, value, about)
+            call = Call(async_node, flight, key, value, about)
             call.arguments = arguments(key, value)
             if here:
                 _call_here(call)
                 self.keep_place(call, delivered)
                 return
-            life.size_bytes += size_of(key) + size_of(value)
-            life.pending += 1
+            flight.size_bytes += size_of(key) + size_of(value)
+            flight.pending += 1
             self.keep_place(call, delivered)
             self.start(call)
 
@@ -127,8 +127,8 @@ class Crossings:
         moment = self.moment
         if moment is None and self.clock is not None:
             moment = self.clock.moment
-        self.entries.append(
-            Entry(self.stage + 1, self._context, delivered, (call,), moment=moment, call=call)
+        self.effects.append(
+            PendingEffect(self.stage + 1, self._context, delivered, (call,), moment=moment, call=call)
         )
 
     @property
@@ -148,7 +148,7 @@ def _call_here(call: Call) -> None:
 
     :raises TopologyError: it needs that itself, or gives it.
     """
-    spec = call.station.spec
+    spec = call.async_node.spec
     hands_on = spec.hands_on
     try:
         result = call.invoke()
@@ -156,8 +156,8 @@ def _call_here(call: Call) -> None:
         call.key = kept(call.key) if "key" in hands_on else None
         call.value = kept(call.value) if "value" in hands_on else None
     except UncopyableError as error:
-        station = call.station
-        raise refused(error, station.node, task_id=station.task_id, implicit=True) from error
+        async_node = call.async_node
+        raise refused(error, async_node.name, task_id=async_node.task_id, implicit=True) from error
     except KStreamsError:
         raise
     except Exception as error:

@@ -19,11 +19,11 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
-from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
@@ -129,11 +129,12 @@ class Neighbours:
             return read(0)
 
 
-def known_topics(ledger: Ledger, folded: Folded) -> KnownTopics:
+def known_topics(facts: RunFacts) -> KnownTopics:
     """Return what the ledger and the metadata topic say of the application's internal topics."""
+    ledger, slice_ = facts.ledger, facts.metadata.slice
     ids = recorded_ids(ledger)
-    if folded.slice is not None:
-        ids |= _ids_of(folded.slice.plan)
+    if slice_ is not None:
+        ids |= _ids_of(slice_.plan)
     return KnownTopics(ids=ids, all_known=ledger.own_topics is not None or (ledger.unwritten and not ids))
 
 

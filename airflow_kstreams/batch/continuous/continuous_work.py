@@ -5,6 +5,7 @@ offsets on, without end.
 from __future__ import annotations
 
 from airflow_kstreams.batch.continuous.endless_end import EndlessEnd
+from airflow_kstreams.batch.evidence.rewritten import find_other_records
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
@@ -12,7 +13,6 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
-from airflow_kstreams.batch.run.past.rewritten import find_other_records
 from airflow_kstreams.batch.task.task_slice import TaskSlice
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams.errors import DataLossError, TaskFencedError

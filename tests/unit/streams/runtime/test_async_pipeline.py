@@ -1,4 +1,4 @@
-"""What is under way in a task, with calls that end when the test says so."""
+"""Records in flight in a task whose calls end when the test says so."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.calls.call import Call, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -38,7 +39,7 @@ class HandCaller:
     patience_seconds = 0.0
     threads_replaced = 0
 
-    def __init__(self, stations: Sequence[Station]) -> None:
+    def __init__(self, async_nodes: Sequence[AsyncNode]) -> None:
         self.started: dict[Any, Call] = {}
         self._ended: list[Call] = []
 
@@ -72,8 +73,8 @@ class Scene:
     def __init__(self, topology: Topology, records: int = 200, padding: bytes = b"", **settings: Any) -> None:
         self.out: list[tuple[str, bytes | None]] = []
 
-        def make(stations: Sequence[Station]) -> HandCaller:
-            self.caller = HandCaller(stations)
+        def make(async_nodes: Sequence[AsyncNode]) -> HandCaller:
+            self.caller = HandCaller(async_nodes)
             return self.caller
 
         self.task = StreamTask(
@@ -92,6 +93,7 @@ class Scene:
                 for n in range(records)
             ],
         )
+        self.task.restored()
         self.task.open()
 
     @property
@@ -112,21 +114,23 @@ def calling(**options: Any) -> Topology:
 def test_records_are_released_in_input_order_when_later_calls_end_first() -> None:
     scene = Scene(calling(), records=4)
     assert scene.task.process(100) == 0
-    assert not scene.task.moved()
+    assert not scene.task.calls_ended()
     for value in (3, 1, 2):
         scene.caller.end(value)
         assert (scene.task.process(100), scene.out, scene.position) == (0, [], 0)
         # A call that has ended is progress, though nothing is released: the run does not stand still.
-        assert [scene.task.moved(), scene.task.moved()] == [True, False]
+        assert [scene.task.calls_ended(), scene.task.calls_ended()] == [True, False]
     assert scene.task.progress.records_in == 0
     assert scene.task.waiting_for().startswith("in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-")
     scene.caller.end(0)
     assert (scene.task.process(100), scene.position, scene.task.complete) == (4, 4, True)
     assert scene.out == [("out", b"%d" % n) for n in range(4)]
     assert scene.task.progress.records_in == 4
-    lanes = scene.task._lanes
-    assert lanes is not None
-    assert (lanes._room.lives, lanes._room.size_bytes) == (0, 0), "what is released takes up nothing"
+    pipeline = scene.task._execution
+    assert isinstance(pipeline, AsyncPipeline)
+    assert (pipeline._limit.records, pipeline._limit.size_bytes) == (0, 0), (
+        "what is released takes up nothing"
+    )
 
 
 @pytest.mark.parametrize(("settings", "most"), [({}, 60), ({"max_waiting_results": 7}, 7)])
@@ -238,17 +242,18 @@ def test_a_commit_is_possible_when_a_parked_record_is_called_again_and_a_table_h
     task.process(100)
     assert (scene.position, task.complete, task.progress.parked) == (2, False, {"ask": 1})
     assert 1 in caller.started
-    cuts = [task.at_cut]
-    task.ask_for_cut()
-    task.ask_for_cut()
+    allowed = [task.may_commit]
+    task.ask_for_commit_point()
+    task.ask_for_commit_point()
     task.process(100)
-    assert [*cuts, task.at_cut] == [False, True]
+    assert [*allowed, task.may_commit] == [False, True]
     task.flush()
     assert len(scene.out) == 1
     caller.end(1)
     task.process(100)
     assert task.complete
-    task.close()
+    task.stop()
+    task.close_processors()
     assert len(scene.out) == 2
 
 

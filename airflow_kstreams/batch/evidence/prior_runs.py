@@ -1,5 +1,5 @@
 """What earlier runs left behind, from three places that can each be lost without the others. Whether they
-contradict each other is looked at in :mod:`airflow_kstreams.batch.evidence`.
+contradict each other is looked at in :mod:`airflow_kstreams.batch.evidence.contradictions`.
 
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.
@@ -19,6 +19,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -131,17 +132,11 @@ class PriorRuns:
         return found
 
 
-def unless_void(folded: Folded, ledger: Ledger) -> Folded:
-    """Return what the metadata topic says, which is nothing once a continuous run began after it."""
-    if ledger.current_continuous is None:
-        return folded
-    return Folded(state=RunState.NEW, live_keys=folded.live_keys, log=folded.log)
-
-
-def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
+def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
     """Gather what the ledger and the metadata topic know of a topology's sources; committed offsets are read
     later.
     """
+    ledger, metadata = facts.ledger, facts.metadata
     if ledger.current_continuous is not None:
         run = ledger.current_continuous
         return PriorRuns(
@@ -153,7 +148,6 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
             continuous=True,
         )
     topics = plan.sources
-    foreign = folded.state is RunState.RUNNING and folded.slice is None
     newest = ledger.left(topics)
     read = _recorded_counts(ledger) | {topic: len(left.stops) for topic, left in newest.items()}
     if ledger.reset is not None:
@@ -168,7 +162,7 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
             topic_ids=ledger.reset.topic_ids,
             times=_times(newest, {tp for tp, _ in untouched}),
             read=read,
-            foreign_run=foreign,
+            foreign_run=facts.foreign_run,
         )
     stops = {}
     topic_ids: dict[str, str] = {}
@@ -176,21 +170,21 @@ def recall(plan: TopologyPlan, folded: Folded, ledger: Ledger) -> PriorRuns:
         stops |= left.stops_of(topic)
         if left.id and left.stops:
             topic_ids[topic] = left.id
-    if folded.slice is not None and folded.state is RunState.FINISHED:
-        topic_ids |= folded.slice.plan.topic_ids
-        read |= folded.slice.plan.partitions
-    if folded.state is RunState.FINISHED:
-        stops |= _finished_stops(folded, plan.intermediates, prior=stops)
+    if metadata.slice is not None and metadata.state is RunState.FINISHED:
+        topic_ids |= metadata.slice.plan.topic_ids
+        read |= metadata.slice.plan.partitions
+    if metadata.state is RunState.FINISHED:
+        stops |= _finished_stops(metadata, plan.intermediates, prior=stops)
     return PriorRuns(
         committed={},
         last_stops=stops,
         topic_ids=topic_ids,
         times=_times(newest, stops),
         read=read,
-        unfinished_run=unfinished_run(folded, ledger),
+        unfinished_run=facts.lost_run,
         continuous=ledger.lease is not None and ledger.lease.continuous,
-        no_slice=folded.state is RunState.NEW,
-        foreign_run=foreign,
+        no_slice=metadata.state is RunState.NEW,
+        foreign_run=facts.foreign_run,
     )
 
 
@@ -261,13 +255,3 @@ def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
     entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
-
-
-def unfinished_run(folded: Folded, ledger: Ledger) -> str:
-    """Return the run that took the lease and never finished, while the metadata topic says nothing of it;
-    empty if there is none.
-    """
-    lease = ledger.lease
-    if folded.state is not RunState.NEW or lease is None or ledger.find(lease.owner_run_id) is not None:
-        return ""
-    return lease.owner_run_id

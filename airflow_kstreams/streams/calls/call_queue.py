@@ -1,16 +1,16 @@
-"""Which of a node's calls may run next.
+"""The calls of one node that wait or run, and which of them begins next.
 
 Rule: at most ``max_in_flight`` calls run at once; those that wait begin in the order in which they came. With
 order ``key``, a call begins only when those of its key before it have ended; then it goes before all others,
 because its record came before theirs. If one fails and that ends the task, no further call of its key is
 made: the next attempt begins with the failed one, and effects of a key would come out of order.
 
-It notes when a call ended, and has the station count those that run: on the event loop a call runs as soon as
-it may, on a thread when one is free for it.
+The queue notes when a call ended, and counts running calls at its node: on the event loop a call runs as soon
+as it may, on a thread when a thread is free for it.
 
-What tells keys apart is taken when a call comes, and kept with it: a function may change its key.
+A key's name is taken when its call comes, and kept with the call: a function may change its key.
 
-Not safe for threads: whoever runs the calls keeps it to one of them, or behind a lock.
+The queue is not safe for threads: the caller uses it on one thread, or behind a lock.
 """
 
 from __future__ import annotations
@@ -23,29 +23,28 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallEndedError
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.retry_policy import calls_again_after
 
 
-class Turnstile:
-    """The calls of one node that wait or run.
+class CallQueue:
+    """The calls of one node.
 
-    :param station: the node.
     :ivar running: how many run.
     """
 
-    __slots__ = ("_by_key", "_failed", "_most", "_on_loop", "_ready", "_station", "_waiting", "running")
+    __slots__ = ("_async_node", "_by_key", "_failed", "_most", "_on_loop", "_ready", "_waiting", "running")
 
-    def __init__(self, station: Station) -> None:
-        self._station = station
-        self._on_loop = not station.options.threads
-        self._most = station.max_in_flight
-        self._by_key = station.options.order == "key"
+    def __init__(self, async_node: AsyncNode) -> None:
+        self._async_node = async_node
+        self._on_loop = not async_node.options.threads
+        self._most = async_node.max_in_flight
+        self._by_key = async_node.options.order == "key"
         self._ready: deque[Call] = deque()
-        #: What names a key with a call that runs or is ready -> its calls behind that one.
+        #: Name of a key with a call that runs or is ready -> the calls of the key behind that one.
         self._waiting: dict[Any, deque[Call]] = {}
-        #: What names the keys of which no further call is made.
+        #: Names of the keys of which no further call is made.
         self._failed: set[Any] = set()
         self.running = 0
 
@@ -82,22 +81,22 @@ class Turnstile:
             return None
         self.running += 1
         if self._on_loop:
-            self._station.begun()
+            self._async_node.begun()
         return self._ready.popleft()
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Take note that a call does not run any more.
+        """Free the place of a call that has ended.
 
         :return: calls that are not made, each with its error.
         """
         self.running -= 1
-        station = self._station
-        station.in_flight -= 1
-        call.ended = station.now()
+        async_node = self._async_node
+        async_node.in_flight -= 1
+        call.ended = async_node.now()
         if not self._by_key:
             return ()
         behind = self._waiting[call.turn]
-        if call.error is not None and _ends_task(call.station, call.error):
+        if call.error is not None and _ends_task(call.async_node, call.error):
             self._failed.add(call.turn)
             del self._waiting[call.turn]
             for each in behind:
@@ -110,11 +109,11 @@ class Turnstile:
         return ()
 
 
-def _ends_task(station: Station, error: Exception) -> bool:
-    retry = station.options.retry
+def _ends_task(async_node: AsyncNode, error: Exception) -> bool:
+    retry = async_node.options.retry
     if retry is not None and calls_again_after(retry, error):
         return False
-    return station.failure_ends_task or isinstance(error, KStreamsError)
+    return async_node.failure_ends_task or isinstance(error, KStreamsError)
 
 
 def _not_made() -> CallEndedError:

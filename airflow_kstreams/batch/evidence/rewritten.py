@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, rewritten
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicPartition
@@ -38,7 +38,7 @@ def find_rewritten(
 
     :param reader: read_committed; what it was assigned before is lost.
     :param bounds: of partitions without losses
-        (:func:`~airflow_kstreams.batch.run.begin.offsets.find_losses`).
+        (:func:`~airflow_kstreams.batch.run.begin.starts.find_losses`).
     """
     return find_other_records(
         admin,

@@ -1,4 +1,4 @@
-"""The way of one chosen record through the stages of its task, and what of it waits for a later stage."""
+"""A record in flight: what it has done in the stages behind it, and what it still has to do in later ones."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import QueueFacts
 from airflow_kstreams.streams.records.stream_clock import Moment
 
-#: Store -> what it changed, as ``StateStore.drain_changes`` gives it.
+#: A store's name and its changes, as ``StateStore.drain_changes`` returns them.
 StoreChanges = tuple[str, list[tuple[bytes, bytes | None, int]]]
 
 
-class Entry:
-    """Something that a later stage does, with the record context that it was left with.
+class PendingEffect:
+    """A function that a later stage calls, with the record context of the moment at which it was handed over.
 
-    :ivar moment: of the timer that brought it about, None if a record did.
-    :ivar call: whose answer it takes, None if it takes none.
+    :param function: is called with ``arguments``.
+    :ivar moment: the moment of the timer that led to it; None if a record did.
+    :ivar call: the call whose result it takes; None if it takes none.
     """
 
     __slots__ = (
@@ -59,7 +60,7 @@ class Entry:
         self.arguments = arguments
 
     def run(self, context: TaskRecordContext) -> None:
-        """Do it."""
+        """Set the record context, and call the function."""
         context.record = self.record
         context.timestamp_ms = self.timestamp_ms
         context.replaced_headers = self.headers
@@ -68,36 +69,36 @@ class Entry:
         self.function(*self.arguments)
 
 
-class Life:
-    """A record under way, or a step of the task's own that must keep its place among records.
+class InFlightRecord:
+    """A chosen record that is not released yet, or a step of the task's own that keeps its place among them.
 
-    :ivar taken: what is to be committed once the record is released; None for a step of the task's own.
-    :ivar again: whether a parked record is called again in it.
-    :ivar topic: of the record.
-    :ivar time_ms: stream time of the topic at the record.
+    :param taken: the queue facts to commit once the record is released; None for a step of the task's own.
+    :param topic: of the record.
+    :param time_ms: stream time of the topic at the record.
+    :ivar retry: whether it takes a parked record through the stages.
     :ivar timestamp_ms: of the record.
-    :ivar entries: what is left to do for the record, in the order in which it would be done at once.
-    :ivar at_end: what is left to do behind that, and behind the timers that it set off.
-    :ivar pending: calls of the stage that it is in which have not ended.
-    :ivar changes: of the stores of the stages that it has passed.
-    :ivar counts: of the nodes of these stages.
-    :ivar point: whether results that wait for a commit point are emitted behind it.
-    :ivar commit: whether a commit was asked for.
+    :ivar effects: pending effects, in the order in which a task without calls would bring them about.
+    :ivar at_end: pending effects that come after those, and after the timers that the record set off.
+    :ivar pending: calls that it made in its present stage and that have not ended.
+    :ivar changes: changes of the stores of the stages that it has passed.
+    :ivar counts: counts of the nodes of those stages.
+    :ivar point: whether cached results are emitted behind it.
+    :ivar commit: whether user code asked for a commit.
     :ivar parked: node -> by how many it changes the number of records in the node's retry topic.
-    :ivar size_bytes: what it takes up, about.
+    :ivar size_bytes: estimate of the memory that it holds.
     """
 
     __slots__ = (
-        "again",
         "at_end",
         "changes",
         "commit",
         "counts",
-        "entries",
+        "effects",
         "ordinals",
         "parked",
         "pending",
         "point",
+        "retry",
         "size_bytes",
         "taken",
         "time_ms",
@@ -110,13 +111,13 @@ class Life:
         self.topic = topic
         self.time_ms = time_ms
         self.timestamp_ms = 0
-        self.entries: list[Entry] = []
-        #: Most records need none of these: an empty tuple is no work for Python's collector.
-        self.at_end: Sequence[Entry] = ()
+        self.effects: list[PendingEffect] = []
+        #: Most records need none of these: Python's collector does not track an empty tuple.
+        self.at_end: Sequence[PendingEffect] = ()
         self.pending = 0
         self.changes: Sequence[StoreChanges] = ()
         self.counts: Sequence[tuple[tuple[str, Rule], int]] = ()
-        self.again = False
+        self.retry = False
         self.point = False
         self.commit = False
         self.size_bytes = 0
@@ -131,9 +132,9 @@ class Life:
         return f"{branch}.{number}" if branch else str(number)
 
     def waits_for(self) -> str:
-        """Say, for messages, which calls it waits for."""
-        nodes = sorted({entry.call.station.node for entry in self.entries if entry.call is not None})
-        record = next((entry.record for entry in self.entries if entry.record is not None), None)
+        """Return, for an error message, which calls it waits for."""
+        nodes = sorted({effect.call.async_node.name for effect in self.effects if effect.call is not None})
+        record = next((effect.record for effect in self.effects if effect.record is not None), None)
         place = "no record"
         if record is not None:
             place = f"{record.topic()}-{record.partition()}@{record.offset()}"

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from airflow_kstreams.batch.continuous.work import ContinuousWork
+from airflow_kstreams.batch.continuous.continuous_work import ContinuousWork
 from airflow_kstreams.batch.metrics.figures import task_line
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams.calls import starting_loop
-from airflow_kstreams.streams.calls.starting_loop import StartingLoop, punctual_selector
+from airflow_kstreams.streams.calls import call_loop
+from airflow_kstreams.streams.calls.call_loop import CallLoop, punctual_selector
 
 pytestmark = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="Linux rounds, others do not")
 
@@ -23,7 +23,7 @@ def test_part_of_a_millisecond_is_waited_for_as_it_is(monkeypatch: pytest.Monkey
         waited.append(seconds)
         return (), (), ()
 
-    monkeypatch.setattr(starting_loop, "select", SimpleNamespace(select=wait))
+    monkeypatch.setattr(call_loop, "select", SimpleNamespace(select=wait))
     with punctual_selector() as selector:
         assert selector.select(0.0004) == []
     assert waited == [0.0004]
@@ -40,7 +40,7 @@ def test_file_that_is_ready_is_named_at_once(timeout: float | None) -> None:
 
 
 def test_file_with_a_high_number_is_waited_for_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starting_loop, "_MOST_FILES", 0)
+    monkeypatch.setattr(call_loop, "_MOST_FILES", 0)
     one, other = socket.socketpair()
     with one, other, punctual_selector() as selector:
         selector.register(one, selectors.EVENT_READ, "ours")
@@ -49,7 +49,7 @@ def test_file_with_a_high_number_is_waited_for_all_the_same(monkeypatch: pytest.
 
 
 def test_loop_of_calls_has_it() -> None:
-    loop = StartingLoop()
+    loop = CallLoop()
     with punctual_selector() as selector:
         assert type(loop._selector) is type(selector)  # type: ignore[attr-defined]
     loop.close()
@@ -58,7 +58,7 @@ def test_loop_of_calls_has_it() -> None:
 def test_what_goes_wrong_on_the_loop_is_logged_but_that_a_call_left_behind_goes_with_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    loop = StartingLoop()
+    loop = CallLoop()
     loop.call_exception_handler({"message": "Task was destroyed but it is pending!"})
     loop.call_exception_handler({"message": "a task of the user's own has failed"})
     loop.close()

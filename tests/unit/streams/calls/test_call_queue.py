@@ -11,18 +11,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.streams.calls.call import Call, CallEndedError, Station
-from airflow_kstreams.streams.calls.turnstile import Turnstile
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallEndedError
+from airflow_kstreams.streams.calls.call_queue import CallQueue
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 
 
-def turnstile(*keys: Any) -> tuple[Turnstile, list[Call]]:
+def call_queue(*keys: Any) -> tuple[CallQueue, list[Call]]:
     spec = CallSpec(
         function=print, arguments=lambda key, value: (key, value), options=CallOptions(order="key")
     )
-    station = Station("ask", spec, application_id="app", task_id="0_0")
-    made = Turnstile(station)
-    calls = [Call(station, None, key, None, None) for key in keys]
+    async_node = AsyncNode("ask", spec, application_id="app", task_id="0_0")
+    made = CallQueue(async_node)
+    calls = [Call(async_node, None, key, None, None) for key in keys]
     for call in calls:
         made.add(call)
     return made, calls
@@ -74,7 +74,7 @@ PLACE = "00000000-0000-0000-0000-000000000001"
     ],
 )
 def test_call_waits_when_one_of_an_equal_key_runs(one: Any, other: Any) -> None:
-    made, calls = turnstile(one, other)
+    made, calls = call_queue(one, other)
     assert (made.next(), made.next()) == (calls[0], None)
     made.ended(calls[0])
     assert made.next() is calls[1]
@@ -97,13 +97,13 @@ def test_call_waits_when_one_of_an_equal_key_runs(one: Any, other: Any) -> None:
     ],
 )
 def test_calls_run_together_when_their_keys_differ(one: Any, other: Any) -> None:
-    made, calls = turnstile(one, other)
+    made, calls = call_queue(one, other)
     assert [made.next(), made.next()] == calls
 
 
 @pytest.mark.parametrize("key", [{"a": 1}, [1], Point(1), Struct([1]), Named("a")])
 def test_next_call_of_a_key_comes_when_the_function_has_changed_its_key(key: Any) -> None:
-    made, calls = turnstile(key, key)
+    made, calls = call_queue(key, key)
     assert made.next() is calls[0]
     if isinstance(key, dict):
         key["b"] = 2
@@ -120,14 +120,14 @@ def test_next_call_of_a_key_comes_when_the_function_has_changed_its_key(key: Any
 
 
 def test_calls_behind_one_that_ends_the_task_are_not_made() -> None:
-    made, calls = turnstile("a", "a", "b")
-    calls[0].station.failure_ends_task = True
+    made, calls = call_queue("a", "a", "b")
+    calls[0].async_node.failure_ends_task = True
     assert [made.next(), made.next()] == [calls[0], calls[2]]
     calls[0].error = ValueError("the first one's own")
     assert [*made.ended(calls[0])] == [calls[1]]
     assert isinstance(calls[1].error, CallEndedError)
     with pytest.raises(CallEndedError, match="one of its key before it has failed"):
-        made.add(Call(calls[0].station, None, "a", None, None))
+        made.add(Call(calls[0].async_node, None, "a", None, None))
     assert (made.next(), made.running) == (None, 1)
 
 
@@ -145,4 +145,4 @@ class Unhashed:
 @pytest.mark.parametrize("key", [Alone(), [Alone()], {"a": Alone()}, Unhashed()])
 def test_key_is_refused_by_its_type_when_it_cannot_be_told_from_others(key: Any) -> None:
     with pytest.raises(TypeError, match=r"order='key' cannot tell keys of type (Alone|Unhashed) apart"):
-        turnstile(key)
+        call_queue(key)

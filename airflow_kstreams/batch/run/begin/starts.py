@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 
-from airflow_kstreams.batch.evidence import find_rolled_back
-from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.evidence.contradictions import find_rolled_back
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     deleted,
@@ -25,7 +26,6 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
 )
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
-from airflow_kstreams.batch.run.past.prior_runs import PriorRuns
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -61,8 +61,7 @@ def start_of(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns, settings: 
 
 
 def find_unfit(
-    application_id: str,
-    ledger: Ledger,
+    facts: RunFacts,
     bounds: Mapping[TopicPartition, LogBounds],
     prior: PriorRuns,
     topic_ids: Mapping[str, str],
@@ -81,8 +80,8 @@ def find_unfit(
     inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
     if prior.no_slice or prior.reset_by_hand:
         # What begun runs, whose slice is lost, have committed is refused as that, or was accepted by hand.
-        inside = {tp: at for tp, at in inside.items() if ledger.is_finished(prior.run_of(tp))}
-    back = find_rolled_back(application_id, ledger, inside, {tp.topic for tp in bounds})
+        inside = {tp: at for tp, at in inside.items() if facts.ledger.is_finished(prior.run_of(tp))}
+    back = find_rolled_back(facts.application_id, facts.ledger, inside, {tp.topic for tp in bounds})
     named = {tp for loss in back for tp in loss.partitions}
     rest = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
     return [*(back or ahead), *find_losses(rest, prior, topic_ids)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.moving.expansion import Expansion
@@ -43,21 +44,17 @@ def parking_partitions(recorded: Assignment | None, application_id: str) -> list
 
 
 def parked_left(
-    ledger: Ledger,
-    committed: Mapping[TopicPartition, CommittedOffset],
-    application_id: str,
-    *,
-    begun_since: bool,
+    facts: RunFacts, committed: Mapping[TopicPartition, CommittedOffset]
 ) -> dict[str, dict[int, int | None]]:
-    """Return what is parked.
+    """Return what is parked. Of a task whose offsets say nothing, nothing is known once a run has begun after
+    the last one that the ledger has as finished.
 
     :param committed: offsets of at least the :func:`parking_partitions`.
-    :param begun_since: whether a run has begun after what the ledger says: of a task whose offsets say
-        nothing, nothing is known then.
     """
+    ledger, begun_since = facts.ledger, facts.begun_since
     found: dict[str, dict[int, int | None]] = {}
     for entry in _entries(ledger.assignment):
-        nodes = retry_nodes(application_id, entry.changelogs)
+        nodes = retry_nodes(facts.application_id, entry.changelogs)
         for number, group in enumerate(entry.by_group if nodes else ()):
             told = _told(committed[tp] for tp in partitions_in(group) if tp in committed)
             for node in nodes:

@@ -8,6 +8,7 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -20,10 +21,10 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
-from airflow_kstreams.batch.protocol.slice.slice import partition_named
+from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.reset.scenario import Logs, LogSpan, Scenario, ToEarliest, spans_of
-from airflow_kstreams.batch.reset.topics import (
+from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, Scenario, ToEarliest, spans_of
+from airflow_kstreams.batch.reset.touched_topics import (
     InternalTopics,
     RecordedTopics,
     chosen_topics,
@@ -31,9 +32,8 @@ from airflow_kstreams.batch.reset.topics import (
     recorded_topics,
     refuse_unknown_topics,
 )
-from airflow_kstreams.batch.run.begin.parked import parked_left, parking_partitions
+from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
 from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.past.prior_runs import unfinished_run, unless_void
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
@@ -104,6 +104,7 @@ class ResetRequest:
 class Survey:
     """What Kafka says of an application.
 
+    :param facts: what the ledger and the metadata topic say.
     :param metadata_keys: live keys of the metadata topic.
     :param positions: where the next run would start in each partition: the committed offset, else where an
         unfinished slice would go on, else where the last run ended.
@@ -113,8 +114,7 @@ class Survey:
     :param internal: topics with names of internal ones.
     """
 
-    ledger: Ledger
-    folded: Folded
+    facts: RunFacts
     metadata_keys: tuple[bytes, ...]
     members: tuple[GroupMember, ...]
     recorded: RecordedTopics
@@ -127,13 +127,18 @@ class Survey:
     now_ms: int
 
     @property
+    def ledger(self) -> Ledger:
+        """What the ledger says."""
+        return self.facts.ledger
+
+    @property
     def unfinished_run(self) -> str | None:
         """Id of the run whose slice is unfinished; empty when another program wrote it; None if there is
         none.
         """
-        if self.folded.state is not RunState.RUNNING:
-            return None
-        return "" if self.folded.slice is None else self.folded.slice.run_id
+        if self.facts.foreign_run:
+            return ""
+        return None if self.facts.under_way is None else self.facts.under_way.run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,9 +219,9 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     with session.reading:
         content = _read_metadata(session, app, look)
     topics, groups = admin.topic_names(), admin.group_ids()
-    folded, keys = _fold(content, request)
-    folded = unless_void(folded, ledger)
-    last = folded.slice if ledger.current_continuous is None else ledger.current_continuous.slice
+    written, keys = _fold(content, request)
+    facts = RunFacts(app, ledger, written)
+    last = facts.last_work
     recorded = recorded_topics(last, ledger)
     named = {*request.input_topics, *request.intermediate_topics}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
@@ -224,21 +229,18 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
     for topic in sorted(named - set(described)):
         raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
-    resumed = _positions(folded, ledger)
+    resumed = _positions(facts)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     parking = parking_partitions(ledger.assignment, app)
     partitions = {*resumed, *_partitions(described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far
     committed = look_up(partitions)
-    begun = unfinished_run(folded, ledger)
-    unknown = {*resumed} if begun else _unread(folded)
-    begun_since = bool(begun) or folded.state is RunState.RUNNING or ledger.current_continuous is not None
+    unknown = {*resumed} if facts.lost_run else _unread(facts.under_way)
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
     return Survey(
-        ledger=ledger,
-        folded=folded,
+        facts=facts,
         metadata_keys=keys,
         members=admin.group_members(app),
         recorded=recorded,
@@ -247,7 +249,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
         committed=committed,
         positions=positions,
         topic_ids=ledger.topic_ids if last is None else last.plan.topic_ids,
-        parked=parked_left(ledger, committed, app, begun_since=begun_since),
+        parked=parked_left(facts, committed),
         now_ms=session.clock.now_ms(),
     )
 
@@ -352,11 +354,12 @@ def _refuse_unknown_application(
     )
 
 
-def _positions(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
+def _positions(facts: RunFacts) -> dict[TopicPartition, int]:
     """Return what is known of partitions without a committed offset: where the tasks of an unfinished slice
     begin, else where the last run ended. The ledger knows that better than the metadata topic, unless another
     program wrote the slice, or the ledger was lost.
     """
+    ledger, folded = facts.ledger, facts.metadata
     slice_ = folded.slice
     if slice_ is None:
         return ledger.stops | dict(folded.foreign_stops if folded.state is RunState.FINISHED else {})
@@ -369,14 +372,15 @@ def _positions(folded: Folded, ledger: Ledger) -> dict[TopicPartition, int]:
     return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
 
 
-def _unread(folded: Folded) -> set[TopicPartition]:
+def _unread(slice_: Slice | None) -> set[TopicPartition]:
     """Return the partitions that an unfinished slice may have read in part.
 
     Begin commits where they start, so that an offset that is not there was there: how far the run got is not
     known, and the next one must not take a guess for it.
+
+    :param slice_: the one that is under way; None if there is none.
     """
-    slice_ = folded.slice
-    if slice_ is None or folded.state is not RunState.RUNNING or slice_.plan.empty:
+    if slice_ is None or slice_.plan.empty:
         return set()
     inputs = {part.topic_partition for part in slice_.inputs if part.start_offset < part.stop_offset}
     return inputs | {partition_named(name) for name in slice_.plan.intermediate_starts}
@@ -407,7 +411,7 @@ def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -
 
 
 def _change(
-    tp: TopicPartition, span: LogSpan, seen: Survey, asked: int, *, intermediate: bool
+    tp: TopicPartition, span: KeptOffsets, seen: Survey, asked: int, *, intermediate: bool
 ) -> OffsetChange:
     return OffsetChange(
         partition=tp,

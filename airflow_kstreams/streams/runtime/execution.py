@@ -1,0 +1,165 @@
+"""The execution of a task: takes its records from the partition group through the topology.
+
+There are two. :class:`~airflow_kstreams.streams.runtime.inline.InlineExecution` processes each record to its
+end at once. :class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline` takes records
+through stages while calls of asynchronous nodes run. A record is *released* when all that it brought about
+belongs to the next commit; inline, that is when it was processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from airflow_kstreams.streams.figures.call_figures import CallFigures
+from airflow_kstreams.streams.ports import TopicPartition
+
+#: A change of a store: key, value or None, timestamp.
+Change = tuple[bytes, bytes | None, int]
+
+
+class LoggedChanges(NamedTuple):
+    """The changes of one store that the next commit logs.
+
+    :param changelog: topic.
+    :param least: how many changes there are at least, as the store counted them.
+    :param most: how many there are at most.
+    :param changes: the changes.
+    """
+
+    changelog: str
+    least: int
+    most: int
+    changes: Iterator[Change]
+
+
+class Execution(Protocol):
+    """Processes the records of one task.
+
+    :ivar records_in: records released since the slice's start, by all attempts.
+    :ivar commit_requested: whether user code has asked for a commit since the last one.
+    """
+
+    records_in: int
+    commit_requested: bool
+
+    def open(self, time_ms: int) -> None:
+        """Start what runs calls, and let the processors start.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        ...
+
+    def process(self, limit: int) -> int:
+        """Process records up to the next commit point or request for a commit.
+
+        :param limit: the most records to release.
+        :return: how many were released.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait until every chosen record is released."""
+        ...
+
+    def punctuate(self) -> bool:
+        """Let the wall-clock timers fire that are due, and say whether there is anything new to commit."""
+        ...
+
+    def pass_time(self, moment_ms: int) -> None:
+        """Bring stream time to a moment, and wait until all that follows is released."""
+        ...
+
+    def emit(self) -> None:
+        """Emit cached results."""
+        ...
+
+    def close_processors(self, time_ms: int) -> None:
+        """Let the processors close.
+
+        :param time_ms: timestamp of what they forward.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up the calls that run, and close their resources."""
+        ...
+
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield for every record chosen and not released its partition and the offset behind it."""
+        ...
+
+    def changes(self, store: str, changelog: str) -> LoggedChanges:
+        """Return the changes of a store by released records since this was asked last, once per key."""
+        ...
+
+    def undrained_count(self, store: str) -> int:
+        """Return how many changes of a store wait for a commit to log them."""
+        ...
+
+    @property
+    def at_point(self) -> bool:
+        """Whether the record released last is a commit point."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record up to the stop offsets is released, and no retry is to be waited for."""
+        ...
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether records were chosen that are not released yet."""
+        ...
+
+    @property
+    def wants_records(self) -> bool:
+        """Whether calls would run out unless more records are fetched."""
+        ...
+
+    @property
+    def at_capacity(self) -> bool:
+        """Whether no record can be chosen before others are released or retried."""
+        ...
+
+    @property
+    def waits_for_retries(self) -> bool:
+        """Whether the task goes on only by retrying parked records."""
+        ...
+
+    @property
+    def may_commit(self) -> bool:
+        """Whether a commit may come now: no cached result of a released record waits for a later record."""
+        ...
+
+    def ask_for_commit_point(self) -> None:
+        """Have a commit point come soon, though none is due by the number of records."""
+        ...
+
+    def calls_ended(self) -> bool:
+        """Say whether any call has ended since this was asked last."""
+        ...
+
+    def waiting_for(self) -> str:
+        """Return, for an error message, which calls the first record in flight waits for."""
+        ...
+
+    @property
+    def parked(self) -> Mapping[str, int]:
+        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
+        ...
+
+    @property
+    def parked_due_ms(self) -> int | None:
+        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        ...
+
+    def call_figures(self) -> CallFigures | None:
+        """Return the figures of the calls of this attempt; None of a task that makes none."""
+        ...
+
+
+def changes_of(store: Any, changelog: str) -> LoggedChanges:
+    """Return what a store of the last stage gives to log."""
+    least, most = store.undrained_at_least(), store.undrained_count()
+    return LoggedChanges(changelog, least, most, store.drain_changes())
