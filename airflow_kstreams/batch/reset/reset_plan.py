@@ -1,5 +1,5 @@
-"""What a reset would do, worked out from what Kafka says. Nothing here writes, but for fencing dead tasks
-whose open transactions hide the metadata topic, and only after the coordinator's id was claimed.
+"""Works out from what Kafka says what a reset would do. Nothing here writes, but for fencing dead tasks whose
+open transactions hide the metadata topic, and only after the coordinator's id was claimed.
 """
 
 from __future__ import annotations

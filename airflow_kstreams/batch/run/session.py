@@ -1,10 +1,10 @@
-"""The coordinator's clients, and what it reads and writes with them: one admin, one reader of the group, one
-writer under ``<app>-coordinator``.
+"""Holds the coordinator's clients, and what it reads and writes with them: one admin, one reader of the
+group, one writer under ``<app>-coordinator``.
 
-Only the coordinator that has initialised that transactional id last can write markers, slices and leases: it
-is the mutual exclusion of coordinators. Everything decided after :meth:`claim` and written before another
-coordinator's claim is therefore decided and written without interference; another claim makes the write fail,
-and nothing of it is seen.
+Only the coordinator that has initialised that transactional id last can write markers, slices and leases:
+the id is the mutual exclusion of coordinators. So between :meth:`CoordinatorSession.claim` and another
+coordinator's claim, no other one writes, and what is decided and written in between is decided on what is
+still there. Another claim makes the write fail, and nothing of it is seen.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ from airflow_kstreams.streams.ports import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: A crashed coordinator's transaction hides the ledger's end for no longer than this.
+#: A crashed coordinator's transaction hides the ledger's end for no longer than this: the shortest timeout
+#: that every broker accepts.
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 

@@ -1,8 +1,8 @@
 """Fences the transactional ids of tasks that may still be at work.
 
-A zombie task may still hold an open transaction with output, offsets or a done notification in it. Claiming
-its transactional id makes the broker abort that transaction and refuse everything the zombie sends from then
-on. The claimant lives for a moment only.
+A zombie task may still hold an open transaction with outputs, offsets or a done notification in it. Claiming
+its transactional id makes the broker abort that transaction and refuse everything that the zombie sends from
+then on. The writer that claims it lives for a moment only.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 
 log = logging.getLogger(__name__)
 
+#: How many transactional ids are claimed at the same time.
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
 _TRANSACTION_TIMEOUT_MS = 10_000
