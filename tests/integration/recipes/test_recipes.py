@@ -65,7 +65,8 @@ def _block(recipe: int, text: str) -> Block:
     )
 
 
-BLOCKS = [_block(block.section, block.code) for block in code_blocks(PAGE)]
+# A block without a file shows what is said of it, and is not written.
+BLOCKS = [_block(block.section, block.code) for block in code_blocks(PAGE) if block.code.startswith("# ")]
 RECIPES = sorted({block.recipe for block in BLOCKS})
 NEW_FILES = [block.path for block in BLOCKS if not block.how]
 TESTS = [path for path in NEW_FILES if Path(path).name.startswith("test_")]
