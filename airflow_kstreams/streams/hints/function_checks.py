@@ -86,7 +86,7 @@ def declares_context(call: str, **given: object) -> bool:
     :param given: the argument and what the user gave.
     :raises TopologyError: it is no plain function, or takes something else.
     """
-    return CONTEXT in declared_beside(call, (CONTEXT,), **given)
+    return CONTEXT in declared_beside(call, (CONTEXT,), None, **given)
 
 
 def declared_beside(
