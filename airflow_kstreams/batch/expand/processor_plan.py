@@ -21,7 +21,7 @@ from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.more_processors import expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -19,7 +19,7 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of

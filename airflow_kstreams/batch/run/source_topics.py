@@ -37,8 +37,8 @@ from airflow_kstreams.batch.run.assignment import (
 )
 from airflow_kstreams.batch.run.growth import Bound, bound_groups, first_counts
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING
-from airflow_kstreams.streams.naming.reset_command import start_over_command
+from airflow_kstreams.streams.naming.commands import start_over_command
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition

@@ -49,7 +49,7 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

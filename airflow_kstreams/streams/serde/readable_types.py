@@ -1,4 +1,4 @@
-"""Which types the serdes of msgspec read: what it does not read is refused where the serde is made.
+"""Refuses types that the serdes of msgspec do not read where a serde is made, and names types in ids of serdes.
 
 msgspec takes any class for a type, and refuses each value of one that it does not know when it reads it.
 """
@@ -15,7 +15,6 @@ import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.serde.type_names import type_name
 
 #: What JSON and MessagePack hold by themselves.
 _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
@@ -78,3 +77,16 @@ def _unknown(annotation: Any) -> type | None:
         if any(issubclass(plain, annotation) or issubclass(annotation, plain) for plain in _PLAIN):
             return None  # such values are read, or at least written
     return annotation
+
+
+def type_name(annotation: Any) -> str:
+    """Name a type without its module: an application file is ``__main__`` in one process and not in
+    another.
+    """
+    origin = get_origin(annotation)
+    if origin is not None:
+        arguments = ",".join(type_name(argument) for argument in get_args(annotation))
+        return f"{type_name(origin)}[{arguments}]"
+    if isinstance(annotation, (str, int)):
+        return repr(annotation)
+    return str(getattr(annotation, "__qualname__", annotation))

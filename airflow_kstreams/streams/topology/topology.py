@@ -26,8 +26,7 @@ from airflow_kstreams.streams.graph.nodes import (
 )
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.call_site import CallSite
-from airflow_kstreams.streams.naming.names import is_legal_topic
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.picture.chart import Chart, chart

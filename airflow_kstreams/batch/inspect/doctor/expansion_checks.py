@@ -15,7 +15,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitte
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 
 _CHECK = "more processors"
 _RETENTION = "delete.retention.ms"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
