@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.batch.report.results import PartitionsResult, partitions_result
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
+from airflow_kstreams.operators.work.application_work import ApplicationWork
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,7 +31,7 @@ class ExpandPartitionsOperator(BaseOperator):
     :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
-    :return: a :class:`~airflow_kstreams.hooks.results.PartitionsResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.PartitionsResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("more_partitions", schedule=None, params={"partitions": 24}) as dag:

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 #: Where the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")

@@ -43,7 +43,7 @@ from airflow_kstreams.streams.partitioning.partition_counts import partition_cou
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
+from airflow_kstreams.streams.topology.topology import has_dead_letters, refuse_dead_letter_topic
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]

@@ -1,4 +1,4 @@
-"""Drives a run: takes the lease, runs the jobs, gives the lease up. SIGTERM and SIGINT ask it to stop cleanly.
+"""Drives a run: takes the lease, runs the jobs, gives the lease up. SIGTERM and SIGINT ask it to stop.
 
 Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
 takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id

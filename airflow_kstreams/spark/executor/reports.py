@@ -80,9 +80,9 @@ def sparing_gc() -> Iterator[None]:
     """Spare Python's cyclic collector what existed before the body; in the end, collect what the body left.
 
     A task makes and drops client records by the million, none of them in a reference cycle, and keeps
-    thousands of them buffered. Python counts each of them, so its collector comes after every 700, and ever so
-    often looks through everything that the worker has imported: a fifth of a task's time. While tasks run it
-    leaves alone what was there before them, and comes more rarely; cycles of user code wait that much longer.
+    thousands of them buffered. Python counts each of them, so its collector comes after every 700, and ever
+    so often looks through everything that the worker has imported: a fifth of a task's time. While tasks run
+    it leaves alone what was there before, and comes more rarely; cycles of user code wait that much longer.
 
     Nothing is changed where the collector is off, or where other code has frozen objects, which could not
     be set apart in the end. Thresholds that the body sets stay.

@@ -1,4 +1,4 @@
-"""The stores that a topology asks for, one instance per task, and the settings that their changelogs may have.
+"""The stores that a topology asks for, one instance per task, and the settings that changelogs may have.
 
 A changelog is a table of the newest entry per key. It is compacted and nothing else: what a user wants to
 expire is deleted by the store, with a tombstone, so that the store and its changelog agree. Its records carry

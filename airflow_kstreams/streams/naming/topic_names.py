@@ -1,7 +1,8 @@
 """Names of topics: which Kafka allows, how a name is shown, and those that the engine makes for itself.
 
-Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of one application can
-be told from another's by name. Only the names are here: ``batch/protocol`` and ``batch/ledger`` know what is in the topics.
+Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
+one application can be told from another's by name. Only the names are here: ``batch/protocol`` and
+``batch/ledger`` know what is in the topics.
 """
 
 from __future__ import annotations

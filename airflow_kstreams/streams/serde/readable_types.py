@@ -1,4 +1,4 @@
-"""Refuses types that the serdes of msgspec do not read where a serde is made, and names types in ids of serdes.
+"""Refuses types that msgspec does not read where a serde is made, and names types in ids of serdes.
 
 msgspec takes any class for a type, and refuses each value of one that it does not know when it reads it.
 """

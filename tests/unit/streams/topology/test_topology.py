@@ -7,7 +7,6 @@ import re
 import msgspec
 import pytest
 
-from airflow_kstreams.streams.naming import topic_names
 from airflow_kstreams.streams import (
     ConfigError,
     KStreamBuilder,
@@ -19,6 +18,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
+from airflow_kstreams.streams.naming import topic_names
 from airflow_kstreams.streams.plan import TopologyPlan
 from tests.support.topology import drawn_topologies as drawn
 
