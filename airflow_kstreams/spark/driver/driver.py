@@ -1,11 +1,11 @@
 """Drives a run: takes the lease, runs the jobs, gives the lease up. SIGTERM and SIGINT ask it to stop.
 
-Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
-takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
-fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
+All facts that decide are in Kafka. A driver that dies at any line leaves a slice that the next driver claims
+with the same stop offsets; a driver whose slice was claimed finds its coordinator's transactional id fenced
+at its next lease renewal or before its next job, cancels its jobs and leaves.
 
-A continuous run has tasks in every slot until it is asked to stop, which the tasks read in the lease. A
-driver that dies leaves tasks that end by themselves when its lease has run out, and committed offsets from
+A continuous run has tasks in every slot until a stop is requested, which the tasks read in the lease. A
+driver that dies leaves tasks that end by themselves when its lease has expired, and committed offsets from
 which either mode goes on.
 """
 
@@ -36,8 +36,8 @@ from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.spark.driver.told_reports import ToldReports
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 class Driver:
     """Runs one run spec: to its stop offsets, or continuously.
 
-    :param spec: what to run.
-    :param topology: built by the application file.
-    :param settings: of the application, checked.
-    :param cluster: where everything is kept.
-    :param executors: where tasks run.
-    :param telemetry: takes what the tasks have measured; nothing does unless given.
+    :param spec: the run to make.
+    :param topology: the application file's topology.
+    :param settings: the application's checked settings.
+    :param cluster: the Kafka cluster.
+    :param executors: run the tasks.
+    :param telemetry: takes the tasks' measurements; None: they are not exported.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Driver:
     def run_continuously(self) -> list[TaskReport]:
         """Run until SIGTERM or SIGINT.
 
-        :return: what each task did since it was launched last.
+        :return: the report of each task since its last launch.
         :raises KStreamsError: with cause and remedy.
         """
         with StopSignals() as signals, self._coordinator() as coordinator:
@@ -135,12 +135,12 @@ class Driver:
                 owner=self._spec.owner,
                 groups=self._groups,
             )
-            told = ToldReports(run.slice, coordinator.session, self._telemetry)
-            with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            reports = TaskReports(run.slice, coordinator.session, self._telemetry)
+            with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
                 delete_metadata(coordinator)
-                told.add(self._keep_running(run, coordinator, lease, signals))
+                reports.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
-            return told.reports
+            return reports.latest
 
     @property
     def _groups(self) -> AskGroups:
@@ -149,8 +149,8 @@ class Driver:
 
     @contextmanager
     def _coordinator(self) -> Iterator[Coordinator]:
-        """Yield a coordinator, and let go of everything after the block; what fails there is logged and must
-        not hide why the run ended.
+        """Yield a coordinator, and close everything after the block; an error of closing is logged, so that
+        it does not hide why the run ended.
         """
         coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
         try:
@@ -171,29 +171,29 @@ class Driver:
             )
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
-        """Process a slice under the lease that begin took, which is given up at the end.
+        """Process a slice under the lease that begin took, and give the lease up at the end.
 
-        :param own: whether it is this run's; one that an earlier run has left is always finished.
+        :param own: whether the slice is this run's; the slice of an earlier run is always finished.
         """
         finish = self._spec.finish or not own
-        told = ToldReports(slice_, coordinator.session, self._telemetry)
-        with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+        reports = TaskReports(slice_, coordinator.session, self._telemetry)
+        with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
                 only = self._spec.subtopology if own else None
-                self._run_jobs(told, slice_, coordinator, lease, only=only)
+                self._run_jobs(reports, slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
             if finish:
-                return coordinator.finish(slice_.run_id, reports=told.reports)
-            for line in speed_lines(told.reports):
+                return coordinator.finish(slice_.run_id, reports=reports.latest)
+            for line in speed_lines(reports.latest):
                 log.info("%s", line)
             return None
 
     def _run_jobs(
         self,
-        told: ToldReports,
+        reports: TaskReports,
         slice_: Slice,
         coordinator: Coordinator,
         lease: LeaseRenewal,
@@ -203,7 +203,7 @@ class Driver:
         self._executors.start()
         jobs = RunJobs(
             slice_=slice_,
-            launch=told.listening(partial(self._executors.launch, slice_)),
+            launch=reports.listening(partial(self._executors.launch, slice_)),
             cancel=self._executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
@@ -219,9 +219,9 @@ class Driver:
         lease: LeaseRenewal,
         signals: StopSignals,
     ) -> list[TaskReport]:
-        """Run the tasks of a continuous run under the lease that it began with, until a stop is asked for."""
+        """Run the tasks of a continuous run under the lease that it began with, until a stop is requested."""
         self._executors.start()
-        signals.install()  # Spark takes SIGINT when it starts
+        signals.install()  # Spark replaces SIGINT's handler when it starts
         if signals.requested.is_set():
             return []
         hosts = spread(tasks_of(run), self._executors.slots())
@@ -245,7 +245,7 @@ class Driver:
                 patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
                 / 1000,
             ),
-            keep_house=Housekeeping(run, coordinator.session).keep,
+            periodically=Housekeeping(run, coordinator.session).keep,
             clock=self._clock,
         )
         with lease.outranking():
@@ -256,12 +256,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Sets an event at the first signal; the second one ends the process where it stands.
+    """Sets an event at the first signal; the second one ends the process at once.
 
-    A context manager that gives the signals back at its end. Outside the main thread, where Python lets no
-    signals be handled, it does nothing.
+    A context manager that restores the signals' handlers at its end. Outside the main thread, where Python
+    handles no signals, it does nothing.
 
-    :ivar requested: set once a signal came.
+    :ivar requested: set by the first signal.
     """
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ class StopSignals:
         self._before.clear()
 
     def install(self) -> None:
-        """Take the signals, again if a Spark context that starts has taken them since."""
+        """Set the signals' handlers, again if the start of a Spark context has replaced them."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

@@ -1,8 +1,8 @@
-"""Brings what tasks did back from executors through Spark: a row for each task, as JSON.
+"""Sends reports from executors back through Spark: a row for each task, as JSON.
 
 Errors that a retry cannot help (a bad record, lost data) are returned as rows, so that the driver raises them
-as they are after one try. Everything else is raised, so that Spark retries the Spark task: never is success
-returned for a task that is fenced and unfinished, because Spark would then kill the attempt that is alive.
+unchanged after one try. Every other error is raised, so that Spark retries the Spark task: success is never
+returned for a task that is fenced and unfinished, because Spark would then kill the live attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    #: What ``mapInArrow`` takes: Spark partition ids in, reports out.
+    #: The function for ``mapInArrow``: Spark partition ids in, reports out.
     ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: Schema of the one column that travels back through Spark.
@@ -30,7 +30,7 @@ REPORT_SCHEMA = "report string"
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One outcome: a task's report, how a copy of state ended, or an error that a retry cannot help."""
+    """One outcome: a task's report, that of a copy of state, or an error that a retry cannot help."""
 
     report: TaskReport | None = None
     copied: Ended | None = None
@@ -60,7 +60,8 @@ def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:
 
 
 def reported(error: KStreamsError) -> HostReport:
-    """Return an error that a retry cannot help as a row; raise every other one, noted for the driver.
+    """Return an error that a retry cannot help as a row; raise every other one, with its report for the
+    driver.
 
     :raises KStreamsError: the error, so that Spark retries.
     """
@@ -77,15 +78,16 @@ _OBJECTS = 50_000
 
 @contextmanager
 def sparing_gc() -> Iterator[None]:
-    """Spare Python's cyclic collector what existed before the body; in the end, collect what the body left.
+    """Let Python's garbage collector ignore the objects that exist before the block; collect those of the
+    block in the end.
 
     A task makes and drops client records by the million, none of them in a reference cycle, and keeps
-    thousands of them buffered. Python counts each of them, so its collector comes after every 700, and ever
-    so often looks through everything that the worker has imported: a fifth of a task's time. While tasks run
-    it leaves alone what was there before, and comes more rarely; cycles of user code wait that much longer.
+    thousands of them buffered. Python counts each of them, so its collector runs after every 700, and often
+    scans all that the worker has imported: a fifth of a task's time. While tasks run, the collector ignores
+    older objects and runs less often; cycles of user code wait that much longer.
 
-    Nothing is changed where the collector is off, or where other code has frozen objects, which could not
-    be set apart in the end. Thresholds that the body sets stay.
+    Nothing is changed if the collector is off, or if other code has frozen objects, which could not be
+    distinguished from these in the end. Thresholds that the block sets stay.
     """
     before = gc.get_threshold()
     sparing = (max(_OBJECTS, before[0]), *before[1:])

@@ -1,7 +1,7 @@
-"""Hosts the tasks of one Spark partition on an executor, reports what they did, and shows their log lines.
+"""Hosts the tasks of one Spark partition on an executor, returns their reports and shows their log.
 
 Tasks of a slice run side by side to their stop offsets; tasks of a continuous run take turns until the
-driver's lease says stop.
+driver's lease holds a stop.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ log = logging.getLogger(__name__)
 
 
 class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
-    """Everything an executor needs to run tasks; plain data, no secret in it.
+    """All that an executor needs to run tasks: plain data without secrets.
 
     :param source: the application file.
     :param settings: application settings.
-    :param tasks: those that each Spark partition hosts, with their shares of the slice.
-    :param run_id: the run whose slice is processed, or the continuous run.
-    :param generation: of either when the driver launched the job.
-    :param slice: what the tasks have in common of it; None if they are those of a continuous run.
-    :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
+    :param tasks: the tasks of each Spark partition, with their shares of the slice.
+    :param run_id: id of the slice's run, or of the continuous run.
+    :param generation: the run's generation when the driver launched the job.
+    :param slice: the part of the slice that all tasks share; None for a continuous run.
+    :param client_config_path: file of the Kafka client's configuration; on another machine, a file of the
         same name that Spark shipped.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
     """
@@ -60,7 +60,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
 
     @property
     def names(self) -> list[list[str]]:
-        """Of the tasks that each Spark partition hosts, for messages."""
+        """The names of each Spark partition's tasks, for messages."""
         return [
             [str(TaskId(subtopology=share.subtopology, group=share.group)) for share in shares]
             for shares in self.tasks
@@ -70,11 +70,11 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         """Run the tasks of one Spark partition, as many at once as have ``num.threads.per.task`` threads of
         ``num.stream.threads``.
 
-        A process in which too many calls of asynchronous nodes did not come back ends instead: they hold its
-        memory, and Spark runs the partition in another one.
+        A process in which too many calls of asynchronous nodes never returned ends instead: the calls hold
+        its memory, and Spark runs the partition in another process.
         """
         if abandoned.too_many():
-            log.error("this process ends: %d calls or more do not come back", abandoned.MOST)
+            log.error("this process ends: %d calls or more have not returned", abandoned.MOST)
             os._exit(1)
         tasks = self.tasks[index]
         config = load_client_config(self.client_config_path)
@@ -147,7 +147,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
 
 
-#: Of every process of a run, so that a log which several of them write reads as one.
+#: Format of every process of a run, so that a log which several of them write reads as one.
 LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _PACKAGE = "airflow_kstreams"
@@ -155,8 +155,7 @@ _PACKAGE = "airflow_kstreams"
 
 def show_log_lines() -> None:
     """Write this package's log, from INFO on, to the worker's stderr, which Spark keeps as the executor's log
-    and which is the driver's own on a ``local`` master. A worker whose logging was set up otherwise stays as
-    it is.
+    and which is the driver's own on a ``local`` master. A worker that has logging of its own keeps it.
     """
     package = logging.getLogger(_PACKAGE)
     if package.hasHandlers():
@@ -165,5 +164,5 @@ def show_log_lines() -> None:
     handler.setFormatter(logging.Formatter(LINE))
     package.addHandler(handler)
     package.setLevel(logging.INFO)
-    # An application file may set up the root's logging later; each line comes once.
+    # An application file may set up the root's logging later; each line still comes once.
     package.propagate = False

@@ -1,6 +1,6 @@
 """Refuses types that msgspec does not read where a serde is made, and names types in ids of serdes.
 
-msgspec takes any class for a type, and refuses each value of one that it does not know when it reads it.
+msgspec itself accepts any class as a type, and fails only when it reads a value of an unknown one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
 
-#: What JSON and MessagePack hold by themselves.
+#: Types of JSON and MessagePack themselves.
 _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
 
 
@@ -55,7 +55,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
 def is_model(given: Any) -> bool:
     """Say whether an object is a pydantic model, or an instance of one.
 
-    Not asked by isinstance: whoever has no pydantic has no such class.
+    It compares names, not classes, because pydantic may not be installed.
     """
     return callable(getattr(given, "model_validate_json", None))
 
@@ -66,23 +66,21 @@ def _is_instance(given: Any) -> bool:
 
 
 def _unknown(annotation: Any) -> type | None:
-    """Return the first class of an annotation that msgspec does not know: no value can be read as one."""
+    """Return the first class of an annotation that msgspec does not know, and so cannot read."""
     if get_origin(annotation) is not None:
         return next(filter(None, map(_unknown, get_args(annotation))), None)
     if not inspect.isclass(annotation):
         return None
     if not isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
         return None
-    with suppress(TypeError):  # a protocol that does not say what belongs to it
+    with suppress(TypeError):  # a protocol that isinstance cannot check
         if any(issubclass(plain, annotation) or issubclass(annotation, plain) for plain in _PLAIN):
-            return None  # such values are read, or at least written
+            return None  # msgspec reads such values, or at least writes them
     return annotation
 
 
 def type_name(annotation: Any) -> str:
-    """Name a type without its module: an application file is ``__main__`` in one process and not in
-    another.
-    """
+    """Return a type's name without its module: an application file is ``__main__`` in one process only."""
     origin = get_origin(annotation)
     if origin is not None:
         arguments = ",".join(type_name(argument) for argument in get_args(annotation))
