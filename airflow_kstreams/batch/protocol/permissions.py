@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
@@ -19,7 +18,7 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of

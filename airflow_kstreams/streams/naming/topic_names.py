@@ -1,4 +1,5 @@
-"""Names of topics: which Kafka allows, how a name is shown, and those that the engine makes for itself.
+"""Names of topics: which Kafka allows, how a name is shown, and those that the engine makes for itself;
+and of the group and the ids under which state is copied to new processors.
 
 Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
 one application can be told from another's by name. Only the names are here: ``batch/protocol`` and
@@ -106,3 +107,13 @@ class ProtocolTopics:
     def replays(dead_letter_topic: str) -> str:
         """Return the name of the topic that says how far the letters of a dead-letter topic were replayed."""
         return f"{dead_letter_topic}-replays"
+
+
+def catch_up_group(application_id: str) -> str:
+    """Return the consumer group whose offsets say how far state is copied."""
+    return f"{application_id}-catchup"
+
+
+def catch_up_id(application_id: str, subtopology: int, source: int) -> str:
+    """Return the transactional id under which the state of one source is copied."""
+    return f"{catch_up_group(application_id)}-{subtopology}_{source}"
