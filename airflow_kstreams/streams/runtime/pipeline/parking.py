@@ -147,7 +147,7 @@ class Parking:
             self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
 
     def forward(self) -> Forward:
-        """Return the closure of the node: it makes a call, lets it wait, or leaves its record to be parked."""
+        """Return the closure of the node: it makes a call, lets it wait, or leaves it unmade."""
 
         def run(key: Any, value: Any, _node: str = self.node) -> None:
             handoff, context = self._handoff, self._context

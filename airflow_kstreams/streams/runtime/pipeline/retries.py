@@ -75,7 +75,7 @@ class Retries:
         return _first_due(self._parkings)
 
     def next_parked(self) -> Call | None:
-        """Return the call of a parked record that is due, in a record in flight of its own; None if none is."""
+        """Return the call of a parked record that is due, in a new record in flight; None if none is due."""
         if _first_due(self._parkings) is None:
             return None
         now_ms = self._now_ms()

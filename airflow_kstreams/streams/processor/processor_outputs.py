@@ -1,4 +1,4 @@
-"""How what a processor forwards and sends reaches children and topics; on the task's own thread."""
+"""The outputs of a processor: its children, and the topics that it writes by name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from airflow_kstreams.streams.records.result_facts import checked_headers, check
 from airflow_kstreams.streams.serde.base import Serde
 
 
-class Handed(NamedTuple):
-    """What a processor forwards or sends.
+class ProcessorOutput(NamedTuple):
+    """A result that a processor forwards or sends.
 
     :param to: a child or all of them, or a topic.
     :param timestamp_ms: of the result; None for that of the record being processed.
-    :param headers: likewise.
+    :param headers: of the result; None for those of the record being processed.
     """
 
     to: Forward | SendTarget
@@ -29,8 +29,8 @@ class Handed(NamedTuple):
     headers: Headers | None
 
 
-class Handing:
-    """The ways out of one processor in one task.
+class ProcessorOutputs:
+    """The outputs of one processor in one task; used on the task's own thread.
 
     :param services: of the node.
     :param children: name -> hands a record to that child only.
@@ -71,9 +71,9 @@ class Handing:
             target = self._targets[how] = found.written_with(key_serde, value_serde)
         return target
 
-    def hand(self, handed: Handed) -> None:
-        """Hand a key and a value to children, or write them to a topic."""
-        to, key, value, timestamp_ms, headers = handed
+    def write(self, output: ProcessorOutput) -> None:
+        """Forward a result to children, or write it to a topic."""
+        to, key, value, timestamp_ms, headers = output
         if isinstance(to, SendTarget):
             partition_bytes = to.key_serde.partition_bytes
             self._services.send(
@@ -99,7 +99,9 @@ def _bytes(given: Any, _encoding: Encoding) -> bytes:
     return _encoding.serde.serialize(given)
 
 
-def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None) -> Handed:
+def output_of(
+    to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None
+) -> ProcessorOutput:
     """Return what a processor forwards.
 
     :raises TypeError: the timestamp is no whole number, or Kafka knows no such headers.
@@ -109,4 +111,4 @@ def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers:
         checked_time(timestamp_ms, "forward: timestamp_ms is {}")
     if headers is not None:
         headers = checked_headers(headers, "forward: headers are {}")
-    return Handed(to, key, value, timestamp_ms, headers)
+    return ProcessorOutput(to, key, value, timestamp_ms, headers)
