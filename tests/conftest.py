@@ -20,10 +20,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from dev.servers import embedded
 from dev.servers.quick_java import start_spark_quickly
 from dev.servers.secured import SecuredBroker
-
-# An example that takes longer on a busy machine is no failure: the suites judge nothing by the clock.
-hypothesis.settings.register_profile("no-deadline", deadline=None)
-hypothesis.settings.load_profile("no-deadline")
+from tests.support.examples import draw_all
 
 TESTS = Path(__file__).parent
 #: Folders that must hold tests; a suite that silently vanished is a failure.
@@ -58,8 +55,9 @@ _TOPIC_CONFIG = {
 pytest_plugins = ["tests.support.times", "tests.support.lanes"]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     start_spark_quickly()
+    draw_all(whole=config.getoption("--prove"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,16 +69,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--prove",
         action="store_true",
-        help="run the long proof (tests marked prove) instead of everything else (dev/prove gives this)",
+        help="run the long proof: tests marked prove, and with all examples those that draw some "
+        "(dev/prove gives this)",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    long_ones = bool(config.getoption("--prove"))
-    # Not `in item.keywords`: these hold the names of folders too, and a checkout may be called "prove".
-    kept = [item for item in items if (item.get_closest_marker("prove") is not None) is long_ones]
+    proof = config.getoption("--prove")
+    kept = [item for item in items if (_is_long(item) or _draws(item) if proof else not _is_long(item))]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+def _is_long(item: pytest.Item) -> bool:
+    # Not `in item.keywords`: these hold the names of folders too, and a checkout may be called "prove".
+    return item.get_closest_marker("prove") is not None
+
+
+def _draws(item: pytest.Item) -> bool:
+    return hypothesis.is_hypothesis_test(getattr(item, "obj", None))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,4 +1,5 @@
-"""What operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors, results.
+"""Holds what operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors,
+results.
 
 Operators, sensors, triggers and decorators call it. It may import ``airflow``, ``kafka``, ``batch``,
 ``launch`` and ``streams``, never ``spark`` or ``pyspark``. What a run does belongs to ``batch``; a hook

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.hints.java_names import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
+from airflow_kstreams.streams.hints.java_table import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.type_variables import K
 
 #: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.
@@ -26,7 +26,7 @@ DEFAULT_GRACE_MS = 86_400_000
 RunEnd = Literal["hold", "flush"]
 
 
-@answers_methods_of("Windowed", "Window")
+@answers_java_names
 class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
@@ -41,7 +41,7 @@ class Windowed(NamedTuple, Generic[K]):
     end_ms: int
 
 
-@answers_methods_of("SlidingWindows", "JoinWindows")
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindow:
     """For folds: windows ``[start, start + size_ms]``, both ends included, one for each set of records of a
@@ -62,9 +62,7 @@ class SlidingWindow:
         _check(self, size_ms=0, grace_ms=0)
 
 
-@answers_methods_of(
-    "TimeWindows", of="TumblingWindow(size_ms=...)", grace="TumblingWindow(size_ms=..., grace_ms=...)"
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TumblingWindow:
     """Cuts time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
@@ -82,11 +80,7 @@ class TumblingWindow:
         _check(self, size_ms=1, grace_ms=0)
 
 
-@answers_methods_of(
-    "TimeWindows",
-    of="HoppingWindow(size_ms=..., advance_ms=...)",
-    grace="HoppingWindow(size_ms=..., advance_ms=..., grace_ms=...)",
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoppingWindow:
     """Windows ``[n * advance_ms, n * advance_ms + size_ms)`` since the epoch; a record lies in several.
@@ -112,9 +106,7 @@ class HoppingWindow:
             )
 
 
-@answers_methods_of(
-    "SessionWindows", with_="SessionWindow(gap_ms=...)", grace="SessionWindow(gap_ms=..., grace_ms=...)"
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindow:
     """Windows of activity: records of a key at most ``gap_ms`` apart lie in one session.

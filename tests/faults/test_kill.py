@@ -37,9 +37,6 @@ def test_nothing_is_lost_or_doubled_when_the_driver_is_killed(
     assert second.wait() == 0, second.output()[-6000:]
     assert scene.stops() == frozen, "a run that has begun keeps its stop offsets"
     assert scene.results() == scene.sums(in_slice)
-    third = scene.start("run-2")
-    assert third.wait() == 0, third.output()[-6000:]
-    assert scene.results() == scene.sums(scene.sent)
     for process in first.family:
         assert not process.is_running() or process.status() == "zombie", (
             "a killed driver leaves nothing behind"
@@ -61,6 +58,7 @@ def test_nothing_is_lost_or_doubled_when_a_python_worker_is_killed(
     assert scene.results() == scene.sums(scene.sent)
 
 
+@pytest.mark.prove  # dev/test lets tasks of at-least-once die at many port calls (simulation)
 @pytest.mark.promise("at-least-once")
 def test_nothing_is_lost_in_at_least_once_when_the_driver_is_killed(
     scene: Scene, wait_until: Callable[..., Any]
@@ -78,6 +76,7 @@ def test_nothing_is_lost_in_at_least_once_when_the_driver_is_killed(
     assert all(results[key] >= expected[key] for key in expected), "records may repeat, none may be missing"
 
 
+@pytest.mark.prove  # dev/test gives a run up and has the next one finish it (integration/airflow)
 def test_older_slice_is_finished_first_when_its_owner_never_comes_back(
     scene: Scene, wait_until: Callable[..., Any]
 ) -> None:

@@ -31,6 +31,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.examples import examples
 from tests.support.topology.task_on_logs import Logs, TaskOnLogs, Written, log_of
 
 pytestmark = pytest.mark.promise(
@@ -368,7 +369,7 @@ def settings_drawn(rng: random.Random) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("topology", [*TOPOLOGIES, of_plain_functions])
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_task_gives_the_same_when_its_plain_functions_run_on_several_threads(
     topology: Callable[[Mapped], Topology], seed: int
@@ -388,7 +389,7 @@ def test_task_gives_the_same_when_its_plain_functions_run_on_several_threads(
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_task_gives_what_plain_functions_give_when_calls_end_in_any_order_and_it_dies(
     topology: Callable[[Mapped], Topology], seed: int

@@ -30,6 +30,7 @@ from airflow_kstreams.streams import (
     timestamps,
 )
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.topology.drawn_parts import INPUTS, KEYS, Part, parts, topology_of
 
@@ -149,7 +150,7 @@ def without_ends(results: Results) -> Results:
 # == what it does not change
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     drawn=st.lists(parts().filter(lambda part: part.kind != "batches").map(holding), min_size=1, max_size=3),
     rows=ROWS,
@@ -187,7 +188,7 @@ def places() -> Topology:
     return builder.build()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     rows=ROWS,
     ends_ms=st.lists(st.integers(1, LAST_MS), min_size=1, max_size=3, unique=True).map(sorted),
@@ -223,7 +224,7 @@ def test_order_is_the_same_when_runs_end_with_their_intervals_however_late_recor
     assert len(cut) == len(rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     drawn=parts("plain", "fold").map(holding),
     rows=ROWS,
@@ -294,7 +295,7 @@ def _failing_folds(storage: Any) -> Topology:
 
 
 @pytest.mark.promise("left-out-records-leave-no-aggregate")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     rows=ROWS,
     storage=st.sampled_from(["memory", "memory", "rocksdb"]),
@@ -315,7 +316,7 @@ def test_records_that_a_handler_leaves_out_leave_nothing_in_any_fold_wherever_ru
     assert all(3 not in serdes.json().deserialize(value)["values"] for value in values)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     drawn=parts("windows", "windowed join")
     .filter(lambda part: part.kind == "windows" or part.call != "join_prior")
@@ -338,7 +339,7 @@ def test_final_results_are_the_same_when_grace_takes_in_what_a_cut_makes_late(
     assert Counter(map(_unordered, cut)) == Counter(map(_unordered, whole))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     drawn=parts("foreign keys"),
     rows=ROWS,

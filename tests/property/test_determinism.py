@@ -34,6 +34,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import stream_task
+from tests.support.examples import examples
 from tests.support.topology.task_on_logs import Logs, TaskOnLogs, log_of
 
 pytestmark = pytest.mark.promise("same-slice-same-output")
@@ -184,7 +185,7 @@ def outputs_of(topology: Topology, logs: Logs, case: Any, **settings_: object) -
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     a=entries,
     b=entries,

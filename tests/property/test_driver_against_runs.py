@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams import Topology, serdes
 from airflow_kstreams.streams.timestamps import InvalidTimestamp
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.topology.drawn_parts import INPUTS, KEYS, Part, parts, topology_of
 
@@ -38,7 +39,7 @@ ROW: st.SearchStrategy[Row] = st.tuples(
 ROWS: st.SearchStrategy[list[Row]] = st.lists(ROW, max_size=4) | st.lists(ROW, min_size=10, max_size=30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     drawn=st.lists(parts(), min_size=1, max_size=3),
     slices=st.lists(ROWS, min_size=1, max_size=3),

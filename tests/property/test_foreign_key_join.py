@@ -24,6 +24,7 @@ from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve impor
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKeySubscribe
 from airflow_kstreams.streams.serde import foreign_keys
 from airflow_kstreams.streams.state.stores.making import make_store
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("foreign-key-joins-end-with-the-newest-values")
 
@@ -151,7 +152,7 @@ def _nowhere(key: Any, value: Any) -> None:
     raise AssertionError(key)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(slices=SLICES, left=st.booleans(), data=st.data())
 def test_newest_pairs_are_the_result_in_whatever_order_topics_are_read(
     slices: list[list[tuple[str, str, str | None]]], left: bool, data: st.DataObject
@@ -174,7 +175,7 @@ def test_newest_pairs_are_the_result_in_whatever_order_topics_are_read(
 
 
 @pytest.mark.promise("foreign-key-joins-follow-both-sides")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(rows=st.lists(LEFT, max_size=20), left=st.booleans())
 def test_subscriptions_are_those_of_the_newest_entries(
     rows: list[tuple[str, str, str | None]], left: bool

@@ -37,6 +37,7 @@ from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopolog
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support.examples import examples
 from tests.support.topology.record_by_record import record_by_record
 from tests.support.topology.records import FakeRecord
 
@@ -298,7 +299,7 @@ def outcome(
     return done
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     chain=steps,
     table=st.sampled_from([None, *TABLES]),
@@ -350,7 +351,7 @@ def test_outcome_is_the_same_when_nodes_are_lines_of_a_loop(
     assert fused == called
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     chain=steps,
     table=st.sampled_from(sorted(TABLES)),
@@ -378,7 +379,7 @@ def test_outcome_is_the_same_when_records_of_two_topics_are_run_together(
     assert mixed == called
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     chain=steps,
     kind=st.sampled_from(sorted(TIMED)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, Topology, partition_of_key, serdes
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application, tasks_of
 
 pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
@@ -36,7 +37,7 @@ def _topology() -> Topology:
     return builder.build()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(runs=RUNS)
 def test_each_run_sees_the_table_of_its_beginning(
     runs: list[tuple[tuple[list[Name], list[str]], tuple[list[Name], list[str]], int]],

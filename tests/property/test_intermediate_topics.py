@@ -31,6 +31,7 @@ from tests.simulation.machines import Machine
 from tests.simulation.stages import APPLICATION_ID, Application
 from tests.simulation.threads import running_in
 from tests.simulation.world import Process, World
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("intermediate-topics-are-drained")
 
@@ -249,7 +250,7 @@ _WIDEST = (
 )
 
 
-@settings(max_examples=40, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), suppress_health_check=list(HealthCheck))
 @example(*_WIDEST)
 @given(dags(), happenings())
 def test_every_record_comes_out_once_when_subtopologies_are_drawn(dag: Dag, around: Happenings) -> None:

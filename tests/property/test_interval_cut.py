@@ -22,6 +22,7 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.crash_points import Calls, Died, one_after_the_other
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.promise("runs-end-with-their-interval", "backfills-keep-to-their-interval")
@@ -166,7 +167,7 @@ def interval(number: int) -> tuple[int, int]:
 
 
 crashes = st.none() | st.integers(0, 300)
-judged = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+judged = settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 
 
 @judged

@@ -17,6 +17,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
+from tests.support.examples import examples
 from tests.support.topology.records import FakeRecord
 
 pytestmark = pytest.mark.promise("stores-are-their-changelogs")
@@ -29,7 +30,7 @@ MAKERS: dict[str, Callable[[TaskRecordContext], Any]] = {
     "rocksdb keeping 2": lambda context: RocksDBKeyValueStore(SPEC, context, kept_entries=2),
 }
 storages = pytest.mark.parametrize("storage", MAKERS)
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=examples(40), deadline=None)
 
 KEYS = st.sampled_from(["", "a", "aa", "b", "c", "ä"])
 VALUES = st.none() | st.integers(0, 5)

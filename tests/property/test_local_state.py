@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from tests.support.examples import examples
 from tests.support.topology.crashing_files import CrashingFiles
 from tests.support.topology.task_life import Life
 
@@ -28,7 +29,7 @@ ENDS: st.SearchStrategy[dict[str, Any]] = st.one_of(
 EVENTS = st.sampled_from(["nothing", "nothing", "long pause", "clock set back", "checkpoint corrupted"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(CHANGES, ENDS, EVENTS), max_size=6))
 def test_store_equals_the_fold_of_its_changelog_when_attempts_end_in_any_way(
     attempts: list[tuple[dict[str, Any], dict[str, Any], str]],

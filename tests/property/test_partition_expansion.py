@@ -19,6 +19,7 @@ from airflow_kstreams.streams.errors import ConfigError, KStreamsError, Topology
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.serde import serdes
+from tests.support.examples import examples
 from tests.unit.batch.expand.test_processors import abort, expand
 from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
 
@@ -86,7 +87,7 @@ def begun(first: int, kind: GrowthKind, *, grow: bool) -> Scene:
     return scene
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(first=FIRST, kind=KIND, steps=st.lists(GROWTHS, max_size=14))
 def test_keys_keep_state_and_order_however_a_topic_grows(
     first: int, kind: GrowthKind, steps: list[Step]
@@ -99,7 +100,7 @@ def test_keys_keep_state_and_order_however_a_topic_grows(
     assert scene.listed == scene.sent
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(first=FIRST, kind=KIND, steps=st.lists(EXPANSIONS, max_size=12))
 def test_keys_keep_state_and_order_however_an_application_grows_with_its_topic(
     first: int, kind: GrowthKind, steps: list[Step]
@@ -113,7 +114,7 @@ def test_keys_keep_state_and_order_however_an_application_grows_with_its_topic(
     event(f"{len(scene.recorded.by_group) - first} more processors")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(first=FIRST, kind=KIND, steps=st.lists(st.one_of(EXPANSIONS, STRAYS), max_size=12))
 def test_state_is_never_parted_from_its_keys_when_producers_disagree(
     first: int, kind: GrowthKind, steps: list[Step]

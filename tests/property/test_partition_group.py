@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
+from tests.support.examples import examples
 from tests.support.topology.records import FakeRecord
 
 logs = st.lists(
@@ -39,7 +40,7 @@ def place_of(record: Record) -> TopicPartition:
 
 
 @pytest.mark.promise("same-slice-same-output")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     data=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000), mixed_share=st.sampled_from([0, 0.5])
 )

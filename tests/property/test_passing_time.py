@@ -23,6 +23,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("windows-close-in-their-run")
 
@@ -127,7 +128,7 @@ def results(topology: Topology, rows: Sequence[Row], ends_ms: Sequence[int]) -> 
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rows=ROWS, ends=ENDS)
 def test_results_and_their_order_are_the_same_when_runs_end_anywhere(
     name: str, rows: list[Row], ends: list[int]

@@ -25,6 +25,7 @@ from airflow_kstreams.streams.figures.record_counts import Counters, LeftOut, Re
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.crash import Crash
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
@@ -234,7 +235,7 @@ def _die() -> None:
     raise Crash
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.tuples(ROWS, CRASHES), min_size=1, max_size=3),
     st.sampled_from([0, 5, 30]),

@@ -18,6 +18,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.oracles.window_oracle import Content, Row, contents_of
 
@@ -56,7 +57,7 @@ def over(content: Content, window: Window, moment_ms: int) -> bool:
     return content.windowed.end_ms + window.grace_ms <= moment_ms
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(window=WINDOWS, rows=ROWS, ends=ENDS, through=st.booleans())
 def test_each_run_publishes_the_windows_that_are_over_at_its_end(
     window: Window, rows: list[Row], ends: list[int], through: bool

@@ -22,6 +22,7 @@ from airflow_kstreams.streams.calls.call import AsyncNode
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import ManualClock
 from airflow_kstreams.testing.seeded_caller import SeededCaller
+from tests.support.examples import examples
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
 pytestmark = pytest.mark.promise("retries-keep-order")
@@ -95,7 +96,7 @@ def by_key(records: Sequence[tuple[str, int]]) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("order", ["key", "unordered"])
 @pytest.mark.parametrize("topology", [one_call, between_calls])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), crashes=st.integers(0, 5))
 def test_every_record_comes_to_its_end_once_and_in_its_keys_order(
     topology: Callable[..., Topology], order: str, seed: int, crashes: int

@@ -18,6 +18,7 @@ from airflow_kstreams.streams.errors import RunBusyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
+from tests.support.examples import examples
 from tests.support.kafka.dead_letter_scene import DEAD, Scene
 from tests.support.kafka.interception import CrashingAt, Meanwhile
 
@@ -76,7 +77,7 @@ class Letters:
 
 
 @given(first=LETTERS, replays=REPLAYS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_each_letter_comes_back_once_whatever_is_selected_and_dies(
     first: list[tuple[str, int]], replays: list[Any]
 ) -> None:

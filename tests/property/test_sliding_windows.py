@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, StoreSpec, Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.sliding_windows import Arrival, SlidingWindowsOfJava, held_by_definition
 
@@ -32,7 +33,7 @@ def _noted(key: str, value: int, seen: list[int]) -> list[int]:
     return seen
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(arrivals=ARRIVALS, size_ms=SIZES, grace_ms=st.integers(0, 12))
 def test_each_record_changes_the_windows_that_java_changes(
     arrivals: list[Arrival], size_ms: int, grace_ms: int
@@ -50,7 +51,7 @@ def test_each_record_changes_the_windows_that_java_changes(
             assert sorted(found) == sorted(wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(arrivals=ARRIVALS, size_ms=SIZES, cached=st.booleans(), data=st.data())
 def test_windows_hold_what_their_definition_says_however_runs_are_cut(
     arrivals: list[Arrival], size_ms: int, *, cached: bool, data: st.DataObject
@@ -73,7 +74,7 @@ def test_windows_hold_what_their_definition_says_however_runs_are_cut(
     event(f"{len(last) // 10 * 10}+ windows")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(arrivals=ARRIVALS, size_ms=SIZES, grace_ms=st.integers(0, 12), restarts=st.sets(st.integers(0, 20)))
 @example(  # the record at 16 comes late for the window that the one at 17 ended
     arrivals=[("y", 17, 0), ("x", 19, 0), ("y", 16, 0), ("y", 18, 0), ("y", 20, 0)],

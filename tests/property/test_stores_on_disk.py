@@ -19,6 +19,7 @@ from airflow_kstreams.streams import SessionStoreSpec, StoreSpec, WindowStoreSpe
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.making import make_store
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("storage-changes-no-result")
 
@@ -40,7 +41,7 @@ STEPS = st.lists(
     ),
     max_size=40,
 )
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=examples(60), deadline=None)
 
 
 class Form:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from tests.support.examples import examples
 from tests.support.topology.records import FakeRecord
 
 pytestmark = pytest.mark.promise("stream-time-follows-the-logs")
@@ -88,7 +89,7 @@ class Case:
         self.crash_after = self.rng.randint(1, 30)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(log=logs, buffered=st.integers(1, 6), seed=st.integers(0, 10_000))
 def test_every_record_meets_the_specified_time_when_fetches_and_crashes_come_anyhow(
     log: Log, buffered: int, seed: int

@@ -26,6 +26,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.examples import examples
 from tests.support.kafka.in_process import Application
 from tests.support.topology.restarts import RestartingTopology
 
@@ -290,7 +291,7 @@ def _folded(records: Sequence[tuple[str, Any]]) -> Entries:
 # == the claims
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     drawn=st.lists(TABLES, min_size=1, max_size=2),
     slices=st.lists(ROWS, min_size=1, max_size=4),
@@ -332,7 +333,7 @@ FOREIGN_KEY_JOINS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     drawn=FOREIGN_KEY_JOINS,
     slices=st.lists(ROWS, min_size=1, max_size=4),
@@ -368,7 +369,7 @@ def test_foreign_key_joins_hold_the_newest_pairs_when_records_come_out_of_order(
             event(f"{len(expected)} entries")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     drawn=TABLES,
     slices=st.lists(ROWS, min_size=1, max_size=3),
@@ -401,7 +402,7 @@ def test_whole_runs_give_the_same(drawn: Table, slices: list[list[Row]], cached:
     assert _folded(written) == _evaluated(drawn, _newest(slices))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     drawn=st.lists(TABLES, min_size=1, max_size=2),
     rows=ROWS,

@@ -12,6 +12,7 @@ from airflow_kstreams.streams import Topology, TopologyBuilder
 from airflow_kstreams.streams.picture.chart import chart
 from airflow_kstreams.streams.picture.columns import Link, columns
 from airflow_kstreams.streams.picture.layout import Layout, layout
+from tests.support.examples import examples
 from tests.support.topology import drawn_topologies as drawn
 
 
@@ -49,7 +50,7 @@ def _layout(topology: Topology) -> Layout:
     return layout(chart(topology.ordered_subtopologies(), str, frozenset()))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(topologies())
 def test_picture_keeps_everything_apart_when_the_topology_is_any(topology: Topology) -> None:
     root = ET.fromstring(topology.to_svg())
@@ -63,7 +64,7 @@ def test_picture_keeps_everything_apart_when_the_topology_is_any(topology: Topol
         assert [area for area in shapes if frame.overlaps(area)] == inside
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(topologies())
 def test_lines_go_down_past_no_other_box_when_the_topology_is_any(topology: Topology) -> None:
     picture = _layout(topology)

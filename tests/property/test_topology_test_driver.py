@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.examples import examples
 
 WORDS = st.text(alphabet="abc", min_size=1, max_size=3)
 
@@ -24,7 +25,7 @@ def word_counts() -> Topology:
     return builder.build()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     lines=st.lists(st.tuples(st.lists(WORDS, max_size=5), st.integers(0, 50)), max_size=12),
     read=st.integers(1, 3),

@@ -14,6 +14,7 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.testing import TopologyTestDriver
+from tests.support.examples import examples
 from tests.support.topology.bound_topology import BoundTopology
 
 pytestmark = pytest.mark.promise("streams-meet-the-version-of-their-time")
@@ -88,7 +89,7 @@ def _drain(store: Any, log: dict[bytes, tuple[bytes, int]]) -> None:
 
 
 @pytest.mark.parametrize("storage", ["memory", "rocksdb"])
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(steps=STEPS, history=st.sampled_from([(0, 1), (1, 1), (HISTORY_MS, 1), (1_000, 100)]))
 def test_store_answers_like_a_search_of_all_puts_when_they_come_in_any_order_with_restarts(
     storage: Storage, steps: list[Any], history: tuple[int, int]
@@ -211,7 +212,7 @@ def test_streams_meet_the_version_of_their_time_and_tables_the_latest_when_recor
 
 
 @pytest.mark.parametrize("storage", ["memory", "rocksdb"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(rows=ROWS, cuts=st.sets(st.integers(0, 40)))
 def test_results_are_those_of_a_search_when_runs_are_cut_anywhere(
     storage: Storage, rows: list[Any], cuts: set[int]

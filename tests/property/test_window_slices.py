@@ -21,6 +21,7 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.windows import RunEnd
+from tests.support.examples import examples
 from tests.support.oracles.window_oracle import Row, contents_of
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 
@@ -97,7 +98,7 @@ def _windows(grace_ms: st.SearchStrategy[int], at_run_end: RunEnd = "hold") -> s
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(window=_windows(st.integers(45, 60)), rows=ROWS, cuts=CUTS, case=CASES)
 def test_each_window_is_emitted_once_with_all_its_records_when_none_is_late(
     window: Window, rows: list[Row], cuts: list[int], case: Any
@@ -111,7 +112,7 @@ def test_each_window_is_emitted_once_with_all_its_records_when_none_is_late(
     assert dropped == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     window=_windows(st.integers(0, 8)).filter(lambda window: not isinstance(window, HoppingWindow)),
     rows=ROWS,
@@ -126,7 +127,7 @@ def test_each_record_counts_once_or_is_dropped_when_some_are_late(
     assert sum(len(values) for _, values, _ in outputs) + dropped == len(rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(window=_windows(st.integers(0, 8), "flush"), rows=ROWS, cuts=CUTS, case=CASES)
 def test_readers_end_with_the_same_windows_when_runs_flush_or_hold(
     window: Window, rows: list[Row], cuts: list[int], case: Any

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
 from airflow_kstreams.streams.topology.topology import Topology
+from tests.support.examples import examples
 from tests.support.topology.restarts import RestartingTopology
 
 pytestmark = pytest.mark.promise("partners-are-found-once", "joins-hold-or-flush")
@@ -177,7 +178,7 @@ def _run(task: RestartingTopology, steps: list[Any], scale: int) -> None:
         committed = committed if step == "compact" else at
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS, KINDS, WINDOWS, WINDOWS, st.sampled_from([1, 700]))
 def test_join_equals_a_search_of_all_arrivals_when_tasks_crash_and_runs_end(
     steps: list[Any], kind: str, left: SlidingWindow, right: SlidingWindow, scale: int

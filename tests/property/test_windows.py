@@ -18,6 +18,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.windows import RunEnd
+from tests.support.examples import examples
 from tests.support.oracles.window_oracle import Content, Row, contents_of
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.restarts import WindowRuns
@@ -77,7 +78,7 @@ def _closed(contents: list[Content]) -> list[tuple[int, Content]]:
 
 
 @pytest.mark.promise("held-windows-give-one-result")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(WINDOWS, STEPS, st.booleans(), st.booleans())
 def test_suppress_emits_each_closed_window_once_when_runs_end_and_crash_anywhere(
     window: Window, steps: list[Any], cached: bool, compacted: bool
@@ -90,7 +91,7 @@ def test_suppress_emits_each_closed_window_once_when_runs_end_and_crash_anywhere
     assert runs.dropped == late
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(WINDOWS, STEPS, st.booleans(), st.booleans())
 def test_store_holds_the_open_windows_when_a_run_has_ended(
     window: Window, steps: list[Any], suppress: bool, compacted: bool
@@ -109,7 +110,7 @@ def test_store_holds_the_open_windows_when_a_run_has_ended(
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(WINDOWS, STEPS, st.booleans(), st.booleans())
 def test_updates_end_at_the_direct_result_when_runs_end_and_crash_anywhere(
     window: Window, steps: list[Any], cached: bool, compacted: bool
@@ -147,7 +148,7 @@ def _flushing(window: Window) -> Window:
 
 
 @pytest.mark.promise("flushed-windows-are-replaced")
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TUMBLING | HOPPING, STEPS, st.booleans(), st.booleans())
 def test_flush_emits_what_changed_since_its_last_emission_when_a_run_ends(
     window: Window, steps: list[Any], cached: bool, compacted: bool
@@ -180,7 +181,7 @@ def _flushed(window: Window, steps: list[Any]) -> list[Output]:
     return expected
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(SESSIONS, STEPS, st.booleans(), st.booleans())
 def test_readers_see_every_session_as_it_is_when_flushed_at_run_ends(
     window: Window, steps: list[Any], cached: bool, compacted: bool

@@ -39,7 +39,7 @@ PARTITIONS = {"a": 2, "b": 1, "out": 1}
 RUNS = ("run-1", "run-2", "run-3")
 _LAUNCHES = 3
 #: In one of how many port calls a process dies: ``dev/test`` leaves some out, ``dev/prove`` none.
-STEPS = (3, pytest.param(1, marks=pytest.mark.prove))
+STEPS = (8, pytest.param(1, marks=pytest.mark.prove))
 
 
 def _group(value: str) -> str:
@@ -125,9 +125,10 @@ class _Process:
 def deaths(made: Sequence[str], *, step: int, takes_effect: bool) -> Iterator[tuple[int, str]]:
     """Yield number and name of the port calls at which a process is to die, one in ``step``.
 
-    To die after a call is nearly to die before the next one. So those that take effect are other ones.
+    To die after a call is nearly to die before the next one. So those that take effect are other ones, half
+    a step away.
     """
-    return itertools.islice(enumerate(made), int(takes_effect) % step, None, step)
+    return itertools.islice(enumerate(made), int(takes_effect) * (step // 2), None, step)
 
 
 class Play:
@@ -266,5 +267,5 @@ class _InOrder:
 @contextmanager
 def one_after_the_other() -> Iterator[None]:
     """Let transactional ids be fenced one after the other, in this thread."""
-    with mock.patch("airflow_kstreams.batch.run.fence.ThreadPoolExecutor", _InOrder):
+    with mock.patch("airflow_kstreams.batch.run.session.ThreadPoolExecutor", _InOrder):
         yield

@@ -23,7 +23,8 @@ class Protection:
     :param name: what it says.
     :param section: of DESIGN.md.
     :param off: switches it off.
-    :param seeds: among the first so many some seed must miss it.
+    :param first: the seed to begin with: where seeds that miss it are rare, one that did.
+    :param seeds: among so many some seed must miss it.
     :param concerns: whether it stands behind anything in a seed; the others need not be run.
     :param scene: the test that misses it where seeds do not: another protection covers what they draw.
     """
@@ -31,6 +32,7 @@ class Protection:
     name: str
     section: str
     off: Callable[[], SwitchedOff]
+    first: int = 0
     seeds: int = 1_000
     concerns: Callable[[Scenario], bool] = lambda scenario: True
     scene: str = ""

@@ -24,6 +24,7 @@ from tests.property.test_partition_expansion import (
     play,
 )
 from tests.simulation.crash_points import Died, one_after_the_other
+from tests.support.examples import examples
 from tests.unit.batch.run.test_partition_expansion import Scene
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ class Mortal:
         raise Died
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(first=FIRST, kind=KIND, steps=st.lists(EXPANSIONS, min_size=4, max_size=12), deaths=DEATHS)
 def test_keys_keep_state_and_order_however_processes_die_while_an_application_grows(
     first: int, kind: GrowthKind, steps: list[Step], deaths: list[tuple[int, bool]]

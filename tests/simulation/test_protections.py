@@ -14,7 +14,8 @@ from tests.simulation.scenario import scenario_of, simulate
 @pytest.mark.parametrize("name", [name for name, found in PROTECTIONS.items() if not found.scene])
 def test_missing_protection_is_noticed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     protection = PROTECTIONS[name]
-    seeds = (seed for seed in range(protection.seeds) if protection.concerns(scenario_of(seed)))
+    tried = range(protection.first, protection.first + protection.seeds)
+    seeds = (seed for seed in tried if protection.concerns(scenario_of(seed)))
     with protection.missing():
         outcome = next((found for seed in seeds if (found := simulate(seed)).violation), None)
     assert outcome is not None, f"{protection.seeds} seeds without {name!r}, and nobody noticed"

@@ -1,7 +1,9 @@
 """Resets that die at any port call, and others at work at any port call of a reset.
 
-Everything is tried: the calls of a reset are counted once; then it runs again and again on scenes made alike,
-with something happening at its first port call, its second, and so on.
+The calls of a reset are counted once; then it runs again and again on scenes made alike, with something
+happening at its first port call, its second, and so on. ``dev/test`` lets it die at the calls that change
+Kafka: one that dies at another leaves what the change before left. Others are at work at one call in three.
+``dev/prove`` tries every call.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -59,6 +62,10 @@ CASES = {
 }
 
 
+#: At one in how many port calls others are at work.
+STEPS = (3, pytest.param(1, marks=pytest.mark.prove))
+
+
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
@@ -91,9 +98,10 @@ def calls_of(case: Case) -> list[str]:
 
 #: After these, and within these, Kafka is another one than before.
 CHANGES = ("writer.", "admin.create_topics", "admin.delete_topics")
+ALL = ("",)
 
 
-def crashed(case: Case, *, at: tuple[str, ...] = ("",)) -> Iterator[tuple[str, ResetScene, bool]]:
+def crashed(case: Case, *, at: tuple[str, ...] = CHANGES) -> Iterator[tuple[str, ResetScene, bool]]:
     """Scenes with a reset that died, at every port call, before and after it took effect.
 
     The third part says whether the call is one that changes something.
@@ -109,7 +117,8 @@ def crashed(case: Case, *, at: tuple[str, ...] = ("",)) -> Iterator[tuple[str, R
             yield f"{'after' if after else 'before'} {name}, call {number}", scene, name.startswith(CHANGES)
 
 
-def test_nothing_goes_wrong_when_a_reset_dies_anywhere(case: Case) -> None:
+@pytest.mark.parametrize("at", [CHANGES, pytest.param(ALL, marks=pytest.mark.prove)], ids=["changes", "all"])
+def test_nothing_goes_wrong_when_a_reset_dies_anywhere(case: Case, at: tuple[str, ...]) -> None:
     """No run begins beside half a reset; who repeats the command has what one gives that did not die."""
     untouched = made(case).meaning()
     whole = made(case)
@@ -118,7 +127,7 @@ def test_nothing_goes_wrong_when_a_reset_dies_anywhere(case: Case) -> None:
     whole.run("next")
     assert dict(whole.counts()) == case.after
     stages = set()
-    for where, scene, changing in crashed(case):
+    for where, scene, changing in crashed(case, at=at):
         ledger = scene.ledger
         stages.add(ledger.reset and ledger.reset.stage)
         if ledger.reset is None:
@@ -147,7 +156,7 @@ def test_offsets_are_shifted_once_when_whoever_died_anywhere_comes_again_with_it
     whole.reset(**case.request)
     expected = whole.meaning()
     found_done = 0
-    for where, scene, _ in crashed(case, at=CHANGES):
+    for where, scene, _ in crashed(case):
         found_done += scene.reset(**case.request).done_before
         assert scene.meaning() == expected, where
     assert found_done == 1, "it died after its last step, too"
@@ -158,16 +167,17 @@ def test_offsets_are_shifted_once_when_whoever_died_anywhere_comes_again_with_it
 
 
 def test_another_reset_is_whole_when_the_first_died_anywhere() -> None:
-    for where, scene, _ in crashed(CASES["shift"], at=CHANGES):
+    for where, scene, _ in crashed(CASES["shift"]):
         scene.reset(inputs="in", intermediates="mid", delete_stop_offsets=True)
         scene.run("next")
         assert dict(scene.counts()) == COUNTS, where
 
 
-def test_tasks_at_work_change_nothing_at_any_call_of_a_forced_reset() -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_tasks_at_work_change_nothing_at_any_call_of_a_forced_reset(step: int) -> None:
     """A new attempt of every task starts, and works as far as it can, at one call of the reset."""
     case = CASES["everything and a slice"]
-    for number, name in enumerate(calls_of(case)):
+    for number, name in islice(enumerate(calls_of(case)), 0, None, step):
         scene = made(case)
         slice_ = scene.begin("r3", order=2)
 
@@ -182,10 +192,11 @@ def test_tasks_at_work_change_nothing_at_any_call_of_a_forced_reset() -> None:
         assert dict(scene.counts()) == COUNTS, (number, name)
 
 
-def test_driver_is_superseded_at_any_call_of_a_forced_reset() -> None:
+@pytest.mark.parametrize("step", STEPS)
+def test_driver_is_superseded_at_any_call_of_a_forced_reset(step: int) -> None:
     """It renews its lease, and so claims the coordinator's id again, at one call of the reset."""
     case = CASES["everything and a slice"]
-    for number, name in enumerate(calls_of(case)):
+    for number, name in islice(enumerate(calls_of(case)), 0, None, step):
         scene = made(case)
         driver = scene.coordinator()
         slice_ = scene.begin("r3", coordinator=driver, order=2)

@@ -8,19 +8,13 @@ from typing import ClassVar, Generic
 
 import msgspec
 
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
-@answers_methods_of(
-    timestamp="timestamp_ms",
-    **dict.fromkeys(
-        ("withKey", "withValue", "withTimestamp", "withHeaders"),
-        "context.forward(key, value, timestamp_ms=..., headers=...)",
-    ),
-)
+@answers_java_names
 class ProcessorRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=True):
     """A record as a processor sees it.
 

@@ -94,6 +94,7 @@ def test_run_fails_at_once_and_hides_the_password_when_credentials_are_wrong(
     assert "not-her-secret" not in written.out + written.err
 
 
+@pytest.mark.prove  # dev/test looks for many secrets, in runs over TLS with a login (test_secrets.py)
 def test_run_works_and_hides_the_password_when_credentials_are_right(
     words: WordTotals,
     run_dag: RunDag,

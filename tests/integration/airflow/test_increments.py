@@ -84,6 +84,7 @@ def test_nothing_is_processed_and_its_asset_event_is_the_same_when_a_finished_ru
     assert sum(stop - start for start, stop in spans) == 50
 
 
+@pytest.mark.prove  # dev/test clears a failed run of the example DAG (test_examples.py)
 def test_run_resumes_with_its_stop_offsets_when_it_failed_and_more_data_arrived(
     words: WordTotals, run_dag: RunDag, consume_all: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

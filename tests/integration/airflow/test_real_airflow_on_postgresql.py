@@ -106,10 +106,12 @@ def test_nothing_is_lost_or_told_twice_when_the_triggerer_is_killed(deployment: 
     repeated_event_is_the_same_and_ignored(deployment, "while-dead")
 
 
+@pytest.mark.prove  # dev/test clears a failed run of the example DAG (test_examples.py)
 def test_failed_run_ends_at_its_own_stop_offsets_when_it_is_cleared(deployment: Deployment) -> None:
     failed_run_ends_at_its_own_stops_when_cleared(deployment)
 
 
+@pytest.mark.prove  # dev/test backfills two days at a time below, and the rest in test_backfills.py
 def test_backfill_gives_the_same_results_elsewhere_while_the_live_schedule_goes_on(
     deployment: Deployment,
 ) -> None:

@@ -14,6 +14,7 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.murmur2 import murmur2
 from airflow_kstreams.streams.serde.base import Serde
 from tests.integration.java.peer import KafkaStreamsPeer
+from tests.support.examples import examples
 
 pytestmark = pytest.mark.promise("same-as-kafka-streams")
 
@@ -43,7 +44,7 @@ def _request(kind: str, value: object) -> tuple[str, object]:
 def test_bytes_are_those_of_java_when_a_value_is_serialized(
     kind: str, serde: Serde, values: st.SearchStrategy[object], kafka_streams: KafkaStreamsPeer
 ) -> None:
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=examples(50), deadline=None)
     @given(st.lists(values, max_size=30))
     def compare(batch: list[object]) -> None:
         java = kafka_streams.serialized([_request(kind, value) for value in batch])
@@ -57,7 +58,7 @@ def test_bytes_are_those_of_java_when_a_double_is_no_number(kafka_streams: Kafka
     assert serdes.double().serialize(math.nan) == kafka_streams.serialized([("double", "NaN")])[0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.text(), _TIMES, st.integers(1, 2**61)), max_size=30))
 def test_bytes_are_those_of_java_when_a_windowed_key_is_serialized(
     kafka_streams: KafkaStreamsPeer, keys: list[tuple[str, int, int]]

@@ -21,6 +21,7 @@ from tests.integration.java.cases import (
 )
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
+from tests.support.examples import examples
 from tests.support.programs.comparing import Result, without_vain_deletions
 
 pytestmark = pytest.mark.promise(
@@ -79,9 +80,9 @@ _BESIDE_A_PLAIN_TABLE = {"versioned_tables_outer_join"}
 _TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
 _TWO_TOPICS |= {name for name in VERSIONED if "join" in name}
 _TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
-_EXAMPLES = settings(max_examples=40, deadline=None)
+_EXAMPLES = settings(max_examples=examples(40), deadline=None)
 #: Of stores that Java makes on disk.
-_FEW = settings(max_examples=15, deadline=None)
+_FEW = settings(max_examples=examples(15), deadline=None)
 
 #: Whose results every topology with versions has some of.
 _MEETING: list[Input] = [

@@ -30,7 +30,7 @@ from tests.support.programs.shrinking import shrunk
 pytestmark = pytest.mark.promise("same-as-kafka-streams")
 
 _FOLDER = Path(__file__).parent / "programs"
-_IN_TEST = 200
+_IN_TEST = 100
 _IN_PROOF = 2_000
 #: How often each operator occurs at depth 3 or more, at least.
 _DEEP_IN_PROOF = 100

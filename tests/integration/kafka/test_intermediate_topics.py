@@ -206,7 +206,7 @@ def test_deadlock_example_ends_when_there_is_one_slot_or_two(bench: Bench, slots
 # == shapes
 
 
-@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.prove), 3])
 def test_every_record_comes_once_when_four_subtopologies_follow_each_other(bench: Bench, slots: int) -> None:
     """12 partitions, then 1, then 5, then a repartition topic of 5."""
     made = builder()
@@ -251,7 +251,7 @@ def test_state_stays_where_it_is_when_an_input_grows_ahead_of_a_repartition_topi
     assert places == {(key, partition_of_key(key.encode(), 5, 5)) for key in keys}
 
 
-@pytest.mark.parametrize("slots", [2, 4])
+@pytest.mark.parametrize("slots", [2, pytest.param(4, marks=pytest.mark.prove)])
 def test_every_record_comes_once_when_a_diamond_has_several_producers_and_outsiders(
     bench: Bench, slots: int
 ) -> None:

@@ -258,6 +258,8 @@ def test_a_late_clean_end_does_not_hide_what_the_next_run_wrote(
     """Between the last commit of a run's task and its checkpoint, another machine does the whole next run."""
     keep = TaskState.keep
     application = scene.application
+    # The next run waits for the end of the lease of the first one's driver, which never gives it up.
+    application.settings = {**application.settings, "lease.ms": 3_000}
     elsewhere = Application(
         bootstrap=application.bootstrap,
         application_id=application.application_id,

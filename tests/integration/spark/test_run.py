@@ -28,9 +28,6 @@ def test_spark_is_not_started_when_nothing_is_new(scene: Scene, monkeypatch: pyt
     assert "Spark is not started" in second.output()
     assert "Spark session ready" not in second.output()
     assert "airflow.kstreams" not in second.output()
-    again = scene.start("run-1", num_stream_threads="2")
-    assert again.wait() == 0, again.output()[-6000:]
-    assert "Run run-1 was already finished: nothing was processed now, finished at" in again.output()
     ledger = read_ledger(KafkaCluster({"bootstrap.servers": scene.bootstrap}), scene.application_id)
     assert [(run.run_id, run.empty) for run in ledger.latest(9)] == [("run-1", False), ("run-2", True)]
 

@@ -46,7 +46,7 @@ def _batch(
         group_id="batch",
         application_id=_APPLICATION,
         application="{{ dag_run.conf['application'] }}",
-        settings={"processing.guarantee": "exactly_once", "client.timeout.ms": 5_000, **settings},
+        settings={"processing.guarantee": "exactly_once", "client.timeout.ms": 2_000, **settings},
         conf=_CONF,
         per_subtopology=per_subtopology,
     )

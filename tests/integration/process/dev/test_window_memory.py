@@ -9,9 +9,11 @@ from dev.benchmarks.window_memory import KINDS, measured_alone
 _LIMIT_BYTES = 200_000_000
 
 
-@pytest.mark.parametrize("kind", KINDS)
+_MUCH = pytest.mark.prove, pytest.mark.timeout(600)
+
+
 @pytest.mark.parametrize(
-    "mebibytes", [256, pytest.param(1_024, marks=[pytest.mark.prove, pytest.mark.timeout(600)])]
+    ("kind", "mebibytes"), [("window", 256), *(pytest.param(kind, 1_024, marks=_MUCH) for kind in KINDS)]
 )
 def test_memory_is_bounded_when_a_store_grows_and_all_of_it_leaves(kind: str, mebibytes: int) -> None:
     peaks = measured_alone(kind, "rocksdb", mebibytes=mebibytes)
