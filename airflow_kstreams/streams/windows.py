@@ -1,13 +1,13 @@
-"""Windows: how far apart in time records may lie that belong together. Definitions only.
+"""Defines windows: the distance in time at which records still belong together.
 
-A window's bounds are epoch milliseconds. *Grace* is how long, in stream time, a window waits for records that
-come late; what arrives later still is dropped and counted. Stream time is the record time the task has
-reached, so it does not matter how long a run takes or how much time passes between two runs.
+A window's bounds are epoch milliseconds. *Grace* is the stream time for which a window waits for late
+records; later ones are dropped and counted. Stream time is the record time the task has reached, so neither
+the duration of a run nor the time between two runs matters.
 
-A run ends where its slice ends, in the middle of windows. ``at_run_end`` says what becomes of those still
-open, where results wait for the window to close: ``hold`` keeps them for the next run, so each window gives
-one result, once; ``flush`` also emits their current value at the end of each run in which it changed, keeps
-them open, and lets later records emit a replacement. Both keep the window's content.
+A run ends where its slice ends, in the middle of windows. ``at_run_end`` decides about windows that are still
+open, if results wait for the window to close: ``hold`` keeps them for the next run, so each window gives one
+result, once; ``flush`` also emits their current value at the end of each run in which it changed, keeps them
+open, and lets later records emit a replacement. Both keep the window's content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RunEnd = Literal["hold", "flush"]
 class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
-    :param key: of the records.
+    :param key: key of the records.
     :param start_ms: first moment of the window.
     :param end_ms: first moment after a tumbling or hopping window; last moment of a sliding one; of a
         session, the time of its last record.
@@ -50,8 +50,8 @@ class SlidingWindow:
 
     :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows, and an outer or left join with elements still
-        waiting for a partner.
+    :param at_run_end: decides about open windows in ``suppress``, and about elements of an outer or left join
+        that still wait for a partner.
     """
 
     size_ms: int
@@ -65,11 +65,11 @@ class SlidingWindow:
 @answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TumblingWindow:
-    """Cuts time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
+    """Divides time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
 
     :param size_ms: 1 or more.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows.
+    :param at_run_end: decides about open windows in ``suppress``.
     """
 
     size_ms: int
@@ -88,7 +88,7 @@ class HoppingWindow:
     :param size_ms: 1 or more.
     :param advance_ms: 1 up to ``size_ms``.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows.
+    :param at_run_end: decides about open windows in ``suppress``.
     """
 
     size_ms: int
@@ -113,7 +113,7 @@ class SessionWindow:
 
     :param gap_ms: 1 or more.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open sessions.
+    :param at_run_end: decides about open sessions in ``suppress``.
     """
 
     gap_ms: int

@@ -1,9 +1,8 @@
-"""The output of a processor whose calls run side by side: each call buffers its results, and the node writes
-them at the call's place in input order.
+"""Keeps the results of a call that runs beside others, until its place in input order comes.
 
-Rule: a context variable names the call that code belongs to; coroutines, their tasks and
-``asyncio.to_thread`` pass it on by themselves. A buffer copies each result at once, as a sink would write it
-at once. Once the call has ended its buffer takes no more: a later result would depend on time.
+Rule: a context variable holds the call of the running code; coroutines, their tasks and ``asyncio.to_thread``
+pass it on by themselves. A result is copied at once, as a sink would have written it at once. Once the call
+has ended, results are refused: they would depend on time.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ class CallFacts(Protocol):
 class OutputBuffer:
     """The results of one call.
 
-    :param outputs: of the node; tells calls of several nodes apart.
-    :param facts: of the record.
-    :param resource: of the node.
+    :param outputs: the node's; distinguishes calls of several nodes.
+    :param facts: facts of the record.
+    :param resource: the node's resource.
     """
 
     __slots__ = ("_kept", "_lock", "_open", "facts", "outputs", "resource")
@@ -82,16 +81,16 @@ class OutputBuffer:
         )
 
     def end(self) -> Sequence[ProcessorOutput]:
-        """Take no more results, and return those that were kept."""
+        """Refuse further results, and return those kept."""
         with self._lock:
             self._open = False
             return self._kept
 
 
 class UnbufferedOutput:
-    """Writes the results of a processor that starts or ends, between records, at once.
+    """Passes results on at once, while a processor starts or ends, between records.
 
-    :param outputs: of the node.
+    :param outputs: the node's.
     """
 
     __slots__ = ("facts", "outputs")
@@ -103,12 +102,12 @@ class UnbufferedOutput:
         self.facts: CallFacts = _NoRecord(outputs)
 
     def add(self, output: ProcessorOutput) -> None:
-        """Write a result."""
+        """Pass a result on."""
         self.outputs.write(output)
 
 
 class _NoRecord:
-    """The facts where there is no record."""
+    """The facts between records."""
 
     topic = None
     partition = offset = -1

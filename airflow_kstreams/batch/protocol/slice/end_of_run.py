@@ -26,8 +26,8 @@ Rule:
    due. Where it is not known when a task is next due (another topology, moved state, an offset that a person
    set), it counts as due.
 
-Invariant: stream time, which stands beside the offsets, is how far the end of the run has come. Every moment at
-or before it has passed, with all that follows from it in stores and outputs; none behind it has.
+Invariant: stream time, which stands beside the offsets, is how far the end of the run has come. Every moment
+at or before it has passed, with all that follows from it in stores and outputs; none behind it has.
 
 Crash argument: what a moment brings about, and the stream time that says that it has passed, are of one
 transaction, as with a record. The end of the run may take several: each ends between two moments, at the stop

@@ -153,7 +153,7 @@ def early_warnings(plan: TopologyPlan, end_of_run: EndOfRun | None, begun_ms: in
         return ()
     return (
         f"the data interval ends {(end_of_run.moment_ms - begun_ms) / 1000:g} s after the run began, and "
-        "stream time advances to its end: records that come until then are late, by their windows' own grace; "
+        "stream time advances to its end: records that come until then are late, by their windows' grace; "
         "begin runs when their interval is over, or set stream.time.advance=none",
     )
 
