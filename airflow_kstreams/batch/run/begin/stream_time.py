@@ -80,17 +80,17 @@ def frozen_end_of_run(
     )
 
 
-def held_by_waiting(
-    end_of_run: EndOfRun | None, plan: TopologyPlan, waiting: Collection[str]
+def held_by_blocked(
+    end_of_run: EndOfRun | None, plan: TopologyPlan, blocked: Collection[str]
 ) -> EndOfRun | None:
-    """Leave out the subtopologies that read a topic of which partitions wait for others, and all below them:
-    the records that wait are not to be late because of it.
+    """Leave out the subtopologies that read a topic with blocked partitions, and all below them: the records
+    there are not to be late because of it.
 
-    :param waiting: topics with such partitions.
+    :param blocked: topics with such partitions.
     """
-    if end_of_run is None or not waiting:
+    if end_of_run is None or not blocked:
         return end_of_run
-    held, left = {*waiting}, dict(end_of_run.subtopologies)
+    held, left = {*blocked}, dict(end_of_run.subtopologies)
     for sub in plan.subtopologies:
         if not held.isdisjoint(sub.sources):
             left.pop(str(sub.id), None)
