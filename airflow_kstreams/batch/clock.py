@@ -27,6 +27,6 @@ class SystemClock:
 
 
 def steady_ms(clock: Clock) -> Callable[[], int]:
-    """Return what gives epoch milliseconds from now on, whoever sets the clock meanwhile."""
+    """Return a function that gives epoch milliseconds, and does not jump when the machine's clock is set."""
     began_ms, began = clock.now_ms(), clock.monotonic_seconds()
     return lambda: began_ms + round((clock.monotonic_seconds() - began) * 1000)

@@ -1,4 +1,4 @@
-"""How often a task is attempted again, and after what."""
+"""Counts the attempts of a task: how many may follow a failure, and after which pause."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The command ``airflow-kstreams``: one file per command, which imports what it needs when it runs.
+"""Defines the command ``airflow-kstreams``: one file per command, which imports what it needs when it runs.
 
 ``app`` lists the commands and turns errors into exit codes; ``options`` holds the options that several
-commands take; ``application``, ``broker`` and ``output`` what several of them do. A command parses, calls
-``batch``, ``explore``, ``launch`` or ``spark``, and prints; what it decides belongs there. No other package
-imports this one.
+commands take; ``application``, ``broker`` and ``output`` are shared code. A command parses, calls ``batch``,
+``explore``, ``launch`` or ``spark``, which decide, and prints. No other package imports this one.
 """

@@ -1,4 +1,4 @@
-"""``python -m airflow_kstreams.cli``."""
+"""Runs the command line for ``python -m airflow_kstreams.cli``."""
 
 from __future__ import annotations
 

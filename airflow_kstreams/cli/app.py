@@ -1,7 +1,7 @@
-"""The commands, and how they end.
+"""Runs the commands and turns their errors into exit codes.
 
-Exit codes: 0 done; 1 an error of this package, said in one line on stderr; 2 the command line itself is
-wrong; 130 interrupted. Anything else is a defect and keeps its traceback.
+Exit codes: 0 done; 1 an error of this package, printed in one line on stderr; 2 the command line itself is
+wrong; 130 interrupted. Any other error is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ INTERRUPTED = 130
 
 
 class _Commands(TyperGroup):
-    """Turns what a command raises into an exit code."""
+    """Turns errors of a command into exit codes."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -47,7 +47,7 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            # Here and not above: the engine is not needed to print a help text.
+            # Imported here: a help text does not need the engine.
             from airflow_kstreams.streams.errors import KStreamsError
 
             if not isinstance(error, KStreamsError):
@@ -57,7 +57,7 @@ class _Commands(TyperGroup):
 
 
 def one_line(error: KStreamsError) -> str:
-    """Return what happened and what to do about it, in one line."""
+    """Return an error's cause and remedy in one line."""
     text = f"error: {error.cause}"
     if error.fix:
         text += f" -- what to do: {error.fix}"
@@ -66,10 +66,10 @@ def one_line(error: KStreamsError) -> str:
 
 app = typer.Typer(
     name="airflow-kstreams",
-    help="Look at topologies, run them, and look after the applications they make.",
+    help="Show topologies, explore them, and look after the applications that run them.",
     cls=_Commands,
     no_args_is_help=True,
-    # Rich takes longer to import than all the rest.
+    # Importing Rich takes longer than all other imports.
     rich_markup_mode=None,
     # Python's own traceback: complete, and without the values of variables.
     pretty_exceptions_enable=False,

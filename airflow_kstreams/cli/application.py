@@ -1,4 +1,4 @@
-"""The topology and the settings of an application, as commands take them."""
+"""Loads the topology and the settings of an application for a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def load_topology(path: Path, function: str) -> Topology:
     """Build the topology that an application file defines.
 
-    What the file prints goes to stderr, apart from the command's own output.
+    Output of the file goes to stderr, apart from the command's own.
 
     :raises TopologyError: the file does not run, or defines no topology.
     """
@@ -34,8 +34,8 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     """Return checked settings.
 
     :param pairs: settings as ``NAME=VALUE``.
-    :raises BadParameter: one is not written so.
-    :raises ConfigError: one is unknown, or its value does not fit.
+    :raises BadParameter: a pair has another form.
+    :raises ConfigError: a setting is unknown, or its value does not fit.
     """
     from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -1,7 +1,7 @@
-"""Where the broker is that a command reaches, and how to log in.
+"""Finds the broker of a command and the settings to log in.
 
-Both come from options, or from the file that the environment names for Spark drivers too. Secrets stand in
-files only, and are never printed.
+Both come from options, or from the file that the environment names for Spark drivers too. Only files hold
+secrets, which are never printed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
-    """Return the client settings that the options give, None if they and the environment give none.
+    """Return the client settings of the options or the environment, None if neither gives any.
 
     :raises ConfigError: the file cannot be read or understood.
     """
@@ -38,11 +38,11 @@ def cluster(
     *,
     look_ms: int | None = None,
 ) -> KafkaCluster:
-    """Return the cluster that options or environment name; touches no network yet.
+    """Return the cluster that options or environment name, without contacting it.
 
     :param settings: the application's settings, as for ``KafkaCluster``.
     :param look_ms: as for ``KafkaCluster``.
-    :raises ConfigError: as :func:`client_config`, or nothing names a broker.
+    :raises ConfigError: as :func:`client_config`, or no broker is named.
     """
     from airflow_kstreams.kafka.cluster import KafkaCluster
 

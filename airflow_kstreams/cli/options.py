@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take, each written once.
+"""Defines the options and arguments that several commands take.
 
 A command names them as the types of its parameters, and gives the default itself:
 ``bootstrap_server: BootstrapServer = None``.

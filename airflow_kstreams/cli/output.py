@@ -1,4 +1,4 @@
-"""How commands print tables and notes."""
+"""Prints tables and notes of commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
 
     console = Console(soft_wrap=False)
     if not console.is_terminal:
-        # In a pipe or a file there is no edge to keep to.
+        # A pipe or a file has no width to fit.
         console = Console(width=_PIPED_COLUMNS)
     for table in tables:
         console.print(table)

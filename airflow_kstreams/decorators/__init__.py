@@ -1,8 +1,7 @@
 """TaskFlow decorators: ``@task.kstreams``.
 
 Airflow finds it through ``get_provider_info``; DAG files use it as ``@task.kstreams``. It turns a function
-into an application file and hands it to ``RunTopologyOperator``, so it may import ``operators`` and
-``hooks``. What the task does belongs to ``operators``.
+into an application file for ``RunTopologyOperator``, so it may import ``operators`` and ``hooks``.
 """
 
 from __future__ import annotations

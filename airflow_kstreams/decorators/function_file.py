@@ -1,8 +1,8 @@
 """Makes an application file of a function in a DAG file.
 
 The function's source is taken out of the DAG file, so that drivers and executors need neither the DAG file
-nor Airflow. What it uses of its module would be missing there, so it is refused by name where the DAG is
-parsed, not in a run at night.
+nor Airflow. Names of its module would be missing there, so a function that uses one is refused when the DAG
+is parsed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _check_argument(function: str, name: str, value: Any) -> None:
 
 
 def _future(function: Callable[..., Any]) -> str:
-    """Return the import that makes annotations mean what they mean in the DAG file."""
+    """Return the import that keeps annotations unevaluated, if the DAG file has it."""
     flags = inspect.unwrap(function).__code__.co_flags
     lazy = flags & __future__.annotations.compiler_flag
     return "from __future__ import annotations\n\n\n" if lazy else ""

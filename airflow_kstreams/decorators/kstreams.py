@@ -1,4 +1,4 @@
-"""``@task.kstreams``: a function that returns a topology becomes the task that runs it."""
+"""Defines ``@task.kstreams``: a function that returns a topology becomes the task that runs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["kstreams_task"]
 
-#: What the templates show until the task runs.
+#: Text of the templates until the task runs.
 _MADE_WHEN_RUN = "(made of the decorated function when the task runs)"
 
 

@@ -1,5 +1,5 @@
-"""Exploring: a sample of real input runs through a topology, and the records at every node can be seen; and
-what lies in the stores of an application that runs.
+"""Explores topologies: runs a sample of real input, shows the records at every node, and reads the stores of
+an application that runs.
 
 Notebooks and ``cli.explore`` use it; nothing is written to Kafka. It may import ``kafka`` (to read from it),
 ``testing`` (to run the sample), ``batch.inspect`` and ``streams``. Running an application belongs to
@@ -53,7 +53,7 @@ __all__ = [
     "stored_state",
 ]
 
-#: What reads an application's stores is imported when it is asked for: commands print tables without it.
+#: Names for reading an application's stores, imported on first use: commands print tables without them.
 _HOMES = {
     "AsOf": "batch.inspect.state.moment",
     "StateEntry": "batch.inspect.state.entry_form",

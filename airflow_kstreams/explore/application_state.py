@@ -1,4 +1,4 @@
-"""The stores of an application that runs, for notebooks and scripts."""
+"""Opens the stores of an application that runs, for notebooks and scripts."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def stored_state(
 
     Only the store's changelog is read, and nothing is written to Kafka.
 
-    :param topology: of the application file: it knows the serdes.
+    :param topology: the application file's, which holds the serdes.
     :param store: name of the store.
     :param bootstrap: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names.
     :param application_id: the application.
-    :param progress: called with how many offsets were read so far, and how many there are to read.
+    :param progress: called with the number of offsets read so far, and of all that are to be read.
     :raises ConfigError: there is no such store, or no run has written it yet; or a setting is wrong.
     :raises StateStoreError: the runs have written the store with other serdes, or as another kind of store.
     :raises DataLossError: a part of the changelog was deleted.
     :raises KafkaClientError: the broker does not answer, or does not let this user read what is needed.
     """
-    # Here and not above: what is explored of a stored sample needs no Kafka client.
+    # Imported here: exploring a stored sample needs no Kafka client.
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap

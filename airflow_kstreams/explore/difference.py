@@ -1,11 +1,11 @@
-"""What differs between two explorations of the same sample.
+"""Finds the difference between two explorations of the same sample.
 
 Rule: nodes are compared with their counterparts, which are found by name and, for the numbered nodes of the
-DSL, by kind, place and what they saw: an operator added in the middle renumbers all that follow it, and these
-are the same nodes still. At a node, the n-th record that one input record led to is compared with the n-th
-record that it led to before.
+DSL, by kind, place and records: an operator added in the middle renumbers all nodes behind it, which are the
+same nodes still. At a node, the n-th record from one input record is compared with the n-th record from it
+before.
 
-Records are compared by what they hold, as JSON; objects that JSON cannot hold, by what they print.
+Records are compared as JSON; objects that JSON cannot hold, as they print.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     """A record at a node, reduced to text.
 
     :param origin: the input record that led to it.
-    :param key: as JSON, or as it prints where JSON cannot hold it.
-    :param value: likewise.
+    :param key: the key as JSON, or as it prints if JSON cannot hold it.
+    :param value: the value in the same form.
     :param timestamp_ms: epoch milliseconds.
     """
 
@@ -54,7 +54,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What an exploration found, reduced to text so that a later process can compare with it.
+    """The findings of an exploration, reduced to text so that a later process can compare with them.
 
     :param sample: digest of the sample.
     :param nodes: name -> records, parents before children.
@@ -66,10 +66,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, as JSON that only its owner may read.
+        """Write the result to a file, as JSON that only its owner may read.
 
         :param path: replaced if it exists.
-        :raises ConfigError: it cannot be written.
+        :raises ConfigError: the file cannot be written.
         """
         write_private(path, msgspec.json.encode(self))
 
@@ -77,7 +77,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> Self:
         """Read a result that was saved.
 
-        :param path: what ``save`` wrote.
+        :param path: a file of ``save``.
         :raises ConfigError: the file cannot be read, or is no result of this version.
         """
         try:
@@ -108,9 +108,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDifference:
-    """What differs at a node.
+    """The difference at a node.
 
-    :param name: of the node now, None if it is gone.
+    :param name: the node's name now, None if it is gone.
     :param before: its name before, None if it is new.
     """
 
@@ -124,7 +124,7 @@ class NodeDifference:
 
     @property
     def title(self) -> str:
-        """The node's name and what became of it."""
+        """The node's name, and how it was renamed, added or removed."""
         if self.name is None:
             return f"{self.before} (gone)"
         if self.before is None:
@@ -169,7 +169,7 @@ class Difference(Sequence[NodeDifference]):
         return self._nodes[index]
 
     def at(self, node: str) -> NodeDifference | None:
-        """Return what differs at a node, None if nothing does."""
+        """Return the difference at a node, None without one."""
         return next((found for found in self._nodes if node in (found.name, found.before)), None)
 
     def table(self) -> Table:
@@ -192,7 +192,7 @@ class Difference(Sequence[NodeDifference]):
 
 
 def reduced(sample: str, nodes: Mapping[str, Sequence[NodeRecord]]) -> Result:
-    """Reduce what was found to text.
+    """Return findings reduced to text.
 
     :param sample: digest of the sample.
     """
@@ -200,7 +200,7 @@ def reduced(sample: str, nodes: Mapping[str, Sequence[NodeRecord]]) -> Result:
 
 
 def difference(before: Result, now: Result) -> Difference:
-    """Return what differs.
+    """Return the difference of two results.
 
     :raises ConfigError: the two are of different samples.
     """
@@ -220,9 +220,10 @@ def difference(before: Result, now: Result) -> Difference:
 
 
 def _counterparts(before: Result, now: Result) -> Iterator[tuple[str | None, str | None]]:
-    """Pair the nodes, in order: first those of one kind that saw the same, then by kind what lies between.
+    """Pair the nodes, in order: first those of one kind with equal records, then by kind the nodes between
+    them.
 
-    So an operator put in behind one of its own kind is known from its neighbour.
+    So an operator added next to one of its own kind is distinguished from it.
     """
     old_names, new_names = list(before.nodes), list(now.nodes)
     for same, old, new in _matched(

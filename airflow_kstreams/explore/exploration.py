@@ -1,4 +1,4 @@
-"""What an exploration shows, and how to start one."""
+"""Starts an exploration and shows its findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 #: Names internal topics unless the caller does; nothing of that name is made.
 APPLICATION_ID = "explore"
-#: ``client.timeout.ms`` while a person sits and waits.
+#: ``client.timeout.ms`` while a user waits at a terminal.
 _TIMEOUT_MS = 4_000
 
 
@@ -33,22 +33,22 @@ def explore(
     application_id: str = APPLICATION_ID,
     progress: bool = True,
 ) -> Exploration:
-    """Run a sample of real input through a topology and return what is seen at every node.
+    """Run a sample of real input through a topology and return the records at every node.
 
     Nothing is written to Kafka: no record, no offset, no topic, no group.
 
     :param bootstrap: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names;
         only needed to take a new sample.
-    :param last: how many records of each input topic, the last ones over all its partitions; or numbers by
-        topic, then 1000 for the others.
+    :param last: number of records of each input topic, the last ones over all its partitions; or numbers by
+        topic, with 1000 for the others.
     :param sample: a sample to run on instead of taking one; or a file, which is read if it exists and else
         written, so that the next exploration runs on the same records.
-    :param application_id: names internal topics, and the group by whose name the client introduces itself.
-    :param progress: whether to show how far the sample is read.
+    :param application_id: names internal topics, and the group of the client.
+    :param progress: whether to show the progress of reading the sample.
     :raises ConfigError: there is neither a sample nor an address, or a setting, number or file is wrong.
     :raises TopologyError: the topology cannot run, e.g. topics that are joined differ in their partitions.
     :raises KafkaClientError: the sample could not be read.
-    :raises RecordError: a processor's ``init`` failed; what fails later is part of what is seen.
+    :raises RecordError: a processor's ``init`` failed; later errors are findings.
 
     >>> from airflow_kstreams.explore import Sample, SampleRecord
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -83,7 +83,7 @@ def _sample(
             f"there is no sample to explore{missing}, and no Kafka to take one from",
             fix="give the address of a Kafka broker, host:port, or a sample",
         )
-    # Here and not above: to run a stored sample needs no Kafka client.
+    # Imported here: running a stored sample needs no Kafka client.
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
@@ -97,12 +97,12 @@ def _sample(
 
 
 class Exploration:
-    """What a sample of input records led to at every node of a topology.
+    """The records of a sample at every node of a topology.
 
-    ``exploration["NODE"]`` is the table of what a node forwarded, or a sink wrote. Shown by itself, it is the
-    table of counts.
+    ``exploration["NODE"]`` is the table of the records that a node forwarded, or a sink wrote. Shown by
+    itself, the exploration is the table of counts.
 
-    :param topology: what the sample runs through, now.
+    :param topology: the topology that the sample runs through, at once.
     :param sample: the input records.
     :param application_id: names internal topics.
     """
@@ -113,9 +113,9 @@ class Exploration:
         self._topology = topology
         self._application_id = application_id
         self._findings = ran.findings
-        #: What it ran on.
+        #: The sample that it ran on.
         self.sample = sample
-        #: What to know about the sample, a line each.
+        #: Remarks on the sample, a line each.
         self.notes: tuple[str, ...] = ran.notes
 
     @property
@@ -139,11 +139,11 @@ class Exploration:
 
     @property
     def errors(self) -> tuple[RecordFailure, ...]:
-        """What went wrong, record by record; each was left out at the node that failed."""
+        """The errors, record by record; each record was left out at the node that failed."""
         return tuple(self._findings.failures)
 
     def counts(self, node: str) -> NodeCounts:
-        """Return how many records reached, left, were dropped and failed at a node.
+        """Return the numbers of records that reached, left, were dropped and failed at a node.
 
         :raises TopologyError: there is no such node.
         """
@@ -167,7 +167,7 @@ class Exploration:
     def outputs(self, topic: str) -> RecordTable:
         """Return the records that the topology would have written to a topic, by its name in the topology.
 
-        :raises TopologyError: it does not write the topic.
+        :raises TopologyError: the topology does not write the topic.
         """
         if topic not in self.topics:
             raise TopologyError(
@@ -192,7 +192,7 @@ class Exploration:
         )
 
     def failures(self, rows: int = ROWS) -> Table:
-        """Return the table of what went wrong."""
+        """Return the table of errors."""
         shown = self.errors[: max(rows, 0)]
         return Table(
             title=f"{len(self.errors):,} failed, each left out at that node",
@@ -209,14 +209,14 @@ class Exploration:
         return Exploration(topology, self.sample, application_id=self._application_id)
 
     def result(self) -> Result:
-        """Return what was found in a form that can be saved and compared with later."""
+        """Return the findings in a form that can be saved and compared with later."""
         return reduced(self.sample.digest(), {node: self._findings.records[node] for node in self.nodes})
 
     def diff(self, before: Exploration | Result) -> Difference:
-        """Return what differs at each node from an earlier exploration of the same sample.
+        """Return the difference at each node to an earlier exploration of the same sample.
 
-        :param before: the earlier one, or the result that was kept of it.
-        :raises ConfigError: it was of another sample.
+        :param before: the earlier exploration, or its saved result.
+        :raises ConfigError: the earlier one was of another sample.
         """
         return difference(before if isinstance(before, Result) else before.result(), self.result())
 

@@ -1,4 +1,4 @@
-"""What is found at the nodes while a sample runs through a topology."""
+"""Collects records, counts and errors at the nodes while a sample runs through a topology."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from airflow_kstreams.explore.sample import SampleRecord
 class NodeRecord:
     """A record that a node forwarded, or that a sink wrote.
 
-    :param key: as it was at that moment, whatever became of the object later.
-    :param value: likewise.
-    :param timestamp_ms: of the result, epoch milliseconds.
-    :param topic: of the input record that led here; empty for what processors forward when they start or
-        close.
-    :param partition: of that input record, -1 for none.
-    :param offset: of that input record, -1 for none.
+    :param key: a copy of that moment; later changes of the object do not show.
+    :param value: such a copy, too.
+    :param timestamp_ms: timestamp of the result, epoch milliseconds.
+    :param topic: topic of the input record that led here; empty for records that processors forward when they
+        start or close.
+    :param partition: partition of that input record, -1 for none.
+    :param offset: offset of that input record, -1 for none.
     """
 
     key: Any
@@ -37,11 +37,11 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """What went wrong with a record, and where.
+    """The error of a record at a node.
 
     :param origin: the input record, ``topic-partition@offset``.
     :param node: name of the node that failed.
-    :param error: what was raised, with its traceback.
+    :param error: the error, with its traceback.
     """
 
     origin: str
@@ -55,7 +55,7 @@ class RecordFailure:
 
 @dataclass(slots=True, kw_only=True)
 class NodeCounts:
-    """Records at a node.
+    """Numbers of records at a node.
 
     :param records_in: that reached it.
     :param records_out: that it forwarded, or wrote.
@@ -74,28 +74,30 @@ Event = Literal["in", "out", "written", "dropped", "failed"]
 
 @dataclass(slots=True, kw_only=True)
 class Findings:
-    """Collects what the taps see, one input record at a time: all of a step is kept, or nothing of it."""
+    """Collects the findings of the taps, one input record at a time: all findings of a step are kept, or
+    none.
+    """
 
     counts: dict[str, NodeCounts] = field(default_factory=dict)
     records: dict[str, list[NodeRecord]] = field(default_factory=dict)
     failures: list[RecordFailure] = field(default_factory=list)
-    #: What was written to each topic, by its name in the topology.
+    #: Records written to each topic, by its name in the topology.
     topics: dict[str, list[NodeRecord]] = field(default_factory=dict)
     _origin: SampleRecord | None = None
     _step: list[tuple[Event, str, Any]] = field(default_factory=list)
 
     def add_node(self, node: str) -> None:
-        """Make room for a node's findings."""
+        """Prepare for a node's findings."""
         self.counts.setdefault(node, NodeCounts())
         self.records.setdefault(node, [])
 
     def begin(self, origin: SampleRecord | None) -> None:
-        """Begin a step; what is seen belongs to this input record."""
+        """Begin a step, whose findings belong to this input record."""
         self._origin = origin
         self._step = []
 
     def keep(self) -> None:
-        """Keep what the step showed."""
+        """Keep the findings of the step."""
         for event, place, what in self._step:
             if event == "written":
                 self.topics.setdefault(place, []).append(what)
@@ -115,12 +117,12 @@ class Findings:
         self._step = []
 
     def keep_failures_only(self) -> None:
-        """Forget what the step showed except what failed: its effects were undone."""
+        """Forget the findings of the step except its errors: its effects were undone."""
         self._step = [step for step in self._step if step[0] == "failed"]
         self.keep()
 
     def forget(self) -> None:
-        """Forget what the step showed: it was a repetition."""
+        """Forget the findings of the step, which was a repetition."""
         self._step = []
 
     def arrived(self, node: str) -> None:
@@ -132,11 +134,11 @@ class Findings:
         self._step.append(("dropped", node, None))
 
     def forwarded(self, node: str, key: Any, value: Any, timestamp_ms: int) -> None:
-        """Note what a node forwards."""
+        """Add a record that a node forwards."""
         self._step.append(("out", node, self._record(key, value, timestamp_ms)))
 
     def written(self, topic: str, key: Any, value: Any, timestamp_ms: int) -> None:
-        """Note what is written to a topic."""
+        """Add a record that is written to a topic."""
         self._step.append(("written", topic, self._record(key, value, timestamp_ms)))
 
     def _record(self, key: Any, value: Any, timestamp_ms: int) -> NodeRecord:
@@ -151,7 +153,7 @@ class Findings:
         )
 
     def failed(self, node: str, error: Exception) -> None:
-        """Note an error at a node."""
+        """Add an error at a node."""
         origin = "(no record)" if self._origin is None else str(self._origin)
         self._step.append(("failed", node, RecordFailure(origin=origin, node=node, error=error)))
 
@@ -160,5 +162,5 @@ def _as_it_is(thing: Any) -> Any:
     """Return a copy: an aggregator may go on changing its aggregate in place."""
     try:
         return copy.deepcopy(thing)
-    except Exception:  # what cannot be copied can still be shown
+    except Exception:  # an object that cannot be copied can still be shown
         return repr(thing)

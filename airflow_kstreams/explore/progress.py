@@ -1,4 +1,4 @@
-"""Shows how far a sample is read."""
+"""Shows the progress of reading a sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from airflow_kstreams.explore.sampling import Progress
 
 @contextlib.contextmanager
 def shown_progress(*, show: bool) -> Iterator[Progress]:
-    """Show a bar on stderr while the block runs, where a person can see it: in a terminal or a notebook."""
+    """Show a bar on stderr while the block runs, in a terminal or a notebook only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar

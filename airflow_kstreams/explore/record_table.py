@@ -1,4 +1,4 @@
-"""The records at one place, as a sequence and as a table."""
+"""Shows the records at one place, as a sequence and as a table."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class RecordTable(Sequence[NodeRecord]):
 
 
 def shown_value(value: Any) -> str:
-    """Return a key or value as it is shown, shortened."""
+    """Return a key or value as shortened text."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def shown_time(timestamp_ms: int) -> str:
-    """Return a timestamp as UTC, or as its number where there is no such day."""
+    """Return a timestamp as UTC, or as its number if no date fits it."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)
     except (OverflowError, OSError, ValueError):

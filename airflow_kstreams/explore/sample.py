@@ -1,4 +1,4 @@
-"""A sample of input records, kept so that an edited topology meets exactly the same ones."""
+"""Keeps a sample of input records, so that an edited topology gets exactly the same ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A record as it lies in Kafka.
+    """A record in the form it has in Kafka.
 
     :param topic: real name.
     :param key: serialized, None if it has none.
@@ -53,9 +53,9 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """Records of several topics.
 
-    :param records: of each partition in offset order.
-    :param partitions: partition count of every topic of the topology that there is.
-    :param taken_ms: when it was read, epoch milliseconds; 0 when made by hand.
+    :param records: the records, those of each partition in offset order.
+    :param partitions: partition count of every topic of the topology that exists.
+    :param taken_ms: time of the reading, epoch milliseconds; 0 for a sample made by hand.
     """
 
     records: tuple[SampleRecord, ...]
@@ -63,7 +63,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     taken_ms: int = 0
 
     def topics(self) -> dict[str, int]:
-        """Return how many records there are of each topic."""
+        """Return the number of records of each topic."""
         counts = dict.fromkeys(self.partitions, 0)
         for record in self.records:
             counts[record.topic] = counts.get(record.topic, 0) + 1
@@ -92,7 +92,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, path: str | Path) -> None:
         """Write the sample to a file: a JSON object a line, keys and values in Base64.
 
-        The file holds real data, so only its owner may read it. It appears complete or not at all.
+        The file holds real data, so only its owner may read it. It appears whole or not at all.
 
         :param path: replaced if it exists.
         :raises ConfigError: it cannot be written.
@@ -104,7 +104,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def load(cls, path: str | Path) -> Sample:
         """Read a sample that was saved.
 
-        :param path: what ``save`` wrote.
+        :param path: a file of ``save``.
         :raises ConfigError: the file cannot be read, or is no sample of this version.
         """
         try:
@@ -122,7 +122,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_private(path: str | Path, content: bytes) -> None:
-    """Write a file that only its owner may read; it appears complete or not at all.
+    """Write a file that only its owner may read; it appears whole or not at all.
 
     :raises ConfigError: it cannot be written.
     """

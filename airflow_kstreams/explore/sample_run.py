@@ -1,13 +1,13 @@
-"""Runs a sample through a topology: the real tasks, on topics in memory.
+"""Runs a sample through the real tasks of a topology, on topics in memory.
 
-Rule: record by record in a run's order, each processed and committed with all that follows from it before the
-next, as the test driver does. Cached tables therefore show every change, where a run folds many into one.
-The wall clock stands at the moment the sample was taken.
+Rule: the records come in a run's order, and each is processed and committed with all its results before the
+next, as in the test driver. Cached tables therefore show every change, where a run folds many into one. The
+wall clock shows the time at which the sample was taken.
 
-An error at a node is noted there (see ``taps.py``) and the exploration goes on. What a tap cannot take (a
+An error at a node is kept there (see ``taps.py``) and the exploration goes on. An error outside the taps (a
 record that its source cannot decode, a store's value that its serde cannot encode) leaves the driver
-unusable; then the record is left out as if it had never been: a new driver gets the records before it again,
-silently. Records that the source cannot decode, the usual case, are recognised before, at no such cost.
+unusable; then a new driver gets the records before it again, without findings, and the record is left out.
+Records that the source cannot decode, the usual case, are recognised before, at no such cost.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
 
-#: How often a driver is replaced before the rest of the sample is given up; each costs all records before.
+#: Number of drivers that are replaced before the rest of the sample is given up; each new one repeats all
+#: records before.
 MOST_RESTARTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRun:
-    """What came of it.
+    """The outcome of a sample's run.
 
-    :param findings: at every node.
-    :param notes: what the user should know about the sample, a line each.
+    :param findings: the findings at every node.
+    :param notes: remarks on the sample for the user, a line each.
     """
 
     findings: Findings
@@ -74,7 +75,7 @@ class _Runner:
 
     def run(self) -> SampleRun:
         """Process all records, then let the processors close."""
-        # What a run sees of global tables was there when it began.
+        # A run sees the global tables of its beginning.
         ordered = [*self._sample.in_run_order()]
         records = [
             record
@@ -126,7 +127,7 @@ class _Runner:
         self._findings.keep()
 
     def _restart(self) -> None:
-        """Bring a new driver to where the last one was before the record that broke it."""
+        """Bring a new driver to the state of the last one before the record that broke it."""
         self._restarts += 1
         self._driver = self._new_driver()
         for record in self._good:
@@ -138,7 +139,7 @@ class _Runner:
             tapped(self._topology, self._findings),
             application_id=self._application_id,
             partitions=self._partitions,
-            # A clock of its own would make two explorations of one sample differ.
+            # With a clock of its own, two explorations of one sample would differ.
             wall_clock_ms=self._sample.taken_ms,
         )
 
@@ -162,7 +163,7 @@ def _pipe(driver: TopologyTestDriver, record: SampleRecord) -> None:
 def _partition_counts(plan: TopologyPlan, sample: Sample) -> Mapping[str, int]:
     """Return the partition counts of the topics that a user makes.
 
-    A topic that does not exist yet has as many as the largest input, which is what co-partitioning wants.
+    A topic that does not exist yet has as many as the largest input, as co-partitioning requires.
     """
     known = dict(sample.partitions)
     for record in sample.records:

@@ -1,12 +1,12 @@
-"""Takes a sample from Kafka: the last records of every topic that a topology only reads.
+"""Takes a sample from Kafka: the last records of every topic that a topology reads and does not write.
 
-Rule: of each topic the last N records over all its partitions are taken. Which ones are last is judged as a
-run would order them, backwards: the largest timestamp among the partitions' last records is the last record,
-then the same again without it. So a sample holds an unbroken tail of every partition.
+Rule: of each topic the last N records over all its partitions are taken, in a run's order, backwards: the
+largest timestamp among the partitions' last records is the last record, then the same again without it. So a
+sample holds an unbroken tail of every partition.
 
-Nothing is written and nothing left behind on the broker: partitions are assigned rather than subscribed, no
-group is joined, no offset committed, no topic created. (A broker that never had a consumer makes its own
-``__consumer_offsets`` when the first one asks for its coordinator, which the client always does.)
+Nothing is written to the broker: partitions are assigned rather than subscribed, no group is joined, no
+offset committed, no topic created. (A broker that never had a consumer makes its own ``__consumer_offsets``
+when the first client asks for its coordinator, which every client does.)
 
 Offsets have gaps (compaction, transactions), so the tail of a partition is read from further and further back
 until it has enough records or begins with the log.
@@ -31,7 +31,7 @@ _FETCH_SECONDS = 0.5
 _SILENCE_SECONDS = 30.0
 _WIDER = 4
 
-#: How many records of each topic, or of all topics alike.
+#: Number of records of each topic, or by topic.
 Last = int | Mapping[str, int]
 #: Called with how many offsets were read so far, and how many there are to read.
 Progress = Callable[[int, int], None]
@@ -41,7 +41,7 @@ _LAST = 1000
 
 @dataclass(slots=True, kw_only=True)
 class _Tail:
-    """What is being read of one partition: ``[start, end)`` of a log that begins at ``log_start``."""
+    """The part of one partition to read: ``[start, end)`` of a log that begins at ``log_start``."""
 
     log_start: int
     start: int
@@ -62,8 +62,8 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
     """Read the last records of every input topic.
 
     :param last: a number for each topic, or numbers by topic; topics without one give 1000.
-    :raises ConfigError: a number is negative, or for a topic that is no input.
-    :raises KafkaClientError: the broker cannot be reached, a topic is missing, or a partition not readable.
+    :raises ConfigError: a number is negative, or of a topic that is no input.
+    :raises KafkaClientError: the broker cannot be reached, a topic is missing, or a partition cannot be read.
     """
     wanted = {} if plan.patterns else _wanted(plan, last)
     with ExitStack() as clients:
@@ -72,7 +72,7 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
         if plan.patterns:
             plan = plan.matched(admin.topic_names())
             wanted = _wanted(plan, last)
-        # Of global tables all, or records that are sampled would not find what they name.
+        # Global tables are read whole, or sampled records would not find the entries they name.
         wanted |= dict.fromkeys(plan.globals, sys.maxsize)
         user_topics = {*plan.sources, *plan.outputs, *plan.globals} - {*plan.repartition_topics}
         partitions = {
@@ -80,7 +80,7 @@ def take_sample(cluster: ClusterPort, plan: TopologyPlan, last: Last, progress: 
         }
         _refuse_missing(plan, partitions)
         tails = _tails(admin, wanted, partitions)
-        # The client looks the group's coordinator up, and may be refused that for another name.
+        # The client looks up the group's coordinator, and may not have the permission under another name.
         reader = cluster.reader(group_id=plan.application_id, isolation="read_committed")
         clients.callback(reader.close)
         taken_ms = time.time_ns() // 1_000_000

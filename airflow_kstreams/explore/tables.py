@@ -1,4 +1,4 @@
-"""Tables for terminals and notebooks."""
+"""Prints tables in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _HTML_CELL = "padding: 2px 10px; vertical-align: top; white-space: pre-wrap; "
 class Table:
     """Rows of text under headings.
 
-    Whatever the text holds is shown as it is: no markup, no control character takes effect.
+    Text is shown as it is: no markup, no control character takes effect.
 
     :param title: above the table.
     :param columns: headings.
     :param rows: a text for each column.
-    :param numbers: how many of the last columns hold numbers, which stand to the right.
-    :param more: how many further rows there are that are not shown.
+    :param numbers: number of last columns with numbers, which are aligned right.
+    :param more: number of further rows that are not shown.
     """
 
     title: str

@@ -1,15 +1,15 @@
-"""A copy of a topology in which every node reports what reaches it and what it forwards.
+"""Copies a topology with taps, which report the records that reach and leave every node.
 
 Rule: node names, their order, the edges and the stores are those of the topology, so a task runs the copy as
-it would run the original. Three kinds of tap do it:
+it would run the original. There are three kinds of tap:
 
-* behind each source stands one more node, which sees what the source decoded;
+* one more node behind each source sees the records that the source decoded;
 * each processor's operator is wrapped;
-* before each sink stands one more node, which sees what the sink is given. It has the sink's name, so that
+* one more node before each sink sees the records for the sink. It has the sink's name, so that
   ``forward(to=...)`` finds it.
 
-An error at a node is noted and ends there: what stands above the node goes on as if the node had taken the
-record, and what it did before stands.
+An error at a node is kept as a finding and ends there: the nodes before it go on as if the node had taken the
+record, and its earlier effects remain.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 
 
 def tapped(topology: Topology, findings: Findings) -> Topology:
-    """Return the copy; what its nodes see goes into ``findings``."""
+    """Return the copy, whose taps report to ``findings``."""
     taken = {node.name for node in topology.nodes}
     behind: dict[str, str] = {}
     nodes: list[Node] = []
@@ -66,7 +66,7 @@ def tapped(topology: Topology, findings: Findings) -> Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTap:
-    """Sees what a source decoded."""
+    """Reports the records that a source decoded."""
 
     node: str
     findings: Findings
@@ -88,7 +88,7 @@ class SourceTap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkTap:
-    """Sees what a sink is given and takes the error of a sink that cannot encode it."""
+    """Reports the records for a sink, and the error of a sink that cannot encode one."""
 
     node: str
     topic: str
@@ -116,7 +116,7 @@ class SinkTap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTap:
-    """Runs an operator and sees what reaches it and what it forwards."""
+    """Runs an operator and reports the records that reach and leave it."""
 
     node: str
     findings: Findings
@@ -168,10 +168,10 @@ class OperatorTap:
 
 
 class _TappedContext:
-    """The task's services for a node, where errors of callbacks are noted, drops counted, and records seen
+    """The task's services for a node, which also report errors of callbacks, dropped records, and records
     that are sent to a topic by name.
 
-    An error of ``on_open`` is left alone: without its processor a topology cannot be explored.
+    An error of ``on_open`` is raised: without its processor a topology cannot be explored.
     """
 
     def __init__(self, context: ProcessorServices, node: str, findings: Findings) -> None:
@@ -237,7 +237,7 @@ class _TappedContext:
 
 
 def _decoded(serde: Serde, data: bytes) -> Any:
-    """Return what was sent; the bytes where the sender named a serde of its own."""
+    """Return the object that was sent; its bytes if the sender named a serde of its own."""
     try:
         return serde.deserialize(data)
     except Exception:

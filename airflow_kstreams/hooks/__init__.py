@@ -1,8 +1,8 @@
-"""What operators, sensors and triggers share: connections to Kafka and Spark, outcomes of errors, results.
+"""Connects operators, sensors and triggers to Kafka and Spark, and turns errors and results into Airflow's.
 
 Operators, sensors, triggers and decorators call it. It may import ``airflow``, ``kafka``, ``batch``,
-``launch`` and ``streams``, never ``spark`` or ``pyspark``. What a run does belongs to ``batch``; a hook
-only connects, and turns results and errors into what Airflow keeps and does.
+``launch`` and ``streams``, never ``spark`` or ``pyspark``. Runs belong to ``batch``; a hook
+only connects, and converts results and errors for Airflow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an asset event says of a finished run: which run, and which offsets of which topics it processed.
+"""Makes the extra of an asset event: the finished run, and the offsets it processed of each topic.
 
 The same run always gives the same extra, so a consumer that has seen the run id can ignore a repeated event.
 """

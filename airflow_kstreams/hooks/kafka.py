@@ -1,12 +1,12 @@
 """Reads a Kafka connection of Airflow and hands out this package's own view of the cluster.
 
 The connection is of the existing type ``kafka``: its extra holds the client settings by librdkafka's names.
-Host and port stand for ``bootstrap.servers``, login and password for ``sasl.username`` and
-``sasl.password``, where the extra does not say them. No connection type is registered here.
+Where the extra lacks them, ``bootstrap.servers`` is host and port, and ``sasl.username`` and
+``sasl.password`` are login and password. No connection type is registered here.
 
-A person who may edit the connection must not thereby run code in Airflow, so settings that run code are
-refused unless the deployment's option ``[kstreams] allowed_client_settings`` allows them. A connection's
-own object is kept out of local variables, because its ``repr`` shows all it holds.
+A user who may edit the connection must not thereby run code in Airflow, so settings that run code are refused
+unless the deployment's option ``[kstreams] allowed_client_settings`` allows them. No local variable holds the
+connection object, because its ``repr`` shows its secrets.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class KafkaHook(BaseHook):
         return checked_settings(settings, conn_id=self.kafka_conn_id)
 
     def cluster(self, settings: ApplicationSettings | None = None) -> KafkaCluster:
-        """Return the cluster; touches no network yet.
+        """Return the cluster, without contacting it.
 
-        :param settings: of the application; bounds how long a request may take.
+        :param settings: the application's settings; ``client.timeout.ms`` bounds each request.
         :raises ConfigError: as :meth:`client_config`.
         """
         from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -79,7 +79,7 @@ class KafkaHook(BaseHook):
 def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, str]:
     """Check the client settings of a connection.
 
-    :param settings: as :func:`settings_in` returns them.
+    :param settings: the result of :func:`settings_in`.
     :raises ConfigError: a setting is missing, unknown, owned by the engine, malformed, or runs code.
     """
     from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
@@ -94,9 +94,9 @@ def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, 
 
 
 def allowed_settings() -> AllowedSettings:
-    """Return what the deployment's administrator allows of settings that run code.
+    """Return the settings that run code and that the deployment's administrator allows.
 
-    :raises ConfigError: the option is no list of settings.
+    :raises ConfigError: the option is not a list of settings.
     """
     from airflow.sdk.configuration import conf
 

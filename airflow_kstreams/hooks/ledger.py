@@ -1,5 +1,5 @@
-"""What reports read of an application: its finished runs, the new ones, the last values of a topic, and what
-lies in a store.
+"""Reads an application for reports: its finished runs, the new ones, the last values of a topic, a store's
+entries.
 """
 
 from __future__ import annotations

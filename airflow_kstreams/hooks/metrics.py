@@ -12,9 +12,7 @@ _SECTION = "metrics"
 
 
 def metrics_target() -> MetricsTarget | None:
-    """Return where drivers export metrics to; None where Airflow's own do not go to OpenTelemetry: they are
-    off, or go to StatsD.
-    """
+    """Return where drivers export metrics to; None if Airflow's own metrics are off or go to StatsD."""
     from airflow.sdk.configuration import conf
 
     def text(option: str) -> str:
@@ -38,8 +36,9 @@ def metrics_target() -> MetricsTarget | None:
 
 
 def name_filter(allow_list: str, block_list: str) -> Callable[[str], bool]:
-    """Return what says whether a name passes Airflow's lists: regular expressions with commas in between, of
-    which one must be found in the name, or none may. A list of what is allowed makes the other one void.
+    """Return the test of names by Airflow's lists of regular expressions, with commas in between. A name
+    passes if an expression of the allow list is found in it; without an allow list, if none of the block list
+    is.
     """
     listed = [entry.strip().lower() for entry in (allow_list or block_list).split(",")]
 

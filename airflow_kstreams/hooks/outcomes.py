@@ -1,4 +1,4 @@
-"""The one place where errors of this package become outcomes of an Airflow task.
+"""Turns errors of this package into outcomes of an Airflow task; no other module does.
 
 =========================================  ================================================================
 error                                      outcome

@@ -1,6 +1,4 @@
-"""What operators and sensors leave in XCom: small, typed, never read back to decide anything (Kafka is asked
-for that).
-"""
+"""Types of what operators and sensors leave in XCom. No decision reads them back: Kafka alone is asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark provider's hook, so that a driver's error arrives as an error and a kill leaves no process
+"""Extends the Spark provider's hook: a driver's error arrives as an error, and a kill leaves no process
 behind.
 """
 
@@ -23,7 +23,7 @@ from airflow_kstreams.streams.errors import ConfigError, KilledError, ReportedEr
 #: folders.
 _GRACE_SECONDS = 2.5
 
-#: What decides which Python the driver runs on.
+#: Settings that choose the driver's Python.
 _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _PYTHON_SETTINGS = ("spark.pyspark.driver.python", "spark.pyspark.python")
 
@@ -45,7 +45,7 @@ def refuse_undefined_connection(conn_id: str) -> None:
 class TopologySubmitHook(SparkSubmitHook):
     """Submits an application file of this package; made by :meth:`adopt`."""
 
-    #: What the driver reported before it ended.
+    #: The error that the driver reported before it ended.
     _reported: ReportedError | None = None
     #: Whether ``on_kill`` asked to end the application, which may be before there is one.
     _killed: bool = False
@@ -56,8 +56,8 @@ class TopologySubmitHook(SparkSubmitHook):
     def adopt(cls, hook: SparkSubmitHook) -> Self:
         """Return a hook of this class in the state of a provider's hook.
 
-        The provider's operator makes its hook from two dozen parameters; taking over what it made follows the
-        provider when their number changes.
+        The provider's operator makes its hook from two dozen parameters; a copy of the hook's state needs no
+        change when their number changes.
         """
         adopted = cls.__new__(cls)
         adopted.__dict__.update(hook.__dict__)
@@ -65,7 +65,9 @@ class TopologySubmitHook(SparkSubmitHook):
 
     @property
     def deploy_mode(self) -> str:
-        """Where the driver runs: ``client`` is this machine, ``cluster`` another one."""
+        """The deploy mode: with ``client`` the driver runs on this machine, with ``cluster`` on another
+        one.
+        """
         return str(self._connection["deploy_mode"] or "client")
 
     @property
@@ -74,10 +76,10 @@ class TopologySubmitHook(SparkSubmitHook):
         return str(self._connection["master"])
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Submit, and wait for the end.
+        """Submit the application and wait for its end.
 
         :raises ReportedError: what the driver reported.
-        :raises KilledError: the application was to end before it was started.
+        :raises KilledError: the Airflow task was killed before Spark was started.
         :raises ConfigError: there is no spark-submit.
         :raises AirflowException: Spark failed without a report of the driver.
         """
@@ -106,21 +108,21 @@ class TopologySubmitHook(SparkSubmitHook):
         return driver_id
 
     def let_inherit(self, *descriptors: int) -> None:
-        """Have spark-submit, and so Spark's JVM in client mode, hold files open for as long as it lives.
+        """Let spark-submit, and so Spark's JVM in client mode, inherit open files.
 
-        :param descriptors: of the files.
+        :param descriptors: descriptors of the files.
         """
         self._inherited = descriptors
 
     def follow(self, job_id: str) -> None:
-        """Take note of the driver to wait for, which an earlier try may have submitted, so that it is known
-        what to kill.
+        """Remember the driver to wait for, which an earlier try may have submitted, so that a kill reaches
+        it.
         """
         if self._is_yarn_cluster_mode:
             self._yarn_application_id = job_id
 
     def refuse_unfit_deployment(self, *, durable: bool) -> None:
-        """Refuse what Spark or its provider cannot do, before it is tried.
+        """Refuse a deployment that Spark or its provider cannot serve, before Spark is started.
 
         :param durable: whether a retry is to find a driver again.
         :raises ConfigError: naming what to set.
@@ -136,12 +138,12 @@ class TopologySubmitHook(SparkSubmitHook):
                 "on YARN in deploy mode 'cluster', a retry finds the driver of an earlier try through the "
                 "resource manager's REST API only",
                 fix="pass yarn_track_via_rm_api=True and set yarn_resourcemanager_webapp_address in the "
-                f"extra of connection {self._conn_id!r}; or pass durable=False, so that a retry takes over",
+                f"extra of connection {self._conn_id!r}; or pass durable=False: a retry starts a new driver",
             )
 
     def on_kill(self) -> None:
-        """End the application: on this machine every process of it, else through the cluster manager. None is
-        submitted any more.
+        """End the application: its processes on this machine, else through the cluster manager. From then on
+        this hook submits none.
 
         Safe in a signal handler.
         """
@@ -150,7 +152,8 @@ class TopologySubmitHook(SparkSubmitHook):
             self.end_application()
             super().on_kill()
         else:
-            # The provider's asks the cluster manager only while spark-submit runs, or its tracking is on.
+            # The provider's method asks the cluster manager only while spark-submit runs, or its tracking is
+            # on.
             super().on_kill()
             self.end_application()
 
@@ -170,8 +173,8 @@ class TopologySubmitHook(SparkSubmitHook):
         return command
 
     def _local_environment(self) -> dict[str, str]:
-        """Return what lets a driver on this machine start soon, and use the Python and the pyspark that
-        Airflow itself uses.
+        """Return the variables that let a driver on this machine start soon, with Airflow's own Python and
+        pyspark.
 
         Airflow may be started by path (``.venv/bin/airflow``) without its folder on the PATH.
         """
@@ -197,8 +200,8 @@ class TopologySubmitHook(SparkSubmitHook):
         super()._process_spark_submit_log(self._without_reports(itr))
 
     def _without_reports(self, lines: Iterator[Any]) -> Iterator[Any]:
-        """Keep the report of an error for :meth:`submit`: the task's log gets it once, as the reason it
-        failed.
+        """Yield the lines without the report of an error, which :meth:`submit` raises: so the log shows it
+        once.
         """
         for line in lines:
             reported = reported_in(str(line))

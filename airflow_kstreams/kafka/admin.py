@@ -1,4 +1,4 @@
-"""Topics and offsets as the broker knows them."""
+"""Asks the broker for topics, offsets, settings and groups, and changes topics."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ _ISOLATION: Mapping[Isolation, Any] = {
 
 
 class _Answers(dict[Any, "Future[Any]"]):
-    """The futures of a request. While they are held, so is the client that answers them: one that another
-    thread has given up ends with its last reference, and its requests with it.
+    """The futures of a request, with the client that answers them: a client that another thread drops would
+    end with its last reference, and its requests with it.
     """
 
     def __init__(self, client: AdminClient, futures: Mapping[Any, Future[Any]]) -> None:
@@ -110,7 +110,7 @@ class ClusterAdmin:
         return found
 
     def topic_configs(self, names: Collection[str]) -> TopicConfigs:
-        """Return the settings of topics as they are in force, defaults included, in one request.
+        """Return the settings of topics that are in force, defaults included, in one request.
 
         :raises KafkaClientError: the broker did not answer, or could not for now.
         """
@@ -133,7 +133,7 @@ class ClusterAdmin:
         return TopicConfigs(found, refused)
 
     def broker_configs(self) -> dict[str, str]:
-        """Return the settings of the broker with the smallest id as they are in force, defaults included.
+        """Return the settings in force of the broker with the smallest id, defaults included.
 
         :raises KafkaClientError: this user may not see them, or no broker answers.
         """
@@ -184,7 +184,8 @@ class ClusterAdmin:
         )
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions and wait until they have leaders; one that has so many is left alone.
+        """Give a topic more partitions and wait until they have leaders; a topic that has so many is left
+        alone.
 
         :raises KafkaClientError: there is no such topic, it has more partitions, the broker refuses, or they
             have no leaders within the client timeout.
@@ -197,7 +198,8 @@ class ClusterAdmin:
         except KafkaClientError as error:
             if error.code != "INVALID_PARTITIONS":
                 raise
-            # The broker says so of as many, too; those are there when the answer to an earlier try was lost.
+            # The broker also refuses the number that the topic has, as when the answer to an earlier try was
+            # lost.
             found = self.describe_topics([topic])
             has = found[topic].partitions if topic in found else 0
             if count < has:
@@ -239,7 +241,7 @@ class ClusterAdmin:
         return self._offsets(dict.fromkeys(partitions, _EARLIEST), "read_uncommitted")
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset that is dated at or after a time, epoch milliseconds."""
+        """Return the first offset whose record is dated at or after a time, epoch milliseconds."""
         specs = {tp: OffsetSpec.for_timestamp(time_ms) for tp, time_ms in times_ms.items()}
         found = self._offsets(specs, "read_uncommitted")
         return {tp: offset for tp, offset in found.items() if offset >= 0}
@@ -281,7 +283,7 @@ class ClusterAdmin:
             self._ask_leaders("deleting records", "delete_records", requests, operation=Operation.DELETE)
 
     def close(self) -> None:
-        """Let go of the client. Closing twice is harmless."""
+        """Drop the client. Closing twice is harmless."""
         self._admin = None
 
     def _settings(self, future: Future[Any], what: str, needs: Permission) -> dict[str, str]:
@@ -290,7 +292,7 @@ class ClusterAdmin:
 
     def _groups(self) -> dict[str, ConsumerGroupState]:
         """Return the state of every group that this user may see."""
-        client = self._client()  # held until it has answered
+        client = self._client()  # held until the client has answered
         future: Future[Any] = guarded(
             "listing groups",
             self._bootstrap,
@@ -310,7 +312,7 @@ class ClusterAdmin:
     def _listed(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: Isolation
     ) -> dict[TopicPartition, Any]:
-        """Return what the broker says of offsets, in the client's own form."""
+        """Return the broker's answer about offsets, in the client's own form."""
         if not specs:
             return {}
         request = {ClientPartition(tp.topic, tp.partition): spec for tp, spec in specs.items()}
@@ -360,8 +362,8 @@ class ClusterAdmin:
     ) -> dict[Any, Any]:
         """Make a request that goes to the partitions' leaders, and wait, bounded, for partitions without one.
 
-        The client keeps metadata in which a partition has no leader for minutes, so a new client is needed to
-        see that it has one by now.
+        The client keeps metadata in which a partition has no leader for minutes; only a new client sees that
+        it has one by now.
         """
         deadline = time.monotonic() + self._time.left()
         while True:
@@ -381,7 +383,7 @@ class ClusterAdmin:
             time.sleep(_POLL_SECONDS)
 
     def _refuse_missing(self, what: str, partitions: Collection[ClientPartition]) -> None:
-        """Raise for partitions that do not exist, for which it is no use to wait."""
+        """Raise for partitions that do not exist: waiting would not help."""
         found = self.describe_topics({tp.topic for tp in partitions})
         missing = sorted(
             f"{tp.topic}-{tp.partition}"
@@ -405,7 +407,7 @@ class ClusterAdmin:
     ) -> Any:
         """Return a request's result, None when it failed with the code ``absent``.
 
-        :param needs: the permission for it.
+        :param needs: the permission that the request needs.
         """
         # The client's own request timeout ends the future; the margin only guards against a client that does
         # not.
@@ -426,9 +428,9 @@ class ClusterAdmin:
         raise refused or convert(error, what=what, where=self._bootstrap)
 
     def _served(self, names: Collection[str], partitions: int = 0) -> bool:
-        """Whether every partition of the topics has a leader, which is a moment after the topics exist.
+        """Whether every partition of the topics has a leader, which comes a moment after the topics exist.
 
-        :param partitions: how many each has at least.
+        :param partitions: smallest number of partitions of each topic.
         """
         futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(names)))
         descriptions = [

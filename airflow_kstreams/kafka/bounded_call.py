@@ -1,11 +1,11 @@
-"""Calls of the client that may never return, made so that we do.
+"""Bounds calls of the client that may never return.
 
-``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and the time
-limit it is given does not reach that part: with a connection lost at the wrong moment it blocks for ever
-(librdkafka issue 5456, seen with 2.16 when the proxy of ``dev/chaos`` cut one side of a connection). A
-consumer's synchronous commit takes no limit at all. Nothing can interrupt either, so they run on a thread of
-their own, and its caller waits no longer than a limit of ours. A thread that is left behind in the client
-keeps the client alive until the process ends.
+``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and its time
+limit does not hold for that part: with a connection lost at the wrong moment it blocks for ever (librdkafka
+issue 5456, seen with 2.16 when the proxy of ``dev/chaos`` closed one side of a connection). A consumer's
+synchronous commit takes no limit at all. Neither can be interrupted, so both run on a thread of their own,
+for which the caller waits no longer than a limit. A thread that never returns from the client keeps the
+client alive until the process ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from airflow_kstreams.kafka.errors import CallOverdueError, attempt
 
-#: How much longer than the client's own limit a call may take.
+#: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
 
@@ -41,10 +41,10 @@ class BoundedCaller:
         self.stuck = False
 
     def attempt(self, call: Callable[..., object], *args: object) -> Any:
-        """Make a call and return what it raised, None if nothing.
+        """Make a call and return the error that it raised, None if it succeeded.
 
-        :return: a ``CallOverdueError`` when it did not end in time: what it works on is lost, and every
-            further call is refused with the same.
+        :return: a ``CallOverdueError`` when the call did not end in time; every further call then returns it,
+            too.
         """
         if self.stuck:
             return CallOverdueError(self._timeout_seconds)
@@ -64,7 +64,7 @@ class BoundedCaller:
         return error
 
     def close(self) -> None:
-        """Let the thread end, once its call has; closing twice is harmless."""
+        """End the thread once its call has ended; closing twice is harmless."""
         self._end()
 
 

@@ -1,4 +1,6 @@
-"""Makes clients of one Kafka cluster. Holds configuration only, so it can be pickled into Spark tasks."""
+"""Makes clients of one Kafka cluster. A cluster holds configuration only, so it can be pickled into Spark
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,12 @@ from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 class KafkaCluster:
     """The port ``ClusterPort`` on the real client. Making it touches no network and starts no thread.
 
-    :param client_config: client settings by librdkafka's names; those of the schema registry are checked and
-        left aside.
+    :param client_config: client settings by librdkafka's names; those of the schema registry are only
+        checked.
     :param settings: the application's settings; only ``client.timeout.ms`` is used here.
-    :param allowed: settings that run code and may; what the environment allows unless given.
-    :param look_ms: for one that only looks: bound of all requests of its readers and admin clients together,
-        from here on.
+    :param allowed: allowed settings that run code; those that the environment allows unless given.
+    :param look_ms: bound of all requests of its readers and admin clients together, from now on, for a
+        cluster that is only read; None for no bound.
     :raises ConfigError: a client setting is missing, unknown, owned by the engine or malformed.
     """
 
@@ -68,7 +70,8 @@ class KafkaCluster:
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
-        :param max_message_bytes: of the topics that it writes; the user's own client settings come first.
+        :param max_message_bytes: limits of the topics that it writes; the user's own client settings come
+            first.
         """
         limits = max_message_bytes or {}
         config = {**sized(limits), **self._client_config}

@@ -2,8 +2,8 @@
 at once.
 
 The client library retries connections for ever and reports failures by callback only, which it runs inside
-``poll``: a single blocking call would sit out its whole timeout on a wrong password. So the first contact is
-made in short steps with a ``poll`` after each.
+``poll``: a single blocking call would take its whole timeout on a wrong password. So the first contact is
+made in short steps, each with a ``poll`` after it.
 
 A fresh client connects to the address that it was given, and then to the brokers that it has learned of.
 Between these first connections librdkafka pauses for half of ``reconnect.backoff.ms``, 11 ms at least. Its
@@ -52,8 +52,8 @@ def await_connection(
     """Return once the cluster has answered.
 
     :param config: the client's settings.
-    :raises KafkaClientError: it did not within the time, or (at once) it refused the credentials, or the
-        settings do not fit the listener.
+    :raises KafkaClientError: the cluster did not answer in time, or (at once) it refused the credentials, or
+        the settings do not fit the listener.
     """
     bootstrap = bootstrap_of(config)
     deadline = time.monotonic() + timeout_seconds

@@ -1,4 +1,4 @@
-"""The produce call of the hot path, and what becomes of records that could not be delivered.
+"""Makes the produce call of the hot path, and remembers records that could not be delivered.
 
 Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
 ``commit``, or the first failure is raised there with its topic and partition.
@@ -39,7 +39,7 @@ _ROOM_STEP_SECONDS = 0.05
 class DeliveryFailures:
     """Remembers the first record that could not be delivered since the last :meth:`clear`.
 
-    :param refused: explains what was refused for what it is.
+    :param refused: explains records that were refused for themselves, e.g. for their size.
     """
 
     __slots__ = ("_refused", "content", "error", "partition", "size_bytes", "topic")
@@ -66,7 +66,7 @@ class DeliveryFailures:
             self.content = content_id(self.topic, key, value)
 
     def clear(self) -> None:
-        """Forget; a new transaction begins."""
+        """Forget the failure, as a new transaction begins."""
         self.error = None
 
     def refused_record(self) -> RecordError | None:
@@ -84,13 +84,13 @@ def make_produce(
     explain: Callable[[Any, str], KStreamsError],
     refused: RefusedRecords,
 ) -> tuple[Callable[..., None], Callable[[], None]]:
-    """Return the produce call that the engine's hot path binds, and a call that ends it.
+    """Return the produce call that the engine's hot path binds, and a call that closes it.
 
     Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
 
-    A task's closures hold the produce call, and each other, until Python's collector comes. The client must
-    not live as long: its threads would go on, and unread statistics would fill the memory. So the
-    second call takes the client away from the first.
+    A task's closures hold the produce call, and each other, until Python's garbage collector runs. The client
+    must not live as long: its threads would go on, and unread statistics would fill the memory. So the second
+    call takes the client away from the first.
 
     :param explain: turns an error of the client into one of this package.
     :param refused: explains records that the client does not take.
@@ -106,7 +106,7 @@ def make_produce(
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        # To the client, 0 is the time of sending, and no number is the epoch itself: 1 comes closest.
+        # The client takes 0 for the time of sending and has no number for the epoch itself: 1 comes closest.
         timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
         try:
             send(topic, value, key, partition, None, None, timestamp_ms, headers)

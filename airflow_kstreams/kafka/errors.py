@@ -1,4 +1,4 @@
-"""The one place where errors of the Kafka client become errors of this package.
+"""Turns errors of the Kafka client into errors of this package; no other module does.
 
 Every client call goes through :func:`guarded`. It has a bare ``except:`` because the client can raise a
 ``KafkaError`` that is no subclass of ``BaseException`` (seen in confluent-kafka 2.16.1 from ``flush`` and
@@ -52,7 +52,7 @@ FORBIDDEN = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-#: What the broker or the client says of refused credentials, and what to correct.
+#: Texts of the broker or the client about refused credentials, with their remedies.
 _CREDENTIALS_FIXES: Mapping[str, str] = {
     "Unsupported SASL mechanism": "set sasl.mechanism to one that the broker supports",
     "not valid in current SASL state": "this listener takes no login: set security.protocol to SSL or "
@@ -75,7 +75,7 @@ _PASSING = UNREACHABLE | {
     KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
-    # What a record's delivery can end with while the cluster is busy; delivery reports never say "retriable".
+    # Errors of a record's delivery while the cluster is busy; delivery reports never say "retriable".
     KafkaError._MSG_TIMED_OUT,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
@@ -86,9 +86,9 @@ _PASSING = UNREACHABLE | {
 
 
 def guarded(what: str, where: str, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the client and convert whatever it raises.
+    """Call the client and convert every error that it raises.
 
-    :param what: what is being done, e.g. ``"reading committed offsets"``.
+    :param what: the action, e.g. ``"reading committed offsets"``.
     :param where: the cluster or client, e.g. the bootstrap servers.
     :param call: the client's method.
     :raises KafkaClientError: the client failed.
@@ -104,9 +104,9 @@ def guarded(what: str, where: str, call: Callable[P, R], /, *args: P.args, **kwa
 
 
 class CallOverdueError(Exception):
-    """A call of the client has not returned although its time was over.
+    """A call of the client has not returned in time.
 
-    :param seconds: its time.
+    :param seconds: the call's time limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -114,10 +114,11 @@ class CallOverdueError(Exception):
 
 
 def attempt(call: Callable[..., Any], *args: Any) -> Any:
-    """Call the client and return what it raised, None if nothing.
+    """Call the client and return the error that it raised, None if it succeeded.
 
-    The error comes without its traceback: that holds this call's frame and so the client, which would live as
-    long as the error, with its threads, and with a queue of statistics that grows because no call empties it.
+    The error comes without its traceback, which holds this call's frame and so the client: the client would
+    live as long as the error, with its threads, and with a queue of statistics that grows because no call
+    empties it.
     """
     try:
         call(*args)
@@ -130,7 +131,7 @@ def attempt(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def kafka_error_of(error: Any) -> KafkaError | None:
-    """Return the client's error object inside whatever was raised, None if there is none."""
+    """Return the client's error object inside an error, None if there is none."""
     if isinstance(error, KafkaError):
         return error
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
@@ -139,7 +140,7 @@ def kafka_error_of(error: Any) -> KafkaError | None:
 
 
 def convert(error: Any, *, what: str, where: str) -> KStreamsError:
-    """Turn anything the client raised or returned into an error of this package."""
+    """Turn an error that the client raised or returned into an error of this package."""
     if isinstance(error, KStreamsError):
         return error
     if isinstance(error, CallOverdueError):
@@ -164,7 +165,7 @@ def convert(error: Any, *, what: str, where: str) -> KStreamsError:
 def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClientError:
     """Map one error object of the client.
 
-    Code that knows which permission a refused request needs asks :class:`Access` instead.
+    Code that knows the permission of a refused request uses :class:`Access` instead.
     """
     code = error.code()
     name = error.name()
@@ -187,7 +188,7 @@ def from_kafka_error(error: KafkaError, *, what: str, where: str) -> KafkaClient
 class Access:
     """Turns "not authorized", which names nothing, into an error that names the permission.
 
-    :param client_config: of the client that was refused.
+    :param client_config: settings of the client that was refused.
     """
 
     __slots__ = ("_principal", "_where")
@@ -197,9 +198,9 @@ class Access:
         self._principal = principal_of(client_config)
 
     def denied(self, error: KafkaError, what: str, permission: Permission) -> AccessDeniedError | None:
-        """Return the error for a request that was refused for want of a permission, None for any other.
+        """Return the error for a request that lacked a permission, None for any other error.
 
-        :param permission: what the request needs.
+        :param permission: the permission that the request needs.
         """
         if error.code() not in FORBIDDEN:
             return None
@@ -213,7 +214,7 @@ class Access:
 
 
 def principal_of(client_config: Mapping[str, str]) -> str:
-    """Return as whom a client logs in, by Kafka's default rules; empty when only the broker knows."""
+    """Return the principal of a client by Kafka's default rules; empty when only the broker knows it."""
     protocol = client_config.get("security.protocol", "plaintext").upper()
     mechanism = client_config.get("sasl.mechanism", client_config.get("sasl.mechanisms", "")).upper()
     user = client_config.get("sasl.username", "")

@@ -1,4 +1,4 @@
-"""What the client library says by callback: errors, statistics, logs. One object per client instance.
+"""Collects the callbacks of one client: errors, statistics, logs.
 
 The callbacks run inside ``poll`` on the caller's own thread, so plain attributes suffice.
 """
@@ -28,7 +28,7 @@ _ALSO_RAISED = ("FAIL", "ERROR", "TXNERR", "FATAL", "TXNFLUSH", "ADDPARTS")
 _CLAIM = "GETPID"
 _CLAIM_REPEATED = "retrying"
 
-#: What the client logs, and says nowhere else, when the ACLs refuse one of a transaction's partitions.
+#: The client's log line, and only sign, of a transaction's partition that the ACLs refuse.
 _REFUSED_PARTITION = re.compile(
     r'add partition "(?P<topic>[^"]+)" \[\d+\].*authorization failed', re.IGNORECASE
 )
@@ -48,7 +48,7 @@ class _Statistics(msgspec.Struct):
     brokers: dict[str, _BrokerStatistics] = {}
 
 
-#: How the statistics name a connection that is not yet known to be to a certain broker.
+#: Name in the statistics of a connection whose broker is not known yet.
 _BOOTSTRAP = "/bootstrap"
 _STATISTICS = json_decoder(_Statistics)
 
@@ -56,15 +56,16 @@ _STATISTICS = json_decoder(_Statistics)
 class ClientEvents:
     """Collects one client's events.
 
-    :param config: the client's settings; what of them is secret is kept out of the client's words.
+    :param config: the client's settings; their secret values are replaced in the client's texts.
     :ivar credentials_error: text of the first authentication or TLS error, empty while there is none.
     :ivar last_error: text of the last connection error.
-    :ivar group_error: why the ACLs keep the reader from its group, None while they do not.
-    :ivar claim_error: why the last request for a transactional id was repeated, empty while none was.
+    :ivar group_error: error of the ACLs that keep the reader from its group, None while there is none.
+    :ivar claim_error: reason for repeating the last request for a transactional id, empty while none was
+        repeated.
     :ivar refused_topic: the last topic that the ACLs kept out of a transaction, empty while there is none.
     :ivar connection_errors: number of connection errors so far.
     :ivar disconnects: connections lost and requests timed out so far, as the statistics say.
-    :ivar statistics: how often the statistics came so far.
+    :ivar statistics: number of statistics received so far.
     :ivar all_down_since: monotonic seconds at which the client lost every broker, None while it has one.
     """
 
@@ -94,18 +95,18 @@ class ClientEvents:
         self.all_down_since: float | None = None
 
     def callbacks(self) -> dict[str, Any]:
-        """Return the client settings that connect this object."""
+        """Return the client settings that name this object's callbacks."""
         return {"error_cb": self._on_error, "stats_cb": self._on_statistics, "logger": self}
 
     def seen_connected(self) -> None:
-        """Note that a broker answered."""
+        """Record that a broker answered."""
         self.all_down_since = None
 
     def note_group_error(self, message: Message) -> bool:
-        """Remember what a polled message says about the group; return whether it does.
+        """Remember a polled message if it is an error of the group; return whether it is.
 
-        The client reports it once, in the next poll. A reader that only reads assigned partitions needs no
-        group; one that commits, or asks for committed offsets, is refused then.
+        The client reports such an error once, in the next poll. A reader that only reads assigned partitions
+        needs no group; one that commits, or asks for committed offsets, is refused from then on.
         """
         error = message.error()
         if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -136,13 +137,14 @@ class ClientEvents:
         self.statistics += 1
 
     def log(self, level: int, text: str, *args: object) -> None:
-        """Take a log line of the client library; stands in for a logger."""
+        """Take a log line of the client library, which calls this object in place of a logger."""
         facility = str(args[0]) if args else ""
         raised = facility in _ALSO_RAISED
         if facility == "ADDPARTS" and (refused := _REFUSED_PARTITION.search(str(args[-1]))):
             self.refused_topic = refused["topic"]
         elif facility == "FAIL" and not self.last_error:
-            # A listener that wants another protocol just hangs up, which the client takes for no error.
+            # A listener that wants another protocol closes the connection, which the client does not report
+            # as an error.
             self.last_error = self._clean(str(args[-1]))
         elif facility == _CLAIM and str(args[-1]).endswith(_CLAIM_REPEATED):
             self.claim_error = self._clean(str(args[-1]))

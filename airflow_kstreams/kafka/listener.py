@@ -1,9 +1,9 @@
-"""Says why the client cannot talk to a listener that answers, by looking at the listener itself.
+"""Finds out why the client cannot talk to a listener that answers, with a connection of its own.
 
-The client library has one text for every certificate it does not accept, and none for a listener that hangs
-up because it expects another protocol. So when the first contact fails, one connection is made without it:
-bytes only, no credentials are ever sent. What is certain is named together with the setting to correct;
-anything else is left to the client's own words.
+The client library has one text for every certificate it does not accept, and none for a listener that closes
+the connection because it expects another protocol. So when the first contact fails, this module connects
+without the library and without sending credentials. A certain finding is named together with the setting to
+correct; otherwise the client's own text remains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNTRUSTED = (2, 18, 19, 20, 21)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerFinding:
-    """What is wrong between a client's settings and a listener, and what to do about it."""
+    """A contradiction between a client's settings and a listener, and its remedy."""
 
     cause: str
     fix: str
@@ -39,8 +39,8 @@ def look_at(config: Mapping[str, str], complaint: str) -> ListenerFinding | None
     """Look at the listener that the client complains of.
 
     :param config: the client's settings.
-    :param complaint: what the client said; it may name the listener.
-    :return: None when nothing certain was found. Takes a few seconds at most.
+    :param complaint: the client's error text; it may name the listener.
+    :return: None without a certain finding. The look takes a few seconds at most.
     """
     address = _address(config, complaint)
     if address is None:
@@ -52,7 +52,7 @@ def look_at(config: Mapping[str, str], complaint: str) -> ListenerFinding | None
             return view.through_tls(login=protocol.startswith("SASL"), complaint=complaint)
         return view.plain(login=protocol.startswith("SASL"), protocol=protocol)
     except OSError:
-        return None  # gone meanwhile: that is what the client says, too
+        return None  # gone meanwhile, as the client's own text says
 
 
 def _address(config: Mapping[str, str], complaint: str) -> tuple[str, int] | None:
@@ -73,7 +73,7 @@ class _Listener:
         self._config = config
 
     def plain(self, *, login: bool, protocol: str) -> ListenerFinding | None:
-        """Look at it for a client without TLS."""
+        """Look at the listener for a client without TLS."""
         if self._answers(tls=None, login=True):
             if not login and not self._answers(tls=None, login=False):
                 return self._wants_login("SASL_PLAINTEXT")
@@ -87,7 +87,7 @@ class _Listener:
         return None
 
     def through_tls(self, *, login: bool, complaint: str) -> ListenerFinding | None:
-        """Look at it for a client with TLS."""
+        """Look at the listener for a client with TLS."""
         context = self._context()
         if context is None:
             return None
@@ -149,7 +149,7 @@ class _Listener:
             return ListenerFinding(
                 cause=f"{whose} is for another host: {error.verify_message}",
                 fix="set bootstrap.servers to a name that the certificate holds, or have that name added to "
-                "it (ssl.endpoint.identification.algorithm=none would accept anybody)",
+                "it (ssl.endpoint.identification.algorithm=none would accept any broker)",
             )
         if error.verify_code in _UNTRUSTED:
             return ListenerFinding(
@@ -160,7 +160,7 @@ class _Listener:
         return None
 
     def _context(self) -> ssl.SSLContext | None:
-        """Return what the client's settings say about whom to trust; None if they cannot be used here."""
+        """Return the TLS context of the client's settings; None if they cannot be used here."""
         checks = self._config.get("enable.ssl.certificate.verification", "true").lower() != "false"
         if not checks:
             return _unverified()
@@ -188,8 +188,8 @@ class _Listener:
         return closing(wrapped)
 
     def _answers(self, *, tls: ssl.SSLContext | None, login: bool) -> bool:
-        """Whether it answers a question that may come before a login, or, with ``login`` false, one that may
-        not.
+        """Whether the listener answers a request that may come before a login or, with ``login`` false, one
+        that may not.
         """
         question = _request(_API_VERSIONS) if login else _request(_METADATA, struct.pack(">i", 0))
         try:
@@ -210,7 +210,7 @@ def _request(api: int, body: bytes = b"") -> bytes:
 
 
 def _correlation(connection: socket.socket) -> int | None:
-    """Return the number of the request that is answered, None if this is no answer."""
+    """Return the correlation id of an answer, None if this is no answer."""
     head = b""
     while len(head) < 8:
         more = connection.recv(8 - len(head))
@@ -222,7 +222,7 @@ def _correlation(connection: socket.socket) -> int | None:
 
 
 def _unverified() -> ssl.SSLContext:
-    """Return a context that accepts anybody: nothing but the handshake is sent."""
+    """Return a context that accepts any broker: nothing but the handshake is sent."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

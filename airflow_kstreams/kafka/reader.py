@@ -1,7 +1,7 @@
 """Reads assigned partitions from given offsets.
 
-Never subscribes, never joins a group, never commits by itself, never resets a position: the broker's group
-protocol plays no part, and fencing is the business of the transactional writer.
+The reader never subscribes, joins a group, commits by itself or resets a position. The broker's group
+protocol plays no part: the transactional writer does the fencing.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class BoundedReader:
     """The port ``ReaderPort`` on the real client. One thread at a time.
 
     :param client_config: checked client settings.
-    :param group_id: whose committed offsets to read and write.
-    :param isolation: what to see.
-    :param request_time: bound of every request, and of a read where all of them together have one.
+    :param group_id: the group whose committed offsets it reads and writes.
+    :param isolation: ``read_committed`` or ``read_uncommitted``.
+    :param request_time: bound of every request, and of all requests and reads together, where it has one.
     """
 
     def __init__(
@@ -111,8 +111,9 @@ class BoundedReader:
                 "enable.auto.offset.store": "false",
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",
-                # How long the client keeps a commit that finds no coordinator. Kept longer than we wait, it
-                # could reach the broker after a later commit of another client, and take that back.
+                # Time for which the client keeps a commit that finds no coordinator. Kept longer than the
+                # caller waits, it could reach the broker after a later commit of another client, and undo
+                # that.
                 "session.timeout.ms": str(timeout_ms),
                 "max.poll.interval.ms": str(max(timeout_ms, _MAX_POLL_INTERVAL_MS)),
                 **self._events.callbacks(),
@@ -121,11 +122,11 @@ class BoundedReader:
 
     @property
     def group_id(self) -> str:
-        """Whose committed offsets it reads and writes."""
+        """The group whose committed offsets it reads and writes."""
         return self._group_id
 
     def group_metadata(self) -> object:
-        """Return for which group a transaction commits this reader's offsets, in the client's own form."""
+        """Return this reader's group in the client's own form, for a transaction that commits its offsets."""
         return guarded("naming the group", self._bootstrap, self._consumer.consumer_group_metadata)
 
     def assign(self, starts: Mapping[TopicPartition, int]) -> None:
@@ -154,10 +155,10 @@ class BoundedReader:
             timeout, or the time of all requests together is over.
         """
         messages = self._consume(max_records, 0)
-        # Also where records come: what waits for its end waits for more than one answer.
+        # Checked also when records come: the end of a read needs more than one answer.
         timeout_seconds = self._time.left(timeout_seconds)
         if not messages and timeout_seconds > 0:
-            # One record ends the wait; whatever came with it is taken without waiting again.
+            # One record ends the wait; records that came with it are taken without waiting again.
             messages = self._consume(_SERVED_AT_ONCE, timeout_seconds)
             if messages and max_records > _SERVED_AT_ONCE:
                 messages += self._consume(max_records - _SERVED_AT_ONCE, 0)
@@ -228,7 +229,7 @@ class BoundedReader:
     def close(self) -> None:
         """Close the client. Closing twice is harmless.
 
-        A client that is stuck in a commit is left alone: closing it would wait for that.
+        A client that is stuck in a commit is left alone: closing it would wait for the commit.
         """
         self._caller.close()
         if self._caller.stuck:
@@ -248,11 +249,11 @@ class BoundedReader:
         """Repeat a request while the group's coordinator is being elected or moved, within the client
         timeout.
 
-        The client itself gives up at the first such answer, which a young or restarted broker gives for
-        moments. But it waits for ever for a coordinator that the user may not know, so the first try is
-        short.
+        The client itself gives up at the first answer without a coordinator, which a young or restarted
+        broker gives for moments. But it waits for ever for a coordinator that the user may not see, so the
+        first try is short.
 
-        :param call: takes the seconds it may last.
+        :param call: the request; takes the seconds it may last.
         :param attempt: makes a call and returns its error, None if none.
         """
         patience = self._time.left()
@@ -273,8 +274,8 @@ class BoundedReader:
             seconds = self._time.left(max(deadline - time.monotonic(), _FIRST_TRY_SECONDS))
 
     def _refuse_group(self, what: str) -> None:
-        """Raise if the broker has refused the user the group: the client reports that once, in a poll."""
-        if not self._assigned:  # what else is polled would be lost
+        """Raise if the broker has refused the group to the user: the client reports that once, in a poll."""
+        if not self._assigned:  # a record that is polled here would be lost
             for message in self._consume(_ERRORS_AT_ONCE, 0):
                 self._events.note_group_error(message)
         refused = self._refused(self._events.group_error, what)
@@ -348,9 +349,9 @@ class BoundedReader:
             )
 
     def _refused(self, error: KafkaError | None, what: str, topic: str | None = None) -> KStreamsError | None:
-        """Return the error for a missing permission, None if that is not what is wrong.
+        """Return the error for a missing permission, None for any other error.
 
-        :param topic: that the request was about; None when it was about the group.
+        :param topic: topic of the request; None if it was about the group.
         """
         if error is None:
             return None

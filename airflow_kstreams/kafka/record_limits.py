@@ -1,8 +1,8 @@
-"""The client's limits of records and batches, and the error of a record beyond a limit.
+"""Sets the client's limits of records and batches, and explains a record beyond a limit.
 
 The client refuses a record larger than ``message.max.bytes``, not compressed, at once. The broker refuses a
-batch larger than the topic's ``max.message.bytes``, as it was compressed, later. The error of either says how
-large the record is, what the limit is, and whose.
+batch larger than the topic's ``max.message.bytes``, as it was compressed, later. Each error names the
+record's size, the limit, and whether the client or the topic sets it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TOO_LARGE = frozenset(
 
 
 def sized(max_message_bytes: Mapping[str, int]) -> dict[str, str]:
-    """Return the settings of a producer that writes topics with these limits."""
+    """Return producer settings for topics with these limits."""
     limits = writer_limits(max_message_bytes)
     return {MESSAGE_BYTES: str(limits.record_bytes), _BATCH_BYTES: str(limits.batch_bytes)}
 
 
 def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
-    """Say so when the user's own setting keeps out what the topics take."""
+    """Log a warning if the user's own setting is below the topics' limits."""
     given = int(config[MESSAGE_BYTES])
     larger = sorted(topic for topic, limit in max_message_bytes.items() if limit > given)
     if larger and given < writer_limits(max_message_bytes).record_bytes:
@@ -48,8 +48,8 @@ def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[st
 class RefusedRecords:
     """Explains refused records.
 
-    :param config: of the producer.
-    :param max_message_bytes: of the topics that it writes, as far as they are known.
+    :param config: the producer's settings.
+    :param max_message_bytes: limits of the topics that it writes, as far as they are known.
     """
 
     __slots__ = ("_client_bytes", "_of_topics")
@@ -78,10 +78,10 @@ class RefusedRecords:
     def by_broker(
         self, error: KafkaError, topic: str, partition: int, size_bytes: int, content: str
     ) -> RecordError:
-        """Return the error of a record that the broker does not take, or of the batch that it came in.
+        """Return the error of a record that the broker does not take, alone or for its batch.
 
-        :param content: tells the record from others. It is to blame only if it alone is larger than its topic
-            takes; a batch of small ones is not.
+        :param content: key, value and headers; the record is at fault only if it alone exceeds its topic's
+            limit.
         """
         why, to_blame = f"{error.name()}: {error.str()}", False
         if error.code() in _TOO_LARGE:

@@ -1,9 +1,8 @@
-"""How long clients wait for answers: each request for so long, and all requests of one look for so long.
+"""Bounds the time that clients wait for answers: of each request, and of all requests of one look together.
 
-A bound of each request alone does not bound what consists of many: a broker that falls silent in the middle
-is waited for once by every request that is left, and a read, which is no request, waits for ever. So what a
-person sits before has a bound for all of it. It counts from the making of this object, and every wait gets
-no more than what is left.
+A bound of each request does not bound many of them: every request that is left waits once for a broker that
+falls silent, and a read, which is no request, waits for ever. So what a user waits for at a terminal has a
+bound for all requests. It counts from the making of this object, and no wait is longer than what is left.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from airflow_kstreams.streams.errors import KafkaClientError
 
 
 class RequestTime:
-    """The time that a cluster's clients have for their requests.
+    """The time of a cluster's clients for their requests.
 
     :param bootstrap: the bootstrap servers, for messages.
     :param request_ms: bound of one request.
-    :param look_ms: bound of all requests together, from here on; None: they are not bounded together.
-    :param monotonic: seconds of a clock that only goes forward.
+    :param look_ms: bound of all requests together, from now on; None for no such bound.
+    :param monotonic: the monotonic clock, in seconds.
     """
 
     __slots__ = ("_bootstrap", "_end", "_look_ms", "_monotonic", "request_seconds")
@@ -49,7 +48,7 @@ class RequestTime:
     def left(self, seconds: float | None = None) -> float:
         """Return for how many seconds the next wait may last.
 
-        :param seconds: how long it would last at most; as long as a request unless given.
+        :param seconds: longest wait; that of one request unless given.
         :raises KafkaClientError: the time of all requests together is over.
         """
         wanted = self.request_seconds if seconds is None else seconds

@@ -1,9 +1,9 @@
-"""Writes records: in transactions under a transactional id, or idempotently without one.
+"""Writes records in transactions under a transactional id, or idempotently without one.
 
-Rule: the client speaks the old EndTxn, which names no transaction, so a request that the client
-had to repeat may be answered by its first copy, and its second copy may end a *later* transaction of the same
-producer epoch. A writer on which any such repetition is possible says ``suspect`` and begins no other
-transaction; a new writer under the same transactional id has a higher epoch, which the delayed copy does not.
+Rule: the client speaks the old EndTxn, which names no transaction, so a request that the client had to repeat
+may be answered by its first copy, and its second copy may end a *later* transaction of the same producer
+epoch. A writer that may have repeated a request is ``suspect`` and begins no other transaction; a new writer
+under the same transactional id has a higher epoch, which the delayed copy does not.
 
 How repetition is noticed: a call failed or was very slow; or the error callback or the statistics reported
 a lost connection or a timed out request. A request is repeated without an answer for these two reasons only,
@@ -54,8 +54,8 @@ from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPar
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
 _RETRY_BACKOFF_MS = 100
 _REPEATED_SECONDS = 0.75 * _RETRY_BACKOFF_MS / 1000
-#: How often the client emits statistics. Those that come first after a call may have been taken before its
-#: end, the next ones were not.
+#: Interval of the client's statistics. Those that come first after a call may have been taken before its end,
+#: the next ones were not.
 _STATISTICS_INTERVAL_MS = 25
 _FRESH_STATISTICS = 2
 #: Errors that are only the consequence of the state the client is in. A failing callback of a fenced client
@@ -90,7 +90,7 @@ _DEFAULTS: Mapping[str, str] = {
 
 @runtime_checkable
 class GroupReader(Protocol):
-    """A reader that can say for which group offsets are committed."""
+    """A reader that names the group for which offsets are committed."""
 
     @property
     def group_id(self) -> str: ...
@@ -102,7 +102,8 @@ class IdempotentWriter:
 
     :param client_config: checked client settings.
     :param timeout_ms: bound of every request.
-    :param max_message_bytes: of the topics that it writes, for messages; the limits are client settings.
+    :param max_message_bytes: limits of the topics that it writes, for messages; the client's limits are its
+        settings.
     """
 
     def __init__(
@@ -169,18 +170,18 @@ class IdempotentWriter:
         return self._suspect
 
     def init_transactions(self) -> None:
-        """Reach the cluster; there is no transactional id to claim."""
+        """Connect to the cluster; there is no transactional id to claim."""
         self._connect()
 
     def begin(self) -> None:
-        """Start over remembering delivery failures."""
+        """Forget former delivery failures."""
         self._connect()
         self._failures.clear()
 
     def flush(self) -> None:
         """Return once every record is delivered.
 
-        :raises RecordError: a record was refused for what it is.
+        :raises RecordError: a record was refused for itself, e.g. for its size.
         :raises KafkaClientError: the broker could not be reached or refused the records.
         """
         self._connect()
@@ -200,7 +201,7 @@ class IdempotentWriter:
             )
 
     def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
-        """Commit offsets; without transactions that is the reader's own commit, after a flush."""
+        """Commit offsets: without transactions by the reader's own commit, after a flush."""
         self.flush()
         reader.commit(offsets)
 
@@ -209,13 +210,13 @@ class IdempotentWriter:
         self.flush()
 
     def abort(self) -> None:
-        """Drop what is still queued; what was sent stays sent."""
+        """Drop queued records; records that were sent stay in their topics."""
         guarded("dropping queued records", self._bootstrap, self._producer.purge)
         guarded("dropping queued records", self._bootstrap, self._producer.poll, 0)
         self._failures.clear()
 
     def close(self) -> None:
-        """Drop what is still queued and let go of the client. Closing twice is harmless.
+        """Drop queued records and the client. Closing twice is harmless.
 
         The client's own ``close`` is not used: with a transaction open it aborts it first and waits for the
         coordinator without any bound. An open transaction is aborted by the next claim of its id, or
@@ -256,11 +257,10 @@ class TransactionalWriter(IdempotentWriter):
     """The port ``WriterPort`` with transactions.
 
     :param client_config: checked client settings.
-    :param transactional_id: claimed by ``init_transactions``, which fences every older writer with the same
-        one.
-    :param transaction_timeout_ms: after which the broker aborts a transaction.
+    :param transactional_id: claimed by ``init_transactions``, which fences every older writer of the same id.
+    :param transaction_timeout_ms: time after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
-    :param max_message_bytes: of the topics that it writes, for messages.
+    :param max_message_bytes: limits of the topics that it writes, for messages.
     """
 
     def __init__(
@@ -355,8 +355,8 @@ class TransactionalWriter(IdempotentWriter):
             raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
         if not offsets:
             return
-        # Delivered records have settled the partitions' part of the transaction; asking for the group's part
-        # while the coordinator still completes the previous transaction would cost a whole retry pause.
+        # Delivered records have added their partitions to the transaction; a request to add the group while
+        # the coordinator still completes the previous transaction would cost a whole retry pause.
         self.flush()
         self._group_id = reader.group_id
         for portion in portions(offsets):
@@ -370,7 +370,7 @@ class TransactionalWriter(IdempotentWriter):
             )
 
     def close(self) -> None:
-        """Drop what is still queued and let go of the client, see :class:`IdempotentWriter`."""
+        """Drop queued records and the client, see :class:`IdempotentWriter`."""
         self._caller.close()
         super().close()
 
@@ -400,11 +400,11 @@ class TransactionalWriter(IdempotentWriter):
         *args: Any,
         attempt: Callable[..., Any] = attempt,
     ) -> None:
-        """Make a call that a repetition could make dangerous, and judge whether there may have been one.
+        """Make a call that must not be repeated, and find out whether it may have been.
 
         :param method: name of the client's method: a frame that held the method would keep the client alive
             with the error that is raised here.
-        :param attempt: makes the call and returns its error, None if none.
+        :param attempt: makes the call and returns its error, None if it succeeded.
         """
         started = time.monotonic()
         try:
@@ -422,9 +422,9 @@ class TransactionalWriter(IdempotentWriter):
             self._suspect = True
 
     def _serve_events(self, seconds: float) -> None:
-        """Take in what the client says by callback; after a call that may hide a repetition, all of it.
+        """Serve the client's callbacks; after a call that may hide a repetition, wait for newer statistics.
 
-        :param seconds: how long the call took.
+        :param seconds: duration of the call.
         """
         self._producer.poll(0)
         if seconds < _REPEATED_SECONDS:
@@ -434,7 +434,7 @@ class TransactionalWriter(IdempotentWriter):
         while self._events.statistics < enough:
             left = deadline - time.monotonic()
             if left <= 0:
-                self._suspect = True  # a client that says nothing any more is not trusted
+                self._suspect = True  # a client without statistics is not trusted
                 return
             self._producer.poll(min(_STATISTICS_INTERVAL_MS / 1000, left))
 
@@ -475,15 +475,15 @@ class TransactionalWriter(IdempotentWriter):
         )
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
-        # The client would have the transaction aborted and tried again, which cannot help.
+        # The client asks for an abort and another try, which cannot help.
         what = f"{what} of {self._transactional_id}"
         return self._refusals.explain(error, what, poll=self._producer.poll, group_id=self._group_id)
 
     def _state_error(self) -> KafkaError | None:
-        """Ask the client why it refuses to go on.
+        """Return the client's reason for refusing to go on.
 
-        While a transaction is open, another begin has no effect but to say so, or why the client is in its
-        fatal or abortable state. Without an open transaction there is nothing to ask.
+        While a transaction is open, another begin does nothing but report that, or the error behind the
+        client's fatal or abortable state. Without an open transaction there is nothing to ask.
         """
         if not self._in_transaction:
             return None

@@ -1,8 +1,8 @@
-"""What the ACLs keep a writer from, by name.
+"""Names the permission that a writer lacks.
 
-The client reports separately that something is forbidden and what it is: the call fails at once, while the
-topic comes with the client's log or with a delivery report, which it serves a moment later. The error must
-name the permission that is missing, so the code that explains a refusal waits for that name, bounded.
+The client reports a refusal and its topic separately: the call fails at once, while the topic comes a moment
+later with the client's log or with a delivery report. The error must name the missing permission, so this
+module waits for the topic, bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from airflow_kstreams.streams.naming.permissions import (
     transactional_permission,
 )
 
-#: How long a refused topic's name is waited for, and in what steps.
+#: Longest wait for a refused topic's name, and its steps.
 _NAMED_WITHIN_SECONDS = 5.0
 _STEP_SECONDS = 0.05
 #: A topic in the text of a refused commit of offsets.
@@ -33,12 +33,12 @@ _UNREAD_TOPIC = re.compile(r"(?P<topic>[\w.-]+)\(\(null\)\)\[\d+\]\([^()]*[Tt]op
 
 
 class WriterRefusals:
-    """Turns what a producer was refused into an error that names the permission.
+    """Turns refusals of a producer into errors that name the permission.
 
-    :param access: of the producer.
-    :param events: of the producer; its log names topics that were kept out of a transaction.
-    :param failures: of the producer; a record that was refused names its topic.
-    :param transactional_id: of the producer, empty without transactions.
+    :param access: names the producer's principal.
+    :param events: the producer's; their log names topics that were kept out of a transaction.
+    :param failures: the producer's; a record that was refused names its topic.
+    :param transactional_id: the producer's, empty without transactions.
     """
 
     __slots__ = ("_access", "_events", "_failures", "_transactional_id")
@@ -54,12 +54,12 @@ class WriterRefusals:
     def explain(
         self, error: KafkaError | None, what: str, *, poll: Callable[[float], Any], group_id: str = ""
     ) -> AccessDeniedError | None:
-        """Return the error for a missing permission, None if that is not what is wrong.
+        """Return the error for a missing permission, None for any other error.
 
-        :param error: of the client.
-        :param what: what was being done.
+        :param error: the client's.
+        :param what: the action that failed.
         :param poll: serves the client's callbacks for some seconds.
-        :param group_id: for which offsets were committed, empty for none.
+        :param group_id: the group of committed offsets, empty for none.
         """
         if error is None or error.code() not in FORBIDDEN:
             return None
@@ -73,23 +73,23 @@ class WriterRefusals:
             return Permission(operation=Operation.READ, resource=Resource.GROUP, name=group_id)
         if code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return Permission(operation=Operation.IDEMPOTENT_WRITE, resource=Resource.CLUSTER)
-        # Offsets may be committed only of topics that the user may read.
+        # A user may commit offsets only of topics that the user may read.
         unread = _UNREAD_TOPIC.search(error.str())
         if unread is not None:
             return Permission(operation=Operation.READ, resource=Resource.TOPIC, name=unread["topic"])
         return Permission(operation=Operation.WRITE, resource=Resource.TOPIC, name=self._topic(poll))
 
     def _topic(self, poll: Callable[[float], Any]) -> str:
-        """Return the topic that was refused; if the client does not say it in time, that of a lost record."""
+        """Return the refused topic; if the client does not name it in time, that of a lost record."""
         deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
         while not (topic := self._events.refused_topic or self._refused_record()):
             if time.monotonic() >= deadline:
                 return self._failures.topic
-            attempt(poll, _STEP_SECONDS)  # a client that was refused may fail here, too, for the same reason
+            attempt(poll, _STEP_SECONDS)  # a refused client may fail here, too, for the same reason
         return topic
 
     def _refused_record(self) -> str:
-        """Return the topic of a record that was refused; others may be lost only because of it."""
+        """Return the topic of a refused record; other records may be lost only because of it."""
         error = self._failures.error
         refused = error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
         return self._failures.topic if refused else ""

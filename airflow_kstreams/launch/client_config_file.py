@@ -1,15 +1,15 @@
-"""The file with the Kafka client's settings, secrets included, that a driver on this machine reads.
+"""Makes the file of Kafka client settings, secrets included, that a driver on this machine reads.
 
-A driver cannot inherit it as an open file: Spark's JVM stands between it and the submitter, and closes what
-it inherits. So it is a file by name, readable by this user only, and it must not be forgotten:
+A driver cannot inherit it as an open file: Spark's JVM, which starts the driver, closes the files that it
+inherits. So the file has a name, only this user may read it, and it is always removed:
 
 1. the process that made it removes it when the driver has ended;
 2. a driver that outlives its submitter removes it when it ends itself;
 3. if both were killed, the next one that makes such a file on this machine removes it.
 
 For the third, the file is locked (``flock``) for as long as a process holds it open: the one that made it,
-and the ``spark-submit`` that inherits the lock from it. The kernel lets go of the lock with the last of them,
-however they end. A file that no process has locked was left behind.
+and the ``spark-submit`` that inherits the lock from it. The kernel drops the lock when the last of them ends,
+however it ends. A file that no process has locked was left behind.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PREFIX, _SUFFIX = "kstreams-kafka-", ".json"
 class ClientConfigFile:
     """A file of client settings.
 
-    :param path: where it lies.
-    :param lock: descriptor that keeps it; a process that inherits it keeps it, too.
+    :param path: the file.
+    :param lock: descriptor that holds the lock; a process that inherits it holds the lock, too.
     """
 
     path: str

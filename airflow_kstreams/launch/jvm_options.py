@@ -1,12 +1,12 @@
-"""How the JVM of a driver starts soon: an hourly run pays for it every hour.
+"""Makes the JVM of a driver start soon: an hourly run pays for its start every hour.
 
 Two things, both as options of Java (``prepare-spark`` and ``docs/installing.md`` for users):
 
 - No better compiler than the first (``-XX:TieredStopAtLevel=1``). A driver's JVM plans a job or two and
   waits; records never pass through it, so what the second compiler makes is ready when the run is over.
 - Classes that an earlier JVM has read and verified, from an archive (Java's class data sharing), if there is
-  one. Java leaves an archive alone that was made by another Java or from other jars. One that was cut short
-  would end it, so that the archive's size stands in a file of its own beside it, which is written last.
+  one. Java ignores an archive of another Java or of other jars. A truncated one would end it, so a file
+  beside the archive, written last, holds the archive's size.
 
 They travel in ``SPARK_SUBMIT_OPTS``, which Spark's launcher puts before ``spark.driver.extraJavaOptions``,
 and go before what that variable holds already: the same option in either of them comes later and holds. (Java
@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-#: Where Spark looks for options of the JVMs that ``spark-submit`` starts.
+#: Variable with the options of the JVMs that ``spark-submit`` starts.
 VARIABLE: Final = "SPARK_SUBMIT_OPTS"
 #: Names the archive, where it is not beside this Python's packages.
 ARCHIVE_VARIABLE: Final = "KSTREAMS_SPARK_CLASSES"
@@ -46,7 +46,7 @@ def size_file(archive: Path) -> Path:
 
 def taking(archive: Path) -> tuple[str, ...]:
     """Return the options with which a JVM takes its classes from an archive, where they are in it."""
-    # An archive that does not fit is nothing for a run's log.
+    # A run's log need not mention an archive that does not fit.
     return f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"
 
 
@@ -63,8 +63,8 @@ def spark_options(*options: str) -> str:
 def quick_start_options(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variable that lets a driver's JVM start soon.
 
-    :param environment: which the driver is started in.
-    :return: to be added to it.
+    :param environment: variables that the driver is started with.
+    :return: variables to add.
     """
     given, archive = environment.get(VARIABLE, ""), class_archive(environment)
     options = spark_options(COMPILER, *(taking(archive) if _is_whole(archive) else ()))
@@ -72,7 +72,7 @@ def quick_start_options(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_whole(archive: Path) -> bool:
-    """Whether there is an archive that can be read, and nothing of it is missing."""
+    """Whether the archive can be read and has its full size."""
     try:
         size = size_file(archive).read_text(encoding="ascii")
         return os.access(archive, os.R_OK) and size == str(archive.stat().st_size)
@@ -82,7 +82,7 @@ def _is_whole(archive: Path) -> bool:
 
 @contextmanager
 def starting_quickly() -> Iterator[None]:
-    """Have the Spark that this process starts in the block start soon."""
+    """Make the Spark that this process starts in the block start soon."""
     given = os.environ.get(VARIABLE)
     os.environ.update(quick_start_options(os.environ))
     try:

@@ -1,4 +1,4 @@
-"""Where a driver exports metrics to, as Airflow's settings say; it never holds a secret."""
+"""Defines the target of a driver's metrics, as Airflow's settings name it; it never holds a secret."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import msgspec
 
 
 class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to, and under which names. What OpenTelemetry's own environment variables say comes first.
+    """The target of a driver's metrics, and their names. OpenTelemetry's own environment variables come
+    first.
 
-    :param endpoint: URL of a collector that takes OTLP over HTTP; empty: only those variables say it.
-    :param prefix: of every name.
+    :param endpoint: URL of a collector that takes OTLP over HTTP; empty: only those variables name it.
+    :param prefix: prefix of every name.
     :param service: name of the service.
     :param console: whether the driver also prints what it exports.
-    :param left_out: figures that are not exported, by the names that they have without the prefix.
+    :param left_out: figures that are not exported, by their names without the prefix.
     """
 
     endpoint: str = ""

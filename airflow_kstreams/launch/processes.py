@@ -1,4 +1,4 @@
-"""Ends everything a subprocess has started.
+"""Ends a subprocess with all its descendants.
 
 A subprocess that leads a session of its own (``start_new_session=True``) can be ended with all its
 descendants: a process keeps its session when its parent dies and when it makes a process group of its own, as
@@ -28,7 +28,7 @@ def end_session(session: int, *, grace_seconds: float) -> list[int]:
     Safe in a signal handler, and when the session is already empty.
 
     :param session: process id of the session's leader, alive or not; must not be the caller's own session.
-    :param grace_seconds: how long processes may take to clean up after the first signal.
+    :param grace_seconds: time for processes to clean up after the first signal.
     :return: ids of the processes that had to be killed.
     """
     if session == os.getsid(0):
@@ -38,7 +38,7 @@ def end_session(session: int, *, grace_seconds: float) -> list[int]:
     while session_members(session) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     killed: list[int] = []
-    # Again until none is left: a process may fork between the listing and its end.
+    # Repeated until none is left: a process may fork between the listing and its end.
     while members := session_members(session):
         killed += [pid for pid in members if pid not in killed]
         _signal(members, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The small versioned JSON in which the Airflow side says to a Spark driver what to run. It never holds a
+"""Defines the run spec, the versioned JSON that names to a Spark driver the run to make. It never holds a
 secret.
 """
 
@@ -20,20 +20,21 @@ CLIENT_CONFIG_IS_TEMPORARY = "KSTREAMS_KAFKA_CONFIG_FILE_IS_TEMPORARY"
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run.
+    """The run that a driver makes.
 
     :param application_id: the application.
     :param run_id: the run; owner of the slice it begins.
-    :param order: (clear number, try number) of the Airflow task that submits; a higher one takes over.
-    :param owner: who to name in messages, e.g. ``dag flight_delays_hourly, task run.topology``.
+    :param order: (clear number, try number) of the Airflow task that submits; a higher one claims the slice.
+    :param owner: the name of the submitter in messages, e.g. ``dag flight_delays_hourly, task run.topology``.
     :param settings: application settings that differ from their defaults, by dotted name.
-    :param topology_hash: the hash capture saw; the driver refuses another one. Empty: not captured before.
+    :param topology_hash: hash of the topology when it was captured; the driver refuses another one. Empty if
+        it was not captured.
     :param interval_ms: data interval of the run, epoch milliseconds; None if it has none.
     :param finish: whether the driver also writes the finished marker (no finish operator follows).
-    :param subtopology: the only one to run of the run's own slice; None for all.
+    :param subtopology: id of the only subtopology to run, None for all.
     :param dag_id: the DAG whose run it is; empty if none.
-    :param metrics: where the driver exports metrics to; None for nowhere.
-    :param version: of this format.
+    :param metrics: target of the driver's metrics; None: they are not exported.
+    :param version: version of this format.
     """
 
     application_id: str

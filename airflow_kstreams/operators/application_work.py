@@ -1,4 +1,4 @@
-"""What an Airflow task works on: one application, with checked settings, on the cluster of its connection.
+"""Gives an Airflow task its work: one application, with checked settings, on the cluster of its connection.
 
 Operators keep their arguments as Airflow's templates need them, in attributes. Here they are read, once the
 task is executed and the templates are rendered.

@@ -1,4 +1,4 @@
-"""Which application a dag run works on: the live one, or one of a backfill's own.
+"""Chooses the application that a dag run works on: the live one, or one of a backfill's own.
 
 A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
 writes the topics that the DAG names for it. It shares nothing with the live application but the input, which

@@ -1,4 +1,4 @@
-"""What it means for an operator that its Airflow task is killed.
+"""Ends what an operator has started when its Airflow task is killed.
 
 Airflow calls ``on_kill`` out of a signal handler and the task goes on; what is still alive a few seconds
 later is killed. So ``on_kill`` leaves word, and whatever would start a process, or wait for one, asks before

@@ -1,8 +1,8 @@
-"""Waiting for runs and data, one sensor a module; ``condition_sensor`` is what all of them share.
+"""Sensors that wait for runs and data, one a module; ``condition_sensor`` is their base class.
 
-DAG files use it. A sensor names its condition (``batch.inspect.conditions``) and reads its parameters; it
-joins no group and commits nothing. It may import ``triggers``, ``hooks``, ``batch.inspect`` and
-``streams``. How a condition is evaluated belongs to ``batch.inspect``, the deferred wait to ``triggers``.
+DAG files use them. A sensor names its condition (``batch.inspect.conditions``) and reads its parameters; it
+joins no group and commits nothing. The folder may import ``triggers``, ``hooks``, ``batch.inspect`` and
+``streams``. Conditions are evaluated in ``batch.inspect``, deferred waits are in ``triggers``.
 """
 
 from __future__ import annotations

@@ -16,16 +16,15 @@ class CaughtUpSensor(ConditionSensor):
     """Waits until an application has processed what its input topics hold.
 
     It serves where no finished run can be waited for: behind a continuous application, which finishes none,
-    or after a reset that makes several runs process old records again. Processed is what lies before the
-    offsets that the application's group has committed, so a run that is under way counts up to where its
-    tasks are. Records are counted as a read_committed reader sees them. The sensor joins no group and commits
-    nothing.
+    or after a reset that makes several runs process old records again. Records below the offsets that the
+    application's group has committed are processed, those of a run under way included. Records are counted as
+    a read_committed reader sees them. The sensor joins no group and commits nothing.
 
     :param application_id: the application. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)
-    :param max_records: how many records may be left: more than 0 where new ones arrive all the time. They are
-        read to be counted, so leave it small. (templated)
+    :param max_records: number of records that may be left: more than 0 if new ones arrive all the time. They
+        are read to be counted, so leave it small. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
         ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
@@ -59,7 +58,7 @@ class CaughtUpSensor(ConditionSensor):
         self.max_records = max_records
 
     def condition(self) -> CaughtUp:
-        """Return what to wait for."""
+        """Return the condition to wait for."""
         return CaughtUp(
             application_id=self.application_id,
             topics=topic_names("topics", self.topics),

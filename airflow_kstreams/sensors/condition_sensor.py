@@ -1,4 +1,4 @@
-"""What every sensor of this package is made of: a condition, evaluated in the worker or in the triggerer."""
+"""Defines the base of this package's sensors: a condition, evaluated in the worker or in the triggerer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ConditionSensor(BaseSensorOperator):
 
     @abstractmethod
     def condition(self) -> Condition:
-        """Return what to wait for, from the rendered parameters.
+        """Return the condition to wait for, made from the rendered parameters.
 
         :raises ConfigError: a parameter cannot be used.
         """
@@ -85,13 +85,13 @@ class ConditionSensor(BaseSensorOperator):
                 result = condition.evaluate(view)
                 why = why_not(condition, view) if result is None else ""
         if result is None:
-            self.log.info("Not yet: %s%s", condition, f"; {why}" if why else "")
+            self.log.info("Still waiting for %s%s", condition, f"; {why}" if why else "")
             return PokeReturnValue(is_done=False)
-        self.log.info("There is %s", condition)
+        self.log.info("Done waiting for %s", condition)
         return PokeReturnValue(is_done=True, xcom_value=result)
 
     def execute(self, context: Context) -> Any:
-        """Wait here, or in the triggerer."""
+        """Wait in the worker, or in the triggerer."""
         try:
             with airflow_outcomes():
                 condition = self.condition()
@@ -101,7 +101,7 @@ class ConditionSensor(BaseSensorOperator):
                 self._defer(condition)
             return super().execute(context)
         except (AirflowSensorTimeout, AirflowFailException) as error:
-            # Airflow itself sees to both flags when a deferred sensor resumes, but here only while it pokes.
+            # Airflow obeys both flags when a deferred sensor resumes, but in the worker only while it pokes.
             if self.soft_fail or self.never_fail:
                 raise AirflowSkipException(f"Skipped instead of failing: {error}") from error
             raise
@@ -120,16 +120,17 @@ class ConditionSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Take the trigger's event."""
+        """Return the result of the trigger's event, or raise its error."""
         match event["status"]:
             case "holds":
-                self.log.info("There is %s", self.condition())
+                self.log.info("Done waiting for %s", self.condition())
                 return event["result"]
             case "timeout":
                 condition = self.condition()
                 why = _still_parked(condition, self.kafka_conn_id)
+                detail = f"; {why}" if why else ""
                 raise AirflowSensorTimeout(
-                    f"Waited {self.timeout:g} s in vain for {condition}{f'; {why}' if why else ''}"
+                    f"Timed out after {self.timeout:g} s of waiting for {condition}{detail}"
                 )
         error = ReportedError.from_dict(event["error"])
         if self.never_fail:
@@ -138,9 +139,7 @@ class ConditionSensor(BaseSensorOperator):
 
 
 def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
-    """Say what is parked of the run that was waited for, as far as Kafka answers: the timeout stands in any
-    case.
-    """
+    """Say what is parked of the run, or why Kafka gives no answer: the sensor has timed out in any case."""
     if not isinstance(condition, RunFinished) or condition.allow_parked:
         return ""
     try:
@@ -155,7 +154,7 @@ def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:
 
     Where a backfill processes a date again, Airflow keeps the run id, and the live run may have the same one.
 
-    :raises ConfigError: that is what the dag run is about to do.
+    :raises ConfigError: the sensor's dag run is a backfill's.
     """
     dag_run = context.get("dag_run")
     if dag_run is None or not isinstance(condition, RunFinished | StopOffsetsReached):

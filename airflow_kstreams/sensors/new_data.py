@@ -1,4 +1,4 @@
-"""Waits until there is something for a run to do."""
+"""Waits until there are records for a run to process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class NewDataSensor(ConditionSensor):
     What a run that is under way will process does not count. New is what the next run would read: at or past
     the offsets that the application's group has committed, which a reset or a continuous run moves, too.
     (Offsets that another tool sets while a sensor waits in the triggerer count once a run or a reset of the
-    application has followed.) Records that the last run left parked, to call for them again, are enough,
-    however few, once the first of them is due. The sensor joins no group and commits nothing.
+    application has followed.) Records that the last run left parked, for another attempt of their calls, are
+    enough, however few, once the first of them is due. The sensor joins no group and commits nothing.
 
     :param application_id: the application; its ledger says up to where its runs have processed. (templated)
     :param topics: its input topics, as a list, or as text with commas between them; those of its last run by
         default. (templated)
-    :param min_records: how many new records are enough; they are read to be counted, so leave it small, and
-        let ``older_than`` do the rest. (templated)
+    :param min_records: number of new records that are enough; they are read to be counted, so leave it small,
+        and let ``older_than`` do the rest. (templated)
     :param older_than: age, by its timestamp, from which one new record is enough: a ``timedelta``, seconds,
         or text such as ``PT15M``. Where a partition is read in the order of its log, its first new record is
         taken for its oldest. (templated)
@@ -78,7 +78,7 @@ class NewDataSensor(ConditionSensor):
         self.older_than = older_than
 
     def condition(self) -> NewData:
-        """Return what to wait for."""
+        """Return the condition to wait for."""
         return NewData(
             application_id=self.application_id,
             topics=topic_names("topics", self.topics),

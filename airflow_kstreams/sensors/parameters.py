@@ -1,4 +1,4 @@
-"""Reads what templates give, which is text unless the DAG renders native objects."""
+"""Reads rendered parameters, which are text unless the DAG renders native objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from airflow_kstreams.streams.naming.names import is_legal_topic
 def epoch_ms(name: str, value: str | datetime) -> int:
     """Return a time with zone as epoch milliseconds.
 
-    :raises ConfigError: it is no time, or has no zone.
+    :raises ConfigError: the value is no time, or has no zone.
     """
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -33,7 +33,7 @@ def epoch_ms(name: str, value: str | datetime) -> int:
 def number(name: str, value: object, *, minimum: int) -> int:
     """Return a whole number.
 
-    :raises ConfigError: it is none, or too small.
+    :raises ConfigError: the value is no whole number, or too small.
     """
     found: int | None = None
     if isinstance(value, int | str) or (isinstance(value, float) and value.is_integer()):
@@ -50,7 +50,7 @@ def number(name: str, value: object, *, minimum: int) -> int:
 def topic_names(name: str, value: object) -> tuple[str, ...]:
     """Return the names in a list, or in text that separates them by commas.
 
-    :raises ConfigError: it is neither, or Kafka does not allow such a name.
+    :raises ConfigError: the value is neither, or Kafka does not allow such a name.
     """
     names: tuple[object, ...] = ()
     wrong: list[object] = []
@@ -74,7 +74,7 @@ def topic_names(name: str, value: object) -> tuple[str, ...]:
 def milliseconds(name: str, value: str | float | timedelta) -> int:
     """Return a span of time: ``timedelta``, seconds, or ISO 8601 text (``PT15M``).
 
-    :raises ConfigError: it is none, or negative.
+    :raises ConfigError: the value is no span of time, or negative.
     """
     seconds: float | None
     try:

@@ -14,7 +14,7 @@ __all__ = ["RunFinishedSensor"]
 
 
 class RunFinishedSensor(ConditionSensor):
-    """Waits until the run ledger, which Kafka holds, has a run; the sensor reads it and nothing else.
+    """Waits until the run ledger, a topic in Kafka, holds a run; the sensor reads nothing else.
 
     It behaves the same in every mode: it looks at once, then every ``poke_interval`` seconds, and fails
     without retry when ``timeout`` seconds have passed. A run that finished long ago counts.
@@ -24,7 +24,7 @@ class RunFinishedSensor(ConditionSensor):
         application's last finished run, whichever it is. (templated)
     :param data_interval_start: with ``data_interval_end``, waits for the run of that data interval instead,
         whatever its id: a time with zone, usually ``"{{ data_interval_start }}"``. (templated)
-    :param data_interval_end: see there. (templated)
+    :param data_interval_end: end of that interval. (templated)
     :param allow_parked: whether a run counts though records that it left parked, for another attempt of their
         calls, are parked still; with False the sensor waits until runs after it have processed them all, and
         says how many are parked where, and when they are due.
@@ -72,7 +72,7 @@ class RunFinishedSensor(ConditionSensor):
         self.allow_parked = allow_parked
 
     def condition(self) -> RunFinished:
-        """Return what to wait for."""
+        """Return the condition to wait for."""
         if not (self.data_interval_start or self.data_interval_end):
             return RunFinished(
                 application_id=self.application_id,

@@ -48,7 +48,7 @@ class StopOffsetsReachedSensor(ConditionSensor):
         self.run_id = run_id
 
     def condition(self) -> StopOffsetsReached:
-        """Return what to wait for."""
+        """Return the condition to wait for."""
         if not self.run_id:
             raise ConfigError(
                 f"run_id={self.run_id!r} names no run",

@@ -1,5 +1,4 @@
-"""The Spark side: the main of an application file, one Spark job per subtopology, and the host of tasks on
-executors.
+"""Runs topologies on Spark: the main of an application file, one Spark job per subtopology, hosts of tasks.
 
 ``run`` is imported on first use, so that importing this package starts nothing.
 """

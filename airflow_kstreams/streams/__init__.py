@@ -207,10 +207,10 @@ def __getattr__(name: str) -> Any:
         statement would hide what an AttributeError says.
     """
     if name not in _HOMES:
-        ours = import_module(f"{__name__}.hints.java_classes").java_class(name)
+        java = import_module(f"{__name__}.hints.java_names")
+        ours = java.java_class(name)
         if ours:
-            told = import_module(f"{__name__}.hints.java_names").told
-            raise ImportError(f"Kafka Streams' {name} is not here: {told(ours)}", name=__name__)
+            raise ImportError(f"Kafka Streams' {name} is not here: {java.told(ours)}", name=__name__)
         if name in _OF_TESTING:
             raise ImportError(
                 f"{name} is not here: write from airflow_kstreams.testing import {name}", name=__name__

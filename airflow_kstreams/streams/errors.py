@@ -1,7 +1,7 @@
-"""The one tree of errors.
+"""Defines the tree of errors of this package.
 
-Every error carries typed fields, survives pickling (errors cross from Spark executors to the driver), and
-renders as one line of cause and one line of what to do. Each class says which recovery it calls for:
+Every error has typed fields, survives pickling (errors cross from Spark executors to the driver), and prints
+one line of cause and one line of remedy. Each class calls for a recovery:
 
 ==================================  =====================================================================
 error                               recovery
@@ -19,7 +19,7 @@ error                               recovery
 ``StateStoreError``                 restore from the changelog
 ``StoreSerdeError``                 give the store a serde that fits its values; a retry cannot help
 ``RunBusyError``                    retry later, another owner holds the lease
-``DataLossError``                   a person decides: restore the topic or accept the gap
+``DataLossError``                   decide: restore the topic or accept the gap
 ``StopOffsetUnreachableError``      retry once the broker serves the missing offsets
 ``UpstreamNotDoneError``            run the upstream subtopology again
 ``RecordsParkedError``              the next run works on them; a retry looks again
@@ -49,13 +49,13 @@ ERROR_MARKER = "KSTREAMS-ERROR "
 class KStreamsError(Exception):
     """Base of all errors of this package.
 
-    :param cause: one line: what happened, where, what was found and what was expected.
-    :param fix: one line: what to do about it.
+    :param cause: one line: the event, its place, the finding and the expectation.
+    :param fix: one line: the remedy.
     """
 
-    #: Whether running the same thing again, unchanged, can succeed.
+    #: Whether a retry without a change can succeed.
     retriable: ClassVar[bool] = True
-    #: Traceback through the user's functions, where there is one: lines that stand before the cause.
+    #: Traceback through the user's functions, if there is one: lines to print before the cause.
     trace: str = ""
 
     def __init__(self, cause: str, *, fix: str = "", **fields: Any) -> None:
@@ -93,7 +93,7 @@ class KStreamsError(Exception):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether running the same thing again, unchanged, can succeed."""
+        """Whether a retry without a change can succeed."""
         return type(self).retriable
 
 
@@ -123,8 +123,8 @@ class TopologyError(KStreamsError):
 class OrphanedRecordsError(TopologyError):
     """The topology would never process records that earlier runs have parked.
 
-    :param node: whose retry topic they are in.
-    :param count: how many they are; None if that is not known.
+    :param node: the node of their retry topic.
+    :param count: their number; None if it is not known.
     """
 
     node: str
@@ -142,7 +142,7 @@ class RecordError(KStreamsError):
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
     :param trace: traceback through the user's functions, several lines; empty if none is on it.
-    :param content: tells a record that the broker refused for its size from others; empty for any other.
+    :param content: identifies a record that the broker refused for its size; empty for any other.
     """
 
     topic: str
@@ -176,12 +176,12 @@ class RecordError(KStreamsError):
 
 
 def record_refused(topic: str, partition: int, why: str, *, content: str = "") -> RecordError:
-    """Return the error of a record that the client or the broker refuses for what it is.
+    """Return the error of a record that the client or the broker refuses for itself, e.g. for its size.
 
-    :param topic: where it was sent.
-    :param partition: -1 if none was chosen yet.
-    :param why: Kafka's name of the error, and what is wrong.
-    :param content: as :class:`RecordError` has it.
+    :param topic: topic of the record.
+    :param partition: partition of the record, -1 if none was chosen yet.
+    :param why: Kafka's name of the error, and the fault.
+    :param content: as for :class:`RecordError`.
     """
     return RecordError(
         f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
@@ -208,7 +208,7 @@ class TaskError(KStreamsError):
 
 
 class TaskFencedError(TaskError):
-    """Another attempt of the task took over its transactional id, or the broker timed its transaction out."""
+    """Another attempt of the task claimed its transactional id, or the broker timed its transaction out."""
 
 
 class TaskCorruptedError(TaskError):
@@ -224,7 +224,7 @@ class TaskStateError(TaskError):
 
 
 class CallsStuckError(TaskError):
-    """Calls of an asynchronous node keep the task from going on, or its process from getting rid of them."""
+    """Calls of an asynchronous node that never return block the task, or hold the memory of its process."""
 
 
 class StateStoreError(KStreamsError):
@@ -232,7 +232,7 @@ class StateStoreError(KStreamsError):
 
 
 class StoreSerdeError(StateStoreError):
-    """The value serde of a store does not take a value, or does not give it back as it was."""
+    """The value serde of a store does not take a value, or does not give it back unchanged."""
 
     retriable: ClassVar[bool] = False
 
@@ -250,12 +250,12 @@ class RunError(KStreamsError):
 
 
 class RunBusyError(RunError):
-    """Another owner works on this application: it was seen to take or renew the lease.
+    """Another owner works on this application: it took or renewed the lease.
 
     :param run_id: the run that was refused.
-    :param owner: who holds the lease.
+    :param owner: the owner of the lease.
     :param owner_run_id: the run the owner works on.
-    :param lease_expires_ms: when its lease ends unless renewed, epoch milliseconds by its own clock.
+    :param lease_expires_ms: end of its lease unless renewed, epoch milliseconds by its own clock.
     """
 
     owner: str
@@ -276,18 +276,20 @@ class RunBusyError(RunError):
 
 
 class RecordsParkedError(RunError):
-    """A run is finished, and everything is committed, but what it left parked is not processed yet."""
+    """A run is finished and its results are committed, but records that it left parked are not processed
+    yet.
+    """
 
 
 class RunSupersededError(RunError):
-    """A newer attempt has taken this run over; whatever this process still holds is void."""
+    """A newer attempt has claimed this run; this process must not write any more."""
 
 
 class InvariantError(KStreamsError):
     """The engine, a client or the broker broke what every commit promises; the commit was not made.
 
-    :param invariant: what must hold.
-    :param where: the task, or the step of a run, that was about to commit.
+    :param invariant: the statement that must hold.
+    :param where: the task or step that was about to commit.
     """
 
     retriable: ClassVar[bool] = False
@@ -306,26 +308,26 @@ class InvariantError(KStreamsError):
 
 
 class SparkSessionError(KStreamsError):
-    """Spark's session did not open, or its JVM is gone; this driver cannot go on, another one resumes the
-    run.
+    """Spark's session did not open, or its JVM is gone; this driver cannot go on, but another one can resume
+    the run.
     """
 
 
 class KilledError(KStreamsError):
-    """The work was asked to end by what had started it, and did before it was done."""
+    """The work was ended on request, before it was done."""
 
 
 class ExecutorSetupError(KStreamsError):
-    """An executor cannot run tasks: this package is missing there or another version, or its Python is not
-    one that can.
+    """An executor cannot run tasks: this package is missing or of another version, or its Python does not
+    fit.
     """
 
     retriable: ClassVar[bool] = False
 
 
 class DataLossError(RunError):
-    """Input that the run had to read is gone, its topic is not the one the run began with, or what says how
-    far runs have come contradicts itself.
+    """Input of the run is gone, its topic was replaced, or the records of the runs' progress contradict each
+    other.
     """
 
     retriable: ClassVar[bool] = False
@@ -342,7 +344,7 @@ class UpstreamNotDoneError(RunError):
 class KafkaClientError(KStreamsError):
     """The Kafka client reported an error.
 
-    :param code: the client's symbolic name of the error, e.g. ``_TRANSPORT``.
+    :param code: the client's name of the error, e.g. ``_TRANSPORT``.
     :param retriable_code: whether the client says that a retry can help.
     :param fatal: whether the client instance is unusable from now on.
     """
@@ -358,21 +360,21 @@ class KafkaClientError(KStreamsError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether running the same thing again, unchanged, can succeed.
+        """Whether a retry without a change can succeed.
 
-        It can when the client says so, and when the error was fatal: that only means the end of one client
-        instance, and every attempt makes new ones.
+        It can if the client says so, and if the error was fatal: that ends only one client instance, and
+        every attempt makes new ones.
         """
         return self.retriable_code or self.fatal
 
 
 class AccessDeniedError(KafkaClientError):
-    """The broker's ACLs do not let this user do what a run needs.
+    """The broker's ACLs refuse this user a request that a run needs.
 
-    :param what: what was being done.
-    :param where: bootstrap servers.
-    :param permission: what is missing.
-    :param principal: whom the broker refused, e.g. ``User:orders``; empty when only the broker knows.
+    :param what: the refused action.
+    :param where: the bootstrap servers.
+    :param permission: the missing permission.
+    :param principal: the refused user, e.g. ``User:orders``; empty when only the broker knows it.
     """
 
     what: str
@@ -400,7 +402,7 @@ class AccessDeniedError(KafkaClientError):
         )
 
     def naming(self, permission: permissions.Permission) -> AccessDeniedError:
-        """Return this error about a permission that includes the missing one."""
+        """Return this error for a permission that includes the missing one."""
         return AccessDeniedError(
             what=self.what, where=self.where, permission=permission, principal=self.principal, code=self.code
         )
@@ -414,9 +416,9 @@ class ReportedError(KStreamsError):
     """An error that another process (a Spark driver, the loader of application files, a trigger) reported as
     JSON.
 
-    :param error_type: the error's class over there.
+    :param error_type: the error's class in that process.
     :param retriable_there: whether that process says that a retry can help.
-    :param trace: traceback through the user's functions over there.
+    :param trace: traceback through the user's functions in that process.
     """
 
     error_type: str
@@ -429,7 +431,7 @@ class ReportedError(KStreamsError):
 
     @property
     def is_retriable(self) -> bool:
-        """Whether running the same thing again, unchanged, can succeed."""
+        """Whether a retry without a change can succeed."""
         return self.retriable_there
 
     def __str__(self) -> str:
@@ -437,14 +439,14 @@ class ReportedError(KStreamsError):
         return f"{self.trace}\n{said}" if self.trace else said
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was reported, unchanged."""
+        """Return the report unchanged."""
         return {**super().to_dict(), "type": self.error_type}
 
     @classmethod
     def from_dict(cls, reported: Mapping[str, Any]) -> ReportedError:
-        """Build it from what ``KStreamsError.to_dict`` returned.
+        """Build the error from the result of ``KStreamsError.to_dict``.
 
-        :param reported: what is missing there is taken as unknown and retriable.
+        :param reported: the report; an error without these fields is unknown and retriable.
         """
         return cls(
             str(reported.get("cause", "no cause given")),
@@ -456,7 +458,7 @@ class ReportedError(KStreamsError):
 
 
 def reported_in(line: str) -> ReportedError | None:
-    """Return the error that a line of output carries, None if it carries none."""
+    """Return the error in a line of output, None if there is none."""
     _, marker, payload = line.partition(ERROR_MARKER)
     if not marker:
         return None

@@ -1,7 +1,7 @@
-"""The plan: a topology reduced to plain data that can cross processes as JSON.
+"""Defines the plan: a topology reduced to plain data that can cross processes as JSON.
 
-It holds what the run protocol needs (topics, subtopologies, stores) under the application's real topic names,
-and no function. ``batch/`` works from plans only, so it never loads user code.
+It holds topics, subtopologies and stores under the application's real topic names, as the run protocol needs
+them, and no function. ``batch/`` works from plans only, so it never loads user code.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern
 
 
 class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far the end of a run brings stream time of a subtopology (``stream.time.advance``), as
-    :mod:`airflow_kstreams.streams.topology.end_of_run` works it out.
+    """The stream time to which the end of a run brings a subtopology (``stream.time.advance``), as computed
+    by :mod:`airflow_kstreams.streams.topology.end_of_run`.
 
-    :param behind_ms: how far behind the run's moment it stays: what its upstream may still hold back.
+    :param behind_ms: its distance to the run's moment: the time that nodes upstream may hold back.
     :param by_name: topics and nodes that may give records dated before any moment; stream time is advanced
-        only if ``stream.time.advance.also`` has all of them.
-    :param windowed: whether a fold by windows, or a join of streams, goes by it.
+        only if ``stream.time.advance.also`` names all of them.
+    :param windowed: whether a fold by windows, or a join of streams, depends on it.
     """
 
     behind_ms: int = 0
@@ -37,14 +37,14 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param sinks: names of the topics it writes (changelogs excluded), sorted.
     :param stores: names of its state stores, sorted.
     :param changelogs: changelog topic per logged store.
-    :param changelog_configs: settings that the user gave a changelog topic, by topic; absent if none.
-    :param state_kinds: changelog topic -> what its entries mean: the kind of store, and the windows they were
-        folded by.
+    :param changelog_configs: the user's settings of a changelog topic, by topic; absent if none.
+    :param state_kinds: changelog topic -> meaning of its entries: the kind of store, and the windows of the
+        fold.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
-    :param entry_keys: changelog topic -> what is known of its entries' keys.
-    :param globals: topics of the global tables that it uses, sorted.
-    :param stream_time: how far the end of a run brings it.
+    :param entry_keys: changelog topic -> what is known of the keys of its entries.
+    :param globals: topics of its global tables, sorted.
+    :param stream_time: its stream time plan.
     """
 
     id: int
@@ -65,15 +65,15 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The whole topology of one application.
 
     :param application_id: the application; also its consumer group.
-    :param topology_hash: over node names, types, topics, serde ids and stores; never over function bodies.
-    :param subtopologies: in topological order: every writer of an intermediate topic stands before its
-        readers.
+    :param topology_hash: hash of node names, types, topics, serde ids and stores, never of function bodies.
+    :param subtopologies: the subtopologies in topological order: every writer of an intermediate topic comes
+        before its readers.
     :param repartition_topics: internal topics to create, with a fixed partition count or None for
         "as many as the largest source of the subtopology that writes it".
     :param partition_grouper: id of the user's own partition grouper; empty for the default, equal ids
         together.
-    :param patterns: what stands for the pattern of a source, as it would among the topics -> the topics that
-        match, in whose place they are; empty until a run begins. See ``streams/topic_patterns.py``.
+    :param patterns: placeholder of a source's pattern among the topics -> the matching topics in its place;
+        empty until a run begins. See ``streams/topic_patterns.py``.
     :param gives_up: whether some node sends records to the dead-letter topic after their last call.
     """
 
@@ -86,9 +86,9 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     patterns: dict[str, tuple[str, ...]] = {}
 
     def matched(self, names: Collection[str]) -> TopologyPlan:
-        """Return the plan with the topics that match its patterns, in their places.
+        """Return the plan with matching topics in place of its patterns.
 
-        :param names: of the topics that there are.
+        :param names: names of all existing topics.
         :raises TopologyError: no topic matches a pattern, or two match one topic.
         """
         if not self.patterns:
@@ -110,8 +110,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reads(self, topics: Collection[str]) -> bool:
-        """Say whether a run of the topology may have read these input topics, and no others: those that are
-        named, and some that match each pattern.
+        """Say whether a run of the topology may have read exactly these input topics: all named ones, and
+        some that match each pattern.
         """
         matched = {name for matches in self.patterns.values() for name in matches}
         named = {topic for topic in self.inputs if pattern_of(topic) is None} - matched
@@ -146,7 +146,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def globals(self) -> tuple[str, ...]:
-        """Topics of global tables, sorted: read whole by every task, outside the slice."""
+        """Topics of global tables, sorted; every task reads them whole, outside the slice."""
         return tuple(sorted({topic for sub in self.subtopologies for topic in sub.globals}))
 
     @property
@@ -162,7 +162,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     def subtopology(self, subtopology_id: int) -> SubtopologyPlan:
         """Return one subtopology.
 
-        :raises KeyError: there is none with this id.
+        :raises KeyError: no subtopology has this id.
         """
         for sub in self.subtopologies:
             if sub.id == subtopology_id:
@@ -170,7 +170,9 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         raise KeyError(subtopology_id)
 
     def intermediates_of(self, subtopology_id: int) -> tuple[str, ...]:
-        """Return the intermediate topics that a subtopology writes: its tasks notify when they are done."""
+        """Return the intermediate topics that a subtopology writes, for which its tasks write done
+        notifications.
+        """
         read = set(self.sources)
         return tuple(topic for topic in self.subtopology(subtopology_id).sinks if topic in read)
 

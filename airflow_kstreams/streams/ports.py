@@ -1,7 +1,7 @@
-"""The small ports between the engine and Kafka.
+"""Defines the small ports between the engine and Kafka.
 
 ``kafka/`` implements them on the real client, ``testing/`` in memory. Records keep the method names of the
-Kafka client's own message so that the hot path pays for no wrapper object.
+Kafka client's own message so that the hot path needs no wrapper object.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from airflow_kstreams.streams.errors import KafkaClientError
 
-#: What a reader may see: every record, or only those of committed transactions.
+#: Isolation of a reader: it gets every record, or only those of committed transactions.
 Isolation = Literal["read_uncommitted", "read_committed"]
 
 #: Record headers in order, names may repeat.
@@ -30,14 +30,14 @@ class TopicPartition(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """A committed offset with the metadata string that travels with it (at most 4096 bytes)."""
+    """A committed offset with its metadata string (at most 4096 bytes)."""
 
     offset: int
     metadata: str = ""
 
 
 class Record(Protocol):
-    """A consumed record, in the shape of ``confluent_kafka.Message``."""
+    """A consumed record, with the methods of ``confluent_kafka.Message``."""
 
     def topic(self) -> str: ...
     def partition(self) -> int: ...
@@ -47,15 +47,15 @@ class Record(Protocol):
     def timestamp(self) -> tuple[int, int]: ...
     def headers(self) -> Headers | None: ...
     def leader_epoch(self) -> int | None:
-        """Return the leader epoch under which the record was written, None when the broker does not say."""
+        """Return the leader epoch under which the record was written, None if the broker does not give it."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """What the broker says of a topic; ``topic_id`` changes when a topic is deleted and created again.
+    """The broker's description of a topic; ``topic_id`` changes when a topic is deleted and created again.
 
-    :param replicas: of the partition that has the fewest.
+    :param replicas: number of replicas of the partition with the fewest.
     """
 
     name: str
@@ -78,9 +78,9 @@ class TopicSpec:
 class GroupMember:
     """A member of a consumer group; readers of this package never join one.
 
-    :param member_id: given by the group's coordinator.
-    :param client_id: given by the client.
-    :param host: where it connects from.
+    :param member_id: id from the group's coordinator.
+    :param client_id: id from the client.
+    :param host: host that it connects from.
     """
 
     member_id: str
@@ -92,7 +92,7 @@ class GroupMember:
 
 
 class TopicConfigs(NamedTuple):
-    """Settings of topics, and why those of others are not known: there is no such topic, or this user may not
+    """Settings of topics, and the reasons for missing ones: the topic does not exist, or this user may not
     see them.
     """
 
@@ -101,10 +101,10 @@ class TopicConfigs(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """One poll's worth: records per partition in offset order, and the partitions found at their end.
+    """The result of one poll: records per partition in offset order, and the partitions found at their end.
 
-    An end is the offset after the last one that this reader can see now; under read_committed that is the
-    last stable offset, past any transaction markers and aborted records before it.
+    An end is the offset after the last one that this reader can read now; under read_committed the last
+    stable offset, past any transaction markers and aborted records before it.
     """
 
     records: Mapping[TopicPartition, Sequence[Record]]
@@ -123,7 +123,7 @@ class ReaderPort(Protocol):
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit outside any transaction (``at_least_once``); returns when the broker has it."""
+        """Commit outside any transaction (``at_least_once``), and wait for the broker."""
         ...
 
     def close(self) -> None: ...
@@ -133,8 +133,8 @@ class WriterPort(Protocol):
     """Writes records; with a transactional id, in transactions.
 
     ``produce(topic, value, key, partition, timestamp_ms, headers)`` is a plain attribute so that the hot path
-    binds the client's method itself; partition -1 lets Java's partitioner decide; timestamp None is the time
-    of sending, and the client writes 0 as 1. Delivery failures surface from ``flush`` and ``commit``.
+    binds the client's method itself; partition -1 leaves the choice to Java's partitioner; timestamp None is
+    the time of sending, and the client writes 0 as 1. ``flush`` and ``commit`` raise delivery failures.
     """
 
     @property
@@ -154,7 +154,7 @@ class WriterPort(Protocol):
 
 
 class AdminPort(Protocol):
-    """Topics and offsets as the broker knows them. Every call is bounded by the configured client timeout."""
+    """Asks the broker for topics and offsets. The configured client timeout bounds every call."""
 
     def topic_names(self) -> set[str]:
         """Return the names of all topics that this user may see."""
@@ -165,14 +165,14 @@ class AdminPort(Protocol):
         ...
 
     def topic_configs(self, names: Collection[str]) -> TopicConfigs:
-        """Return the settings of topics as they are in force, by Kafka's names, in one request.
+        """Return the settings of topics that are in force, by Kafka's names, in one request.
 
         :raises KafkaClientError: the broker did not answer, or could not for now.
         """
         ...
 
     def broker_configs(self) -> dict[str, str]:
-        """Return the settings of one broker as they are in force, by Kafka's names.
+        """Return the settings in force of one broker, by Kafka's names.
 
         :raises KafkaClientError: among others, this user may not see them.
         """
@@ -183,10 +183,10 @@ class AdminPort(Protocol):
         ...
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions and wait until they have leaders; one that has so many is left alone,
-        as one is whose answer was lost.
+        """Give a topic more partitions and wait until they have leaders; a topic that has so many is left
+        alone, as after a request whose answer was lost.
 
-        :param count: how many it has then.
+        :param count: the number of partitions then.
         :raises KafkaClientError: there is no such topic, it has more partitions, or the broker refuses.
         """
         ...
@@ -199,15 +199,15 @@ class AdminPort(Protocol):
         ...
 
     def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the leader epoch at the end of each log, -1 when the broker does not say: no record in it is
-        of a later one.
+        """Return the leader epoch at the end of each log, the largest of its records, or -1 if the broker
+        does not give it.
         """
         ...
 
     def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset that is dated at or after a time, epoch milliseconds, whether committed or
-        not; a transaction marker is dated when it was written. Partitions without such an offset are absent.
+        """Return the first offset dated at or after a time, epoch milliseconds, whether committed or not; the
+        date of a transaction marker is the time it was written. Partitions without such an offset are absent.
         """
         ...
 
@@ -236,9 +236,9 @@ class ClusterPort(Protocol):
     ) -> WriterPort:
         """Make a writer.
 
-        :param max_message_bytes: of the topics that it writes, by topic: it takes the largest record that any
-            of them takes, and its batches are no larger than each of them takes. Unless given, the client's
-            own limits.
+        :param max_message_bytes: limit of each topic that it writes: the writer takes the largest record that
+            any of them takes, and its batches are no larger than all of them take. The client's own limits
+            unless given.
         """
         ...
 

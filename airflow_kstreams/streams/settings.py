@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.hints.java_names import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
+from airflow_kstreams.streams.hints.java_table import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 
 T = TypeVar("T")
@@ -69,8 +69,8 @@ class ApplicationSettings:
     )
     stream_time_advance: Literal["", "none", "cut", "wall_clock_of_begin"] = _setting(
         "",
-        doc="How far the end of a run brings stream time, once a task has read all: to the end of the run's "
-        "data interval (cut), or to the moment at which the run began (wall_clock_of_begin), so that windows "
+        doc="Stream time to which the end of a run brings a task that has read all: the end of the run's "
+        "data interval (cut), or the moment at which the run began (wall_clock_of_begin), so that windows "
         "which ended before it, less grace, are published by this run, on quiet partitions too; none leaves "
         "it where the records have brought it. Empty means cut where autostop.at is interval_end or "
         "interval, since such runs have read everything that is dated before, else none; "
@@ -85,7 +85,7 @@ class ApplicationSettings:
     output_topics: str = _setting(
         "",
         doc="Other topics to write than the ones the topology names, as NAME=OTHER,NAME=OTHER; NAME alone "
-        "keeps its own. If given, every topic that is written must stand there, as in a backfill, which must "
+        "keeps its own. If given, every topic that is written must be named, as in a backfill, which must "
         "not write into live topics unasked. Empty means the topics that the topology names.",
     )
     commit_interval_ms: int = _setting(
@@ -146,8 +146,8 @@ class ApplicationSettings:
     )
     max_waiting_results: int = _setting(
         0,
-        doc="Records of a task that may be chosen and not released: they wait for a call of theirs, or for "
-        "one of a record before them. 0 = 20 times the largest max_in_flight of its asynchronous nodes, so "
+        doc="Records of a task that may be chosen and not released: they wait for a call of their own, or "
+        "of a record before them. 0 = 20 times the largest max_in_flight of its asynchronous nodes, so "
         "that one slow call does not stop the rest.",
     )
     max_waiting_bytes: int = _setting(
@@ -212,8 +212,8 @@ class ApplicationSettings:
     )
     acceptable_recovery_lag: int = _setting(
         10_000,
-        doc="How many changelog records each new processor may lack when a run takes over from the ones that "
-        "were there; that run's begin copies them. Kafka Streams' name and default.",
+        doc="Changelog records that each new processor may lack at the takeover of its keys, which a run's "
+        "begin makes after it has copied them. Kafka Streams' name and default.",
     )
     settle_ms: int = _setting(
         5_000,
@@ -230,9 +230,9 @@ class ApplicationSettings:
     ledger_details_kept: int = _setting(
         100,
         minimum=1,
-        doc="Of how many runs the ledger keeps what grows with tasks and partitions: what each task did, and "
-        "from where to where each partition was read. A hundred hourly runs are four days, long enough for "
-        "a person to ask. What identifies a run, and its totals, are kept for good.",
+        doc="Number of runs of which the ledger keeps the details of each task and the offsets of each "
+        "partition. A hundred hourly runs are four days, long enough for users to ask. What identifies a "
+        "run, and its totals, are kept for good.",
     )
     transaction_timeout_ms: int = _setting(
         120_000,
@@ -272,13 +272,13 @@ class ApplicationSettings:
 
     @property
     def tasks_at_once(self) -> int:
-        """How many tasks a Spark task slot runs side by side."""
+        """Number of tasks that a Spark task slot runs side by side."""
         return self.num_stream_threads // self.num_threads_per_task
 
     def of_task(self, number: int) -> ApplicationSettings:
         """Return the settings of one of the tasks of a slot: the first has the threads that are left over.
 
-        :param number: of the task in its slot, from 0.
+        :param number: number of the task in its slot, from 0.
         """
         over = self.num_stream_threads % self.num_threads_per_task
         if number or not over:
@@ -297,7 +297,7 @@ class ApplicationSettings:
 
     @property
     def advances_to(self) -> Literal["none", "cut", "wall_clock_of_begin"]:
-        """How far the end of a run brings stream time."""
+        """The way in which the end of a run advances stream time."""
         return self.stream_time_advance or ("cut" if self.by_interval else "none")
 
     @property
@@ -312,7 +312,7 @@ class ApplicationSettings:
 
     @property
     def outputs(self) -> dict[str, str] | None:
-        """Every topic that may be written, by the name the topology has for it; None for its own names."""
+        """Every topic that may be written, by its name in the topology; None if topics keep their names."""
         return _outputs(self.output_topics) if self.output_topics else None
 
     @property

@@ -1,7 +1,7 @@
-"""Where a record's timestamp comes from (KIP-28, "Stream Time"): ``stream("topic", timestamps=...)``.
+"""Defines extractors of records' timestamps (KIP-28, "Stream Time"): ``stream("topic", timestamps=...)``.
 
-A timestamp is a whole number of milliseconds since the epoch, from 0 on. What to do with a record that has
-none is the extractor's policy:
+A timestamp is a whole number of milliseconds since the epoch, from 0 on. The extractor's policy decides about
+a record that has none:
 
 - ``fail`` (the default): the run fails and names the record, as Kafka Streams does;
 - ``skip``: the record is dropped and counted;
@@ -34,7 +34,7 @@ InvalidTimestamp = Literal["fail", "skip", "partition_time"]
 _POLICIES = ("fail", "skip", "partition_time")
 #: The id of extractors that ask a function.
 ASKED = "extract"
-#: How the functions that make extractors are called.
+#: Calls of the functions that make extractors.
 _CALLED = {
     "record_time": "record_time()",
     "wall_clock": "wall_clock()",
@@ -44,13 +44,13 @@ _CALLED = {
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as an extractor sees it.
+    """A record for an extractor.
 
     :param key: deserialized, None if the record has none.
     :param value: deserialized, None if the record has none.
-    :param timestamp_ms: what the record carries, -1 if it carries none.
-    :param headers: in order.
-    :param topic: real name.
+    :param timestamp_ms: the record's own timestamp, -1 if it has none.
+    :param headers: headers in order.
+    :param topic: name in Kafka.
     """
 
     key: Any
@@ -69,9 +69,9 @@ Extract = Callable[[ConsumedRecord], int | None]
 class TimestampExtractor:
     """Gives each record of a source its timestamp; extractors of one id and policy are equal.
 
-    :param id: stable text; part of the topology hash.
-    :param invalid: what to do with a record that has no valid timestamp.
-    :param function: gives the timestamp; None for the wall clock's, when the record is read.
+    :param id: stable name; part of the topology hash.
+    :param invalid: policy for a record without valid timestamp.
+    :param function: gives the timestamp; None for the wall clock's time of reading.
     """
 
     id: str
@@ -81,7 +81,7 @@ class TimestampExtractor:
     def bound(self, now_ms: Callable[[], int]) -> Extract:
         """Return the function that a task calls.
 
-        :param now_ms: wall clock.
+        :param now_ms: the wall clock, in epoch milliseconds.
         """
         return self.function or (lambda record: now_ms())
 
@@ -94,15 +94,15 @@ def record_time(*, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
 
 
 def wall_clock() -> TimestampExtractor:
-    """Take the time at which the record is read; results are then not the same when a run is repeated."""
+    """Take the time at which the record is read; results then differ when a run is repeated."""
     return TimestampExtractor(id="wall_clock")
 
 
 def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
     """Take a field of the value, in milliseconds: a key of a dict, or an attribute of a struct.
 
-    :param path: its name; dots lead into nested values, e.g. ``"order.placed_ms"``.
-    :param invalid: also when the field is missing, null, or no whole number.
+    :param path: name of the field, with dots for nested values, e.g. ``"order.placed_ms"``.
+    :param invalid: policy, also for a field that is missing, null, or no whole number.
     """
     if not isinstance(path, str) or not all(path.split(".")):
         raise TopologyError(
@@ -111,7 +111,7 @@ def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampEx
         )
     names = path.split(".")
 
-    def function(record: ConsumedRecord) -> Any:  # what is no whole number is named by its type
+    def function(record: ConsumedRecord) -> Any:  # an object that is no whole number is named by its type
         found = record.value
         for name in names:
             found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
@@ -121,9 +121,9 @@ def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampEx
 
 
 def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
-    """Ask a function: ``function(record)`` gets a :class:`ConsumedRecord` and returns milliseconds, or None.
+    """Call a function: ``function(record)`` gets a :class:`ConsumedRecord` and returns milliseconds, or None.
 
-    :param function: depends on the record alone, so that a run repeated after a crash sees the same times.
+    :param function: depends on the record only, so that a run repeated after a crash gets the same times.
     """
     check_functions(
         "timestamps.extract",
@@ -134,10 +134,10 @@ def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> Timesta
 
 
 def check_timestamps(call: str, timestamps: object) -> None:
-    """Refuse what is no extractor; None is left to the caller.
+    """Refuse an object that is no extractor; the caller handles None.
 
-    :param call: what was called, for the message: ``stream``.
-    :raises TopologyError: it is another object.
+    :param call: the user's call, for the message: ``stream``.
+    :raises TopologyError: the object is no extractor.
     """
     if timestamps is None or isinstance(timestamps, TimestampExtractor):
         return

@@ -1,13 +1,13 @@
-"""Windows: how far apart in time records may lie that belong together. Definitions only.
+"""Defines windows: the distance in time at which records still belong together.
 
-A window's bounds are epoch milliseconds. *Grace* is how long, in stream time, a window waits for records that
-come late; what arrives later still is dropped and counted. Stream time is the record time the task has
-reached, so it does not matter how long a run takes or how much time passes between two runs.
+A window's bounds are epoch milliseconds. *Grace* is the stream time for which a window waits for late
+records; later ones are dropped and counted. Stream time is the record time the task has reached, so neither
+the duration of a run nor the time between two runs matters.
 
-A run ends where its slice ends, in the middle of windows. ``at_run_end`` says what becomes of those still
-open, where results wait for the window to close: ``hold`` keeps them for the next run, so each window gives
-one result, once; ``flush`` also emits their current value at the end of each run in which it changed, keeps
-them open, and lets later records emit a replacement. Both keep the window's content.
+A run ends where its slice ends, in the middle of windows. ``at_run_end`` decides about windows that are still
+open, if results wait for the window to close: ``hold`` keeps them for the next run, so each window gives one
+result, once; ``flush`` also emits their current value at the end of each run in which it changed, keeps them
+open, and lets later records emit a replacement. Both keep the window's content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Generic, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.type_variables import K
 
 #: A day, in milliseconds; Kafka Streams waited as long before it asked users to choose.
@@ -26,11 +26,11 @@ DEFAULT_GRACE_MS = 86_400_000
 RunEnd = Literal["hold", "flush"]
 
 
-@answers_methods_of("Windowed", "Window")
+@answers_java_names
 class Windowed(NamedTuple, Generic[K]):
     """A key with the window it was folded in.
 
-    :param key: of the records.
+    :param key: key of the records.
     :param start_ms: first moment of the window.
     :param end_ms: first moment after a tumbling or hopping window; last moment of a sliding one; of a
         session, the time of its last record.
@@ -41,7 +41,7 @@ class Windowed(NamedTuple, Generic[K]):
     end_ms: int
 
 
-@answers_methods_of("SlidingWindows", "JoinWindows")
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindow:
     """For folds: windows ``[start, start + size_ms]``, both ends included, one for each set of records of a
@@ -50,8 +50,8 @@ class SlidingWindow:
 
     :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows, and an outer or left join with elements still
-        waiting for a partner.
+    :param at_run_end: decides about open windows in ``suppress``, and about elements of an outer or left join
+        that still wait for a partner.
     """
 
     size_ms: int
@@ -62,16 +62,14 @@ class SlidingWindow:
         _check(self, size_ms=0, grace_ms=0)
 
 
-@answers_methods_of(
-    "TimeWindows", of="TumblingWindow(size_ms=...)", grace="TumblingWindow(size_ms=..., grace_ms=...)"
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TumblingWindow:
-    """Cuts time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
+    """Divides time into windows ``[n * size_ms, (n + 1) * size_ms)`` since the epoch; a record lies in one.
 
     :param size_ms: 1 or more.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows.
+    :param at_run_end: decides about open windows in ``suppress``.
     """
 
     size_ms: int
@@ -82,11 +80,7 @@ class TumblingWindow:
         _check(self, size_ms=1, grace_ms=0)
 
 
-@answers_methods_of(
-    "TimeWindows",
-    of="HoppingWindow(size_ms=..., advance_ms=...)",
-    grace="HoppingWindow(size_ms=..., advance_ms=..., grace_ms=...)",
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoppingWindow:
     """Windows ``[n * advance_ms, n * advance_ms + size_ms)`` since the epoch; a record lies in several.
@@ -94,7 +88,7 @@ class HoppingWindow:
     :param size_ms: 1 or more.
     :param advance_ms: 1 up to ``size_ms``.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open windows.
+    :param at_run_end: decides about open windows in ``suppress``.
     """
 
     size_ms: int
@@ -112,16 +106,14 @@ class HoppingWindow:
             )
 
 
-@answers_methods_of(
-    "SessionWindows", with_="SessionWindow(gap_ms=...)", grace="SessionWindow(gap_ms=..., grace_ms=...)"
-)
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindow:
     """Windows of activity: records of a key at most ``gap_ms`` apart lie in one session.
 
     :param gap_ms: 1 or more.
     :param grace_ms: 0 or more.
-    :param at_run_end: what ``suppress`` does with open sessions.
+    :param at_run_end: decides about open sessions in ``suppress``.
     """
 
     gap_ms: int

@@ -1,12 +1,12 @@
-"""What users need to test their topologies: no broker, no Spark.
+"""Tests users' topologies without broker and Spark.
 
 ::
 
     from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 
-Users' tests, our own and ``explore`` use it. It runs the engine's own tasks on topics in memory, so it may
-import ``streams`` and nothing else of this package. It ships: what only our tests need belongs to
-``tests/support``.
+Users' tests, this package's own and ``explore`` use it. It runs the engine's own tasks on topics in memory,
+so it may import ``streams`` and nothing else of this package. It is part of the release: code that only this
+package's tests need belongs to ``tests/support``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Faults between the engine and Kafka: a cluster whose every port call passes an interceptor.
+"""Injects faults between the engine and Kafka: every port call of a cluster passes an interceptor.
 
-The interceptor is given the name of the call (``writer.commit``), the client it goes to, and the call itself.
-It decides whether the call takes effect, and what the caller hears of it: so it can crash before or after,
-lose the answer, wait, or fail.
+The interceptor gets the name of the call (``writer.commit``), its client, and the call itself. It decides
+whether the call takes effect, and what the caller gets: so it can crash before or after the call, lose the
+answer, wait, or fail.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ T = TypeVar("T")
 
 
 class Interceptor(Protocol):
-    """Stands between a caller and one port call."""
+    """Intercepts port calls."""
 
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        """Make the call, or do something else.
+        """Make the call, or replace it.
 
         :param name: port and method, e.g. ``reader.poll``.
-        :param client: the client the call goes to; the cluster for ``cluster.reader`` and its like.
+        :param client: the client that is called; the cluster for ``cluster.reader``, ``cluster.writer`` and
+            ``cluster.admin``.
         :param effect: makes the call and returns its result.
-        :param arguments: of the call, to be shown.
+        :param arguments: the call's arguments, for messages.
         """
         ...
 
 
 class FaultyCluster:
-    """A ``ClusterPort`` whose clients, and they themselves, pass an interceptor.
+    """A ``ClusterPort`` that passes the making of clients, and all their calls, to an interceptor.
 
     >>> from airflow_kstreams.testing import InMemoryKafka
     >>> class Counting:
@@ -58,7 +59,7 @@ class FaultyCluster:
     >>> Counting.names
     ['cluster.admin', 'admin.describe_topics']
 
-    :param cluster: the cluster behind it.
+    :param cluster: the cluster that takes the calls.
     """
 
     def __init__(self, cluster: ClusterPort, interceptor: Interceptor) -> None:
@@ -66,10 +67,10 @@ class FaultyCluster:
         self._interceptor = interceptor
 
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
-        """Make a reader, which is itself a call that passes the interceptor.
+        """Make a reader; the interceptor gets this call, too.
 
-        :param group_id: whose committed offsets it reads and writes.
-        :param isolation: what it sees.
+        :param group_id: the group whose committed offsets it reads and writes.
+        :param isolation: ``read_committed`` or ``read_uncommitted``.
         """
         make = partial(self._cluster.reader, group_id=group_id, isolation=isolation)
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
@@ -82,11 +83,11 @@ class FaultyCluster:
         transaction_timeout_ms: int = 60_000,
         max_message_bytes: Mapping[str, int] | None = None,
     ) -> WriterPort:
-        """Make a writer, which is itself a call that passes the interceptor.
+        """Make a writer; the interceptor gets this call, too.
 
         :param transactional_id: None for a writer without transactions.
-        :param transaction_timeout_ms: after which the broker aborts a transaction.
-        :param max_message_bytes: of the topics that it writes, by topic.
+        :param transaction_timeout_ms: time after which the broker aborts a transaction.
+        :param max_message_bytes: limit of each topic that it writes.
         """
         make = partial(
             self._cluster.writer,
@@ -150,7 +151,7 @@ class FaultyWriter:
 
     @property
     def suspect(self) -> bool:
-        """See ``WriterPort``; the client knows, so nothing can fail."""
+        """See ``WriterPort``; the client knows the answer, so no request can fail."""
         return self.inner.suspect
 
     @property
@@ -276,5 +277,5 @@ class FaultyAdmin:
 
 
 def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> dict[str, int]:
-    """Return offsets without the text that travels with them."""
+    """Return offsets without their metadata."""
     return {str(partition): offset.offset for partition, offset in sorted(offsets.items())}

@@ -1,4 +1,4 @@
-"""Topics in memory, written in transactions as a task writes them: all of a commit or nothing of it."""
+"""Writes topics in memory in transactions, as a task does: all of a commit or nothing of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CREATE_TIME = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InMemoryRecord:
-    """A record in a topic, in the shape of ``Record``."""
+    """A record in a topic, with the attributes of the port ``Record``."""
 
     at: TopicPartition
     position: int
@@ -57,9 +57,9 @@ class InMemoryRecord:
 
 
 class InMemoryTopics:
-    """Gives records their partition and offset; does not keep them.
+    """Gives records their partition and offset, but does not keep them.
 
-    :param partitions: partition count of every topic of the topology, real names; any other one has one.
+    :param partitions: partition count of every topic of the topology, real names; other topics have one.
     """
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
@@ -73,7 +73,7 @@ class InMemoryTopics:
         self._open: list[InMemoryRecord] = []
 
     def append(self, record: InMemoryRecord) -> InMemoryRecord:
-        """Write a record whose partition is known at the end of that partition, in no transaction.
+        """Write a record at the end of its partition, in no transaction.
 
         :return: the record with its offset.
         """
@@ -112,8 +112,8 @@ class InMemoryTopics:
         )
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
-        """Return the partition of a serialized key, as Java's producer picks it; records without key take
-        turns.
+        """Return the partition of a serialized key, by Java's default partitioner; records without key are
+        spread in turn.
         """
         count = self.partitions.get(topic, 1)
         if key is not None:
@@ -123,6 +123,6 @@ class InMemoryTopics:
         return turn % count
 
     def commit(self) -> list[InMemoryRecord]:
-        """Return what the open transaction wrote, in the order it was written, with offsets."""
+        """Commit, and return the records of the transaction in the order they were written, with offsets."""
         written, self._open = self._open, []
         return [self.append(record) for record in written]

@@ -1,4 +1,4 @@
-"""What a test may pipe into a topology, checked and serialised as the topology's sources read it."""
+"""Checks the records that a test pipes into a topology, and serializes them for the topology's sources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_kstreams.testing.topic_counts import hint
 class InputTopics:
     """The topics that a topology reads.
 
-    :param topics: where records are written.
+    :param topics: the topics that records are written to.
     """
 
     def __init__(self, topology: Topology, application_id: str, topics: InMemoryTopics) -> None:
@@ -53,10 +53,10 @@ class InputTopics:
     ) -> InMemoryRecord:
         """Write a record to a topic and return it with its offset.
 
-        :param topic: real name.
-        :param partition: None lets the key decide.
+        :param topic: name in Kafka.
+        :param partition: the partition; None to choose it by the key.
         :raises TopologyError: the topology does not read the topic.
-        :raises ConfigError: partition, timestamp or headers cannot be.
+        :raises ConfigError: partition, timestamp or headers are not valid.
         :raises RecordError: the key or value does not fit its serde.
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
@@ -78,12 +78,12 @@ class InputTopics:
         partition: int | None,
         headers: Headers | None,
     ) -> InMemoryRecord:
-        """Write a record that is serialized already, well or not, and return it with its offset.
+        """Write a record whose bytes the source may be unable to decode, and return it with its offset.
 
-        :param topic: real name.
-        :param partition: None lets the key decide.
+        :param topic: name in Kafka.
+        :param partition: the partition; None to choose it by the key.
         :raises TopologyError: the topology does not read the topic.
-        :raises ConfigError: partition, timestamp or headers cannot be.
+        :raises ConfigError: partition, timestamp or headers are not valid.
         """
         self._source(topic)
         _check_timestamp("timestamp_ms", timestamp_ms)
@@ -94,11 +94,11 @@ class InputTopics:
     def append_all(self, topic: str, records: object, *, partition: int | None) -> list[InMemoryRecord]:
         """Write records to a topic and return them with their offsets; all of them or, on an error, none.
 
-        :param topic: real name.
-        :param records: (key, value, timestamp_ms) of each.
-        :param partition: None lets each key decide.
+        :param topic: name in Kafka.
+        :param records: a triple (key, value, timestamp_ms) for each record.
+        :param partition: the partition; None to choose it by each key.
         :raises TopologyError: the topology does not read the topic.
-        :raises ConfigError: what is given is no such records, or partition or a timestamp cannot be.
+        :raises ConfigError: the records are no such triples, or partition or a timestamp is not valid.
         :raises RecordError: a key or value does not fit its serde.
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
@@ -114,11 +114,11 @@ class InputTopics:
         return [self._appended(topic, record, at, None) for record, at in ready]
 
     def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
-        """Return what a record's bytes are to the source.
+        """Return the key and value that the source decodes from a record's bytes.
 
-        :param topic: real name.
+        :param topic: name in Kafka.
         :raises TopologyError: the topology does not read the topic.
-        :raises Exception: whatever the source's serde raises.
+        :raises Exception: any error of the source's serde.
         """
         source = self._source(topic)
         return (
@@ -137,7 +137,7 @@ class InputTopics:
         return source
 
     def _of_key(self, topic: str, key: Any, source: SourceNode) -> int | None:
-        """Return the partition that a part of a key decides; None where all of it does, or it is None."""
+        """Return the partition of a part of a key that decides it; None if the whole key does."""
         partition_bytes = source.key_serde.partition_bytes
         if key is None or partition_bytes is None:
             return None
@@ -197,7 +197,7 @@ def _serialized(what: str, given: Any, serde: Serde, source: SourceNode, topic: 
         return None
     try:
         return serde.serialize(given)
-    except KStreamsError:  # no fault of what is given: it carries its own cause and remedy
+    except KStreamsError:  # no fault of the record: the error has its own cause and remedy
         raise
     except Exception as error:
         raise RecordError(

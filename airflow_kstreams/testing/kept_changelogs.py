@@ -1,4 +1,4 @@
-"""What changelog topics in memory hold: the newest record of each key, as after compaction."""
+"""Keeps the newest record of each key of changelog topics in memory, as after compaction."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
 
 
 class KeptChangelogs:
-    """Keeps what was written to changelogs, for stores to be restored from.
+    """Keeps the records of changelogs, from which stores are restored.
 
-    :param topics: the changelogs, real names; records of others are not kept.
+    :param topics: the changelogs, real names; records of other topics are not kept.
     """
 
     def __init__(self, topics: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a topology wrote, topic by topic, decoded as it was encoded."""
+"""Keeps the records that a topology wrote, and decodes them as they were encoded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class OutputRecord:
     :param key: deserialized, None if the record has none.
     :param value: deserialized, None if the record has none.
     :param timestamp_ms: epoch milliseconds.
-    :param headers: in order, names may repeat.
-    :param partition: of the topic.
+    :param headers: headers in order; names may repeat.
+    :param partition: partition of the topic.
     """
 
     key: Any
@@ -37,7 +37,7 @@ class OutputRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicWriter:
-    """Who writes a topic, and with which serdes.
+    """A writer of a topic, with its serdes.
 
     :param node: name of the sink, or of the store that a changelog belongs to.
     """
@@ -52,7 +52,7 @@ class TopicWriter:
 
 
 def topic_writers(topology: Topology, application_id: str) -> dict[str, list[TopicWriter]]:
-    """Return who writes each topic: sinks, and stores their changelogs; real names."""
+    """Return the writers of each topic: sinks, and stores for their changelogs; real names."""
     writers: dict[str, list[TopicWriter]] = {}
     for node in topology.nodes:
         if isinstance(node, SinkNode):
@@ -78,10 +78,10 @@ _BY_NAME = TopicWriter(node="a processor", key_serde=serdes.bytes(), value_serde
 
 
 class OutputTopics:
-    """Keeps what was written to each topic until it is read.
+    """Keeps the records of each topic until they are read.
 
-    :param writers: who writes each topic, real names.
-    :param others: further topics that may be written; any other counts once something was written there.
+    :param writers: the writers of each topic, real names.
+    :param others: further topics that may be written; any other topic counts once it has a record.
     """
 
     def __init__(self, writers: Mapping[str, Sequence[TopicWriter]], others: Sequence[str] = ()) -> None:
@@ -102,11 +102,11 @@ class OutputTopics:
             self._unread.setdefault(record.at.topic, []).append(record)
 
     def read(self, topic: str, key_serde: Serde | None, value_serde: Serde | None) -> list[OutputRecord]:
-        """Return and forget what was written to a topic since the last read, in the order it was written.
+        """Return and forget the records written to a topic since the last read, in order.
 
-        :param key_serde: of keys; that of the topic's writer unless given.
-        :param value_serde: of values; that of the topic's writer unless given.
-        :raises TopologyError: a serde is not given and the topic's writers differ in theirs.
+        :param key_serde: serde of keys; the topic's writer's unless given.
+        :param value_serde: serde of values; the topic's writer's unless given.
+        :raises TopologyError: a serde is not given and the topic's writers have different ones.
         :raises RecordError: a record cannot be decoded; nothing is forgotten.
         :raises KStreamsError: a schema registry that the serde needs refuses it or cannot be reached.
         """
@@ -115,7 +115,7 @@ class OutputTopics:
             raise TopologyError(
                 f"topic {topic!r} is written with several pairs of serdes, by "
                 f"{', '.join(repr(writer.node) for writer in (first, *others))}",
-                fix="say how to read it: read_output(topic, key_serde=..., value_serde=...)",
+                fix="give the serdes: read_output(topic, key_serde=..., value_serde=...)",
             )
         keys = key_serde.bound(topic, "key") if key_serde else first.key_serde
         values = value_serde.bound(topic, "value") if value_serde else first.value_serde

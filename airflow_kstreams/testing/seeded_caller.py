@@ -1,11 +1,10 @@
-"""Runs the calls of a task on its own thread, in virtual time, and draws from a seed when each of them ends.
+"""Runs the calls of a task on its own thread, in virtual time, and draws their order from a seed.
 
-Rule: when the task waits, the event loop runs until a call has ended, or until all that run have; a draw
-decides. Then one of those that have ended, a drawn one, is handed over. A coroutine that sleeps takes no
-time: when nothing else is to do, the loop's clock jumps to the next moment that something waits for. Only for
-what comes from outside it really waits: for a socket, and for a function on a thread (``asyncio.to_thread``),
-for which the clock stands. It knows of no thread of the user's own and of no child process. Plain functions
-run at a drawn moment, one by one.
+Rule: when the task waits, the event loop runs until one call has ended, or until all have; a draw decides.
+Then a drawn one of the ended calls is returned. A coroutine that sleeps takes no time: when no code can run,
+the loop's clock jumps to the time of the next timer. It really waits only for a socket, and for a function on
+a thread (``asyncio.to_thread``), during which the clock does not move. It does not wait for users' own
+threads and child processes. Plain functions run at a drawn moment, one by one.
 
 So any order in which calls may end in production can be drawn, and a seed always draws the same.
 """
@@ -33,14 +32,15 @@ from airflow_kstreams.streams.hints.function_checks import answered
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-#: For how long a call is held up before it begins, at most, in virtual seconds.
+#: Longest delay of a call before it begins, in virtual seconds.
 _HELD_UP_SECONDS = 0.01
 #: Share of the calls that are held up, and of the times when the task waits for all that run.
 _HELD_UP, _ALL_OF_THEM = 0.5, 0.3
 _CLOSE_SECONDS = 5.0
-#: How often a socket is looked at.
+#: Interval of looks at sockets, in seconds.
 _LOOK_SECONDS = 0.02
-#: For how long the clock stands while functions run on threads; behind that, time passes as it does.
+#: Longest time for which the virtual clock does not move while functions run on threads; later, real time
+#: passes.
 _THREAD_SECONDS = 1.0
 #: After so many rounds in which a coroutine did not let the loop rest, each of them takes a moment.
 _RESTLESS_ROUNDS, _ROUND_SECONDS = 10_000, 0.001
@@ -53,7 +53,7 @@ class SeededCaller:
     """The calls of one task.
 
     :param async_nodes: its asynchronous nodes.
-    :param seed: of the draws.
+    :param seed: seed of the draws.
     """
 
     #: Virtual time does not pass while the task waits.
@@ -72,11 +72,11 @@ class SeededCaller:
         self._resources = Resources()
         self._in_flight = 0
         self._process = os.getpid()
-        #: How many ended calls the task waits for, and the future that says that they have.
+        #: Number of ended calls that the task waits for, and the future that is set then.
         self._wanted: tuple[int, asyncio.Future[None]] | None = None
 
     def open(self) -> None:
-        """Start what runs the calls, and open the nodes' resources, each once."""
+        """Start the event loop, and open the nodes' resources, each once."""
         on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
         loop = _VirtualLoop()
         for async_node in self._async_nodes:
@@ -85,7 +85,7 @@ class SeededCaller:
         open_resources(self._async_nodes, lambda async_node: self._run(self._resources.enter(async_node)))
 
     def start(self, call: Call) -> None:
-        """Let a call run as soon as its node's options allow."""
+        """Queue a call, which runs as soon as its node's options allow."""
         self._in_flight += 1
         call_queue = self._call_queues.get(call.async_node)
         if call_queue is None:
@@ -95,7 +95,7 @@ class SeededCaller:
             return
         try:
             call_queue.add(call)
-        except Exception as error:  # a key that cannot be told from others
+        except Exception as error:  # a key that cannot be compared with others
             call.error = error
             self._announce(call)
             return
@@ -105,7 +105,7 @@ class SeededCaller:
         """Do nothing: calls run when the task waits."""
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
-        """Return a call that has ended, a drawn one; none unless the task waits for it."""
+        """Return a drawn call of those that have ended; none unless the task waits."""
         if not wait_seconds or not self._in_flight:
             return ()
         wanted = self._in_flight if self._rng.random() < _ALL_OF_THEM else 1
@@ -117,11 +117,11 @@ class SeededCaller:
         return [self._ended.pop(self._rng.randrange(len(self._ended)))]
 
     def thread_states(self) -> Sequence[ThreadState]:
-        """Return nothing: no thread of its own runs calls."""
+        """Return no states: calls run on the task's own thread."""
         return ()
 
     def close(self) -> None:
-        """Give up what runs, and close the resources."""
+        """Give up running calls, and close the resources."""
         if self._running is None:
             return
         loop, calls = self._running
@@ -148,14 +148,14 @@ class SeededCaller:
         return None
 
     def _drawn_delay(self, call: Call) -> float:
-        # A call that is held up must not be late by that alone.
+        # The delay alone must not make a call exceed its timeout.
         return self._rng.random() * min(_HELD_UP_SECONDS, call.async_node.timeout_seconds / 10)
 
     def _run(self, future: Any) -> Any:
         loop = self._opened()[0]
         awaited = asyncio.ensure_future(future, loop=loop)
         awaited.add_done_callback(lambda _: loop.stop())
-        # Around it may be the loop of a notebook or of a test, on the same thread.
+        # The loop of a notebook or of a test may run on the same thread.
         with _no_running_loop():
             while not awaited.done():
                 # As in a task, a call that stops the loop or exits ends nothing but itself.
@@ -171,12 +171,12 @@ class SeededCaller:
         call.started = call.async_node.now()
         call.async_node.begun()
         try:
-            # On a thread of its own there would be none, and the function may run one.
+            # On a thread of its own no loop would run, and the function may run one.
             with _no_running_loop():
                 call.result = answered(call.invoke())
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a wish to exit is an outcome, too
+        except BaseException as error:  # SystemExit is an outcome, too
             call.error = as_error(error)
         end_if_forked(self._process)
         call_queue = self._call_queues[call.async_node]
@@ -187,7 +187,7 @@ class SeededCaller:
 
 @contextlib.contextmanager
 def _no_running_loop() -> Iterator[None]:
-    """Let this thread have no running event loop for a while."""
+    """Unset this thread's running event loop in the block."""
     outer = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -240,7 +240,7 @@ class _VirtualLoop(CallLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Waits for what comes from outside only; else it lets the time pass that it should wait.
+    """Waits for sockets and threads only; else moves the virtual clock by the time to wait.
 
     :param threads: not empty while functions run on threads.
     :param impatient: called when they take long.
@@ -257,11 +257,11 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     @property
     def patient(self) -> bool:
-        """Whether the clock stands while functions run on threads."""
+        """Whether the virtual clock does not move while functions run on threads."""
         return self._waited_seconds <= _THREAD_SECONDS
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return what is ready."""
+        """Return the sockets that are ready."""
         found = super().select(0)
         if found or timeout == 0:
             self._restless += 1
@@ -269,7 +269,7 @@ class _JumpingSelector(selectors.DefaultSelector):
                 self.now += _ROUND_SECONDS
             return found
         self._restless = 0
-        # The loop's own pipe is always there: a thread wakes it by that.
+        # The loop's own pipe is always registered: a thread wakes the loop through it.
         outside = len(self.get_map()) > 1
         if not self._threads:
             self._waited_seconds = 0.0

@@ -1,4 +1,4 @@
-"""What a test sees of a task's store."""
+"""Shows a test the store of a task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 class StoreView:
     """Reads the store of one task; only the topology writes it.
 
-    Keys and values are Python objects, as the topology puts them. The view is live: it shows the store as it
-    is at each call, after a restart of the driver, too.
+    Keys and values are Python objects, as the topology puts them. The view is live: each call shows the
+    store's present entries, also after a restart of the driver.
 
-    :param store: gives the task's own.
-    :param check: raises when the store may not be read any more.
+    :param store: gives the task's store.
+    :param check: raises an error if the store may not be read any more.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
     >>> words = builder.table("words", store="newest")
@@ -52,16 +52,16 @@ class StoreView:
         return self._read(lambda store: store.get(key, *window_ms), key)
 
     def range(self, *bounds: Any) -> Iterator[tuple[Any, Any]]:
-        """Iterate over what lies between bounds, both included; None leaves an end open.
+        """Iterate over the entries between bounds, both included; None leaves an end open.
 
-        :param bounds: first and last key, which gives (key, value) in the order of serialized keys; in a
-            window or session store a key, then two times, see :class:`WindowStore`, :class:`SessionStore`.
+        :param bounds: first and last key, for (key, value) in the order of serialized keys; in a window or
+            session store a key, then two times, see :class:`WindowStore`, :class:`SessionStore`.
         :raises StateStoreError: a key does not fit the store's key serde.
         """
         return self._read(lambda store: store.range(*bounds), *bounds)
 
     def all(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over everything, as the store's own ``all`` does."""
+        """Iterate over all entries, as the store's own ``all`` does."""
         return self._read(lambda store: store.all())
 
     def approximate_count(self) -> int:

@@ -1,9 +1,9 @@
-"""The tasks of a topology on topics in memory, fed record by record or slice by slice.
+"""Runs the tasks of a topology on topics in memory, record by record or slice by slice.
 
 Rule, slice by slice: the subtopologies come in topological order, each task once. A task gets all records of
 its partitions at once, with the ends of the logs as stop offsets, so its partition group chooses among them
-as in a run; it commits where a run would whose ``commit.interval.ms`` never passes. What its commits wrote to
-topics that the topology reads is in the slices of the tasks after it. A slice that is a whole run opens each
+as in a run; it commits where a run would whose ``commit.interval.ms`` never passes. Records that it wrote to
+topics that the topology reads are in the slices of the tasks after it. A slice that is a whole run opens each
 task before and closes it behind; a task that has nothing to read and writes nothing that others read is not
 opened, since a run has nothing for it to do.
 
@@ -48,9 +48,9 @@ class TasksInMemory:
     """Every task of a topology, with its stores.
 
     :param groups: the partition groups, by subtopology id.
-    :param topics: give what the tasks write its offsets.
-    :param outputs: get what the tasks commit.
-    :param async_seed: draws in which order the calls of asynchronous nodes end.
+    :param topics: give the tasks' records their offsets.
+    :param outputs: get the tasks' committed records.
+    :param async_seed: seed of the order in which the calls of asynchronous nodes end.
     :ivar now_ms: the wall clock, epoch milliseconds.
     :ivar failed: the task that failed, None if none did.
     """
@@ -76,7 +76,7 @@ class TasksInMemory:
         self._changelogs = KeptChangelogs(plan.changelogs)
         #: Records without key in the topics of global tables, which every run reads whole.
         self._keyless: dict[str, int] = {}
-        #: What global tables hold, by topic.
+        #: The records of global tables, by topic.
         self._globals: dict[str, dict[bytes, bytes]] = {topic: {} for topic in plan.globals}
         self._store_owners = {name: sub.id for sub in plan.subtopologies for name in sub.stores}
         read = {*plan.intermediates}
@@ -85,7 +85,7 @@ class TasksInMemory:
         self._readers: dict[TopicPartition, StreamTask] = {}
         self._opened: set[TaskId] = set()
         self._fed = False
-        #: Of the last run that ended.
+        #: The record counts of the last run that ended.
         self._counts = RecordCounts()
         #: Tasks per subtopology id, by group; subtopologies in running order.
         self._tasks = {
@@ -107,7 +107,7 @@ class TasksInMemory:
 
     @property
     def counts(self) -> RecordCounts:
-        """What became of the records of the run under way, or of the last one before it has records."""
+        """The record counts of the run under way or, until it has records, of the last one."""
         return self._counted() if self._fed else self._counts
 
     def stores_of(self, name: str) -> list[Any]:
@@ -125,7 +125,7 @@ class TasksInMemory:
         self._follow(written)
 
     def process(self, record: InMemoryRecord) -> None:
-        """Process a record and all that follows from it, record by record."""
+        """Process a record and all its results, record by record."""
         if not self._of_streams([record]):
             return
         self.open()
@@ -133,7 +133,7 @@ class TasksInMemory:
         self._follow([record])
 
     def process_slice(self, records: Sequence[InMemoryRecord]) -> None:
-        """Process records as one slice, in the midst of a run."""
+        """Process records as one slice, within a run."""
         records = self._of_streams(records)
         if not records:
             return
@@ -142,8 +142,8 @@ class TasksInMemory:
         self._slice(records, ends=False)
 
     def run(self, records: Sequence[InMemoryRecord]) -> None:
-        """Process records as the slice of a run, to its end; the one that is under way ends first, if it had
-        records. Without records, and with nothing parked, nothing happens: there is no such run.
+        """Process records as the slice of a run, to its end; a run under way that has records ends first.
+        Without records, also parked ones, there is no run.
         """
         records = self._of_streams(records)
         if not records and not any(map(_has_parked, self._all())):
@@ -155,10 +155,10 @@ class TasksInMemory:
         self._renew()
 
     def end_run(self, moment_ms: int | None = None) -> None:
-        """Close the tasks in running order, so that what one forwards finds the next still open, and make
-        those of the next run. They are not open yet.
+        """Close the tasks in running order, so that the results of closing find the next task open, and make
+        those of the next run, which are not open yet.
 
-        :param moment_ms: to where the end of the run brings stream time; None if nowhere.
+        :param moment_ms: stream time that the end of the run brings; None for no change.
         """
         self._end_tasks(moment_ms)
         if self._fed:
@@ -172,10 +172,10 @@ class TasksInMemory:
     def _end_tasks(self, moment_ms: int | None) -> None:
         """End the run of each task, in running order: bring stream time to a moment, close the processors.
 
-        As in a run, the moment is earlier by what may still come to the task, and stream time stays where
+        As in a run, the moment is earlier by the time held back upstream, and stream time does not move where
         records may be dated before it.
 
-        :param moment_ms: None if stream time stays where it is.
+        :param moment_ms: None if stream time does not move.
         """
         plans = stream_time_plans(self._topology.ordered_subtopologies())
         also = self._settings.advanced_also
@@ -190,28 +190,26 @@ class TasksInMemory:
                 task.stop()
                 if moment_ms is not None and moves:
                     for _ in task.end_of_run(moment_ms - plan.behind_ms, also):
-                        """One moment after the other; between two of them nothing is committed."""
+                        """One moment after the other, without a commit in between."""
                     self._fed = True
                 task.close_processors()
                 written = self._commit(task)
             self._follow(written)
 
     def stop_calls(self) -> None:
-        """Give up what asynchronous nodes still do; the tasks are not used any more."""
+        """Give up the calls of asynchronous nodes; the tasks are not used any more."""
         for task in self._all():
             task.close()
 
     def punctuate(self) -> None:
-        """Let the wall-clock timers fire that are due, and call parked records again; a task that is not open
-        has neither.
-        """
+        """Run due wall-clock timers, and calls of parked records; a task that is not open has neither."""
         for task in self._all():
             if task.task_id not in self._opened:
                 continue
             with self._stepping(task):
                 task.punctuate()
                 while task.process(_CHUNK) or task.in_flight:
-                    """What is due leads to more that is."""
+                    """Due timers lead to further due ones."""
                 written = self._commit(task)
             self._follow(written)
 
@@ -221,7 +219,7 @@ class TasksInMemory:
     def _task(
         self, task_id: TaskId, positions: Mapping[TopicPartition, int], progress: TaskProgress
     ) -> StreamTask:
-        """Make a task whose stores hold what their changelogs do."""
+        """Make a task with stores restored from their changelogs."""
         ahead_ms = self._settings.max_timestamp_ahead_ms
         task = StreamTask(
             self._topology,
@@ -251,11 +249,13 @@ class TasksInMemory:
         return task
 
     def _pause(self, seconds: float) -> None:
-        """Let the time pass that a task waits for, with a record that it cannot leave."""
+        """Move the wall clock by the time that a task waits for a record."""
         self.now_ms += math.ceil(seconds * 1000)
 
     def _latest_allowed(self, ahead_ms: int) -> LatestAllowed:
-        """Go by the machine's time, or by the driver's where that is later: it starts at 0 unless set."""
+        """Return the latest allowed timestamp by the machine's time, or by the driver's if that is later: it
+        starts at 0 unless set.
+        """
         return lambda: max(self.now_ms, system_clock_ms()) + ahead_ms
 
     def _counted(self) -> RecordCounts:
@@ -264,7 +264,7 @@ class TasksInMemory:
         return sum(counts, RecordCounts(left_out=tuple(keyless)))
 
     def _renew(self) -> None:
-        """Make the tasks of the next run from what the last one committed."""
+        """Make the tasks of the next run from the commits of the last one."""
         self.stop_calls()
         self._tasks = {
             sub: [
@@ -295,7 +295,7 @@ class TasksInMemory:
     def _give(
         self, task: StreamTask, given: Mapping[TopicPartition, Sequence[InMemoryRecord]], *, ends: bool
     ) -> list[InMemoryRecord]:
-        """Let a task read its slice, which stands at the ends of its logs, up to its last commit.
+        """Run a task on its slice, at the ends of its logs, up to its last commit.
 
         :return: the records written to topics that the topology reads.
         """
@@ -317,7 +317,7 @@ class TasksInMemory:
             return written + self._commit(task)
 
     def _of_streams(self, records: Sequence[InMemoryRecord]) -> list[InMemoryRecord]:
-        """Put the records of global tables where all tasks see them, and return the others."""
+        """Give the records of global tables to all tasks, and return the others."""
         streams = []
         for record in records:
             entries = self._globals.get(record.at.topic)
@@ -332,7 +332,7 @@ class TasksInMemory:
         return streams
 
     def _waits(self, task: StreamTask) -> bool:
-        """Let the time pass until a parked record is due, if a task chooses no more records before."""
+        """Move the wall clock until a parked record is due, if a task chooses no more records before."""
         due_ms = task.progress.parked_due_ms
         if not task.at_capacity or due_ms is None:
             return False
@@ -340,7 +340,7 @@ class TasksInMemory:
         return True
 
     def _follow(self, records: Sequence[InMemoryRecord]) -> None:
-        """Process records and all that follows from them, each as a slice of its own."""
+        """Process records and all their results, each as a slice of its own."""
         waiting = deque(records)
         while waiting:
             record = waiting.popleft()
@@ -351,7 +351,7 @@ class TasksInMemory:
         self._opened.add(task.task_id)
 
     def _commit(self, task: StreamTask) -> list[InMemoryRecord]:
-        """Commit what a task did; the last part of a step.
+        """Commit a task's results, as the last part of a step.
 
         :return: the records written to topics that the topology reads.
         """
@@ -367,7 +367,7 @@ class TasksInMemory:
 
     @contextmanager
     def _stepping(self, task: StreamTask) -> Iterator[None]:
-        """Take note of a task that fails in a step."""
+        """Remember a task that fails in a step."""
         try:
             yield
         except BaseException:

@@ -1,4 +1,4 @@
-"""How many partitions each topic of a topology under test has, and which of them are grouped."""
+"""Counts the partitions of each topic of a topology under test, and groups them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def topic_counts(
 ) -> tuple[dict[str, int], dict[int, Groups]]:
     """Return the partition count of every topic, and the partition groups per subtopology id.
 
-    A topic has one partition unless given more; a repartition topic has what a run would give it.
+    A topic has one partition unless given more; a repartition topic has as many as a run would give it.
 
     :param given: partition counts that the user chose; real names.
     :raises ConfigError: the topology has no such topic, or a count is no positive number.
-    :raises TopologyError: co-partitioned topics have unequal counts, or the partition groups cannot be.
+    :raises TopologyError: co-partitioned topics have unequal counts, or the partition groups are not valid.
     """
     chosen = {*plan.sources, *plan.outputs, *plan.globals}
     for topic, count in given.items():

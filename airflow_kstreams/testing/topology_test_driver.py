@@ -1,14 +1,14 @@
-"""Tests a topology in the real tasks, on topics in memory: the API.
+"""Tests a topology in the real tasks, on topics in memory.
 
-What is piped is checked and written by ``input_topics.py``, processed by ``tasks_in_memory.py``, and read
-from ``output_topics.py``. Rule: outside :meth:`TopologyTestDriver.run`, a call of ``pipe_...`` processes what
-it was given before it returns; inside, the records wait for the block's end, when they are one run's slice.
+``input_topics.py`` checks and writes piped records, ``tasks_in_memory.py`` processes them, and
+``output_topics.py`` keeps the results. Rule: outside :meth:`TopologyTestDriver.run`, a call of ``pipe_...``
+processes its records before it returns; inside, the records wait for the block's end, when they are one run's
+slice.
 
-Where a run reads back the first values that a store writes, the driver reads back every one. Its stores stay
-as they are until a run ends; then they are restored from their changelogs, as every run does.
+A run reads back the first values that a store writes; the driver reads back every one. Its stores are kept
+until a run ends; then they are restored from their changelogs, as in every run.
 
-How the tasks are driven, and what becomes of a failed one, stands in ``tasks_in_memory.py``; where the driver
-differs from a run, in ``docs/testing.md``.
+``docs/testing.md`` lists the differences to a run.
 """
 
 from __future__ import annotations
@@ -43,26 +43,24 @@ class TopologyTestDriver:
     """Tests a topology without broker and Spark; a context manager that closes itself.
 
     Records are processed one by one as they are piped, several as one slice (:meth:`pipe_records`), or as a
-    run would process them: all that is piped in a block of :meth:`run`. What such a block gives is what a run
-    gives, but for a short list (``docs/testing.md``).
+    run would process them: all that is piped in a block of :meth:`run`. Such a block gives the results of a
+    run, with few exceptions (``docs/testing.md``).
 
     Internal topics may be named as in the topology or with the application id before.
 
-    :param topology: what to test.
-    :param application_id: as in a run; prefixes internal topics and changelogs.
-    :param partitions: partition count per topic, 1 for the others; a repartition topic has what a run would
-        give it unless named here. The topics that a source reads by a pattern are those named here
-        that match.
+    :param topology: the topology to test.
+    :param application_id: prefix of internal topics and changelogs, as in a run.
+    :param partitions: partition count per topic, 1 for the others; a repartition topic has as many as a run
+        would give it unless named here. A source with a pattern reads the topics named here that match.
     :param settings: application settings by their dotted names, as in a run; those about clients, time
-        between commits and runs have nothing to act on here.
-    :param wall_clock_ms: where the wall clock stands, epoch milliseconds; it moves by
-        :meth:`advance_wall_clock` alone. ``max.timestamp.ahead.ms`` counts from it, or from the machine's
-        time where that is later.
-    :param async_seed: draws in which order the calls of asynchronous nodes end; the same seed, the same
-        order. Sleeps inside coroutines take no time.
+        between commits and runs have no effect here.
+    :param wall_clock_ms: first time of the wall clock, epoch milliseconds; only :meth:`advance_wall_clock`
+        moves it. ``max.timestamp.ahead.ms`` counts from it, or from the machine's time if that is later.
+    :param async_seed: seed of the order in which the calls of asynchronous nodes end; the same seed gives the
+        same order. Sleeps inside coroutines take no time.
     :raises ConfigError: the application id, a setting or a partition count is wrong.
-    :raises TopologyError: the topology is none, or cannot run under this application id, or with these
-        partitions.
+    :raises TopologyError: the object is no topology, or the topology cannot run under this application id or
+        with these partitions.
     :raises RecordError: a processor's ``init`` failed.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, serdes
@@ -114,7 +112,7 @@ class TopologyTestDriver:
             async_seed=async_seed,
         )
         self._tasks.now_ms = wall_clock_ms
-        #: What was piped in a block of ``run``; None outside.
+        #: The records piped in a block of ``run``; None outside.
         self._slice: list[InMemoryRecord] | None = None
         self._closed = False
         try:
@@ -133,20 +131,20 @@ class TopologyTestDriver:
         partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Write a record to a topic that the topology reads, and process it with all that follows from it.
+        """Write a record to a topic that the topology reads, and process it with all its results.
 
-        :param key: as the source's key serde takes it, or None.
-        :param value: as the source's value serde takes it, or None.
-        :param timestamp_ms: epoch milliseconds; -1 stands for a record that has none, as in Kafka.
-        :param partition: of the topic; unless given, the key decides, as with Java's producer, and records
-            without key take turns.
+        :param key: an object of the source's key serde, or None.
+        :param value: an object of the source's value serde, or None.
+        :param timestamp_ms: epoch milliseconds; -1 for a record without timestamp, as in Kafka.
+        :param partition: partition of the topic; unless given, it follows from the key, as with Java's
+            producer, and records without key are spread in turn.
         :param headers: (name, bytes or None) in order.
         :raises TopologyError: the topology does not read the topic.
-        :raises ConfigError: partition, timestamp or headers cannot be, or the driver is closed.
-        :raises RecordError: the key or value does not fit its serde, or the record or one that follows from
-            it could not be processed; in the second case the driver cannot be used further.
-        :raises StateStoreError: a store holds what its serde does not take, or does not give back as it was;
-            likewise.
+        :raises ConfigError: partition, timestamp or headers are not valid, or the driver is closed.
+        :raises RecordError: the key or value does not fit its serde, or the record or a result of it could
+            not be processed; in the second case the driver cannot be used further.
+        :raises StateStoreError: a store's serde does not take an object, or does not give it back unchanged;
+            the driver cannot be used further.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -179,15 +177,15 @@ class TopologyTestDriver:
         partition: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        """Do the same with a record as it lies in Kafka, whose bytes the source may be unable to decode.
+        """Pipe a record in bytes, which the source may be unable to decode.
 
         :param key: serialized, or None.
         :param value: serialized, or None.
-        :param partition: as for :meth:`pipe_input`; the bytes of the key decide unless given.
+        :param partition: as for :meth:`pipe_input`; it follows from the bytes of the key unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: as :meth:`pipe_input`.
-        :raises RecordError: the record or one that follows from it could not be processed; the driver cannot
-            be used further.
+        :raises RecordError: the record or a result of it could not be processed; the driver cannot be used
+            further.
         :raises StateStoreError: as :meth:`pipe_input`.
         :raises TaskCorruptedError: an earlier record had failed.
         """
@@ -200,14 +198,14 @@ class TopologyTestDriver:
     def pipe_records(
         self, topic: str, records: Iterable[tuple[Any, Any, int]], *, partition: int | None = None
     ) -> None:
-        """Write records to a topic that the topology reads, and process them as one slice, with all that
-        follows from it.
+        """Write records to a topic that the topology reads, and process them as one slice, with all its
+        results.
 
         Unlike records piped one by one, they look ahead: stream time and the order over several partitions
         are those of a run whose slice they are, up to its end; cached tables emit once. The run goes on.
 
-        :param records: (key, value, timestamp_ms) of each, as :meth:`pipe_input` takes them.
-        :param partition: of all of them; each record's key decides unless given.
+        :param records: a triple (key, value, timestamp_ms) for each record, as for :meth:`pipe_input`.
+        :param partition: the partition of all records; it follows from each record's key unless given.
         :raises TopologyError: as :meth:`pipe_input`.
         :raises ConfigError: one of ``records`` is no such triple, or as :meth:`pipe_input`; none is written.
         :raises RecordError: as :meth:`pipe_input`; if a key or value does not fit its serde, none is written.
@@ -230,15 +228,15 @@ class TopologyTestDriver:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Process what is piped in a block as a run does: as one slice, of any number of topics.
+        """Process the records piped in a block as a run does: as one slice, of any number of topics.
 
         At the end of the block, each task takes its records in the order of their timestamps, over all its
         partitions (``docs/time-and-errors.md``); its processors close before the tasks behind it begin. The
         next run, which the next record begins, restores the stores. A run that single records had begun ends
         before. Without records nothing happens, and if the block raises, its records are dropped.
 
-        :raises ConfigError: the driver is closed, or in such a block.
-        :raises RecordError: a record, a processor's ``init`` or ``close``, or what it forwarded could not be
+        :raises ConfigError: the driver is closed, or already in such a block.
+        :raises RecordError: a record, a processor's ``init`` or ``close``, or a result of it could not be
             processed; the driver cannot be used further.
         :raises StateStoreError: as :meth:`pipe_input` and :meth:`restart`.
         :raises TaskCorruptedError: an earlier record had failed.
@@ -264,12 +262,13 @@ class TopologyTestDriver:
             self._tasks.run(records)
 
     def decode_input(self, topic: str, *, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
-        """Return the key and value that the topology's source makes of a record's bytes; nothing is piped.
+        """Return the key and value that the topology's source decodes from a record's bytes, without piping
+        them.
 
         :param key: serialized, or None.
         :param value: serialized, or None.
         :raises TopologyError: the topology does not read the topic.
-        :raises Exception: whatever the source's serde raises about bytes that are not of its format.
+        :raises Exception: any error of the source's serde for bytes that are not of its format.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         >>> builder.stream("in").send_to("out")
@@ -280,13 +279,13 @@ class TopologyTestDriver:
         return self._inputs.decoded(self._real(topic), key, value)
 
     def advance_wall_clock(self, by_ms: int) -> None:
-        """Move the wall clock, and let what was scheduled by it run where it is due.
+        """Move the wall clock, and run the punctuations and parked calls that are due.
 
-        As in a run, each comes once, however many of its intervals have passed.
+        As in a run, a punctuation runs once, however many of its intervals have passed.
 
         :param by_ms: milliseconds, 0 or more.
-        :raises ConfigError: it would go back, or the driver is closed or in a block of :meth:`run`.
-        :raises RecordError: a punctuation failed, or what it forwarded.
+        :raises ConfigError: the clock would go back, or the driver is closed or in a block of :meth:`run`.
+        :raises RecordError: a punctuation failed, or a record that it forwarded.
         """
         self._check_between("the wall clock moves")
         if not isinstance(by_ms, int) or by_ms < 0:
@@ -299,15 +298,15 @@ class TopologyTestDriver:
     def read_output(
         self, topic: str, *, key_serde: Serde | None = None, value_serde: Serde | None = None
     ) -> list[OutputRecord]:
-        """Return what the topology wrote to a topic since the last read, in the order it was written.
+        """Return the records that the topology wrote to a topic since the last read, in order.
 
-        Every topic that is written can be read: outputs, intermediate topics, the changelogs of logged
-        stores, named ``<application id>-<store>-changelog``, and, as bytes unless serdes are given, what
-        processors sent by name and the dead-letter topic, named ``<application id>-dead-letter``. Still
-        possible when the driver is closed.
+        Every topic that is written can be read, also after the driver is closed: outputs, intermediate
+        topics, the changelogs of logged stores, named ``<application id>-<store>-changelog``, and, as bytes
+        unless serdes are given, topics that processors send to by name and the dead-letter topic, named
+        ``<application id>-dead-letter``.
 
-        :param key_serde: of keys; that of the topic's sink or store unless given.
-        :param value_serde: of values; that of the topic's sink or store unless given.
+        :param key_serde: serde of keys; that of the topic's sink or store unless given.
+        :param value_serde: serde of values; that of the topic's sink or store unless given.
         :raises TopologyError: the topology does not write the topic, or writes it with several serdes and
             none is given here.
         :raises RecordError: a record cannot be decoded.
@@ -330,9 +329,9 @@ class TopologyTestDriver:
         return self._outputs.read(real, key_serde, value_serde)
 
     def store(self, name: str, partition: int = 0) -> StoreView:
-        """Return a view of a store, as it is after the last piped record.
+        """Return a view of a store.
 
-        :param name: of the store.
+        :param name: the store's name.
         :param partition: the task's group, which is the number of its source partitions unless the topology
             has a partition grouper of its own.
         :raises TopologyError: the topology has no store of this name.
@@ -363,9 +362,9 @@ class TopologyTestDriver:
 
     @property
     def counts(self) -> RecordCounts:
-        """What became of the records of the run under way, or of the last run while no other has had records:
-        ``read`` and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and
-        ``rule`` (``filtered``, ``late``, ...).
+        """The record counts of the run under way, or of the last run while no other has had records: ``read``
+        and ``written`` per topic (real names), ``by_rule`` in all, and ``left_out`` per ``node`` and ``rule``
+        (``filtered``, ``late``, ...).
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("out")
@@ -378,15 +377,15 @@ class TopologyTestDriver:
         return self._tasks.counts
 
     def restart(self, *, stream_time_ms: int | None = None) -> None:
-        """End the run and begin the next one, as a schedule does: the processors close, what they forward is
-        processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores that
-        are not logged begin empty.
+        """End the run and begin the next one, as a schedule does: the processors close, their last results
+        are processed, and new tasks restore their stores from their changelogs. Stream time goes on; stores
+        that are not logged begin empty.
 
-        :param stream_time_ms: to where the end of the run brings stream time, as ``stream.time.advance`` has
-            it: epoch milliseconds. It stays where records have brought it unless given.
+        :param stream_time_ms: stream time that the end of the run brings (``stream.time.advance``), epoch
+            milliseconds; unless given, records alone decide it.
         :raises ConfigError: the driver is closed, or in a block of :meth:`run`.
-        :raises RecordError: a processor's ``close`` or ``init`` failed, or what it forwarded.
-        :raises StateStoreError: a changelog holds what the store's serde does not take.
+        :raises RecordError: a processor's ``close`` or ``init`` failed, or a result of it.
+        :raises StateStoreError: a changelog holds bytes that the store's serde does not read.
         :raises TaskCorruptedError: an earlier record had failed.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -404,11 +403,11 @@ class TopologyTestDriver:
         self._tasks.open()
 
     def close(self) -> None:
-        """Let the processors close and process what they forward; nothing happens the second time, or when a
-        record had failed.
+        """Close the processors and process their last results; a second call, or a call after a failed
+        record, does nothing.
 
         :raises ConfigError: the driver is in a block of :meth:`run`.
-        :raises RecordError: a processor's ``close`` failed, or what it forwarded.
+        :raises RecordError: a processor's ``close`` failed, or a result of it.
 
         >>> class Last(Processor):
         ...     def init(self, context):

@@ -1,4 +1,4 @@
-"""One look at Kafka for all that wait in a triggerer process.
+"""Looks at Kafka once for all triggers that wait in a triggerer process.
 
 Rule: per Kafka cluster (equal client settings) there is one :class:`ClusterWatch` with one thread and one
 :class:`ClusterView`. A round evaluates every distinct condition once and answers all triggers that wait for
@@ -9,9 +9,9 @@ Invariant: every client call runs on the watch's own thread; the event loop only
 gets its answers through ``call_soon_threadsafe``. Conditions are level-triggered, so a process that dies
 loses nothing: a trigger that starts again asks again.
 
-An error goes only to the triggers that wait for the condition that met it, whatever it is, and the round goes
-on with new clients. If the cluster does not answer a plain question either, all triggers get the error, and
-the round ends. Nothing that a look may raise ends the thread.
+An error of one condition goes only to the triggers that wait for that condition, and the round goes on with
+new clients. If the cluster does not answer a plain question either, all triggers get the error, and the round
+ends. No error of a look ends the thread.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 #: A round is not worth beginning sooner after the last one.
 _SHORTEST_SECONDS = 0.2
 
-#: What a look gave: a result, None for not yet, or the error it ended in.
+#: Outcome of a look: a result, None for not yet, or the error it ended in.
 Seen = Mapping[str, Any] | KStreamsError | None
 
 
@@ -43,11 +43,11 @@ Seen = Mapping[str, Any] | KStreamsError | None
 class Waiting:
     """A trigger that waits for a condition.
 
-    :param condition: for what.
-    :param interval_seconds: between two looks, at most.
-    :param loop: where it waits.
-    :ivar news: set when a look was made that it does not know yet.
-    :ivar seen: what the last look gave; a result stays, whatever comes before its turn.
+    :param condition: the condition.
+    :param interval_seconds: longest time between two looks.
+    :param loop: event loop of the trigger.
+    :ivar news: set when ``seen`` has changed.
+    :ivar seen: outcome of the last look; once it is a result, later looks do not replace it.
     """
 
     condition: Condition
@@ -57,7 +57,7 @@ class Waiting:
     seen: Seen = None
 
     def answer(self, seen: Seen) -> None:
-        """Take what a look gave, from any thread."""
+        """Take the outcome of a look, from any thread."""
         try:
             self.loop.call_soon_threadsafe(self._take, seen)
         except RuntimeError:
@@ -83,7 +83,7 @@ class ClusterWatch:
         self._thread: threading.Thread | None = None
 
     def add(self, waiting: Waiting) -> None:
-        """Look for a trigger, at once and then at intervals, until :meth:`remove`."""
+        """Look on behalf of a trigger, at once and then at intervals, until :meth:`remove`."""
         with self._lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="kstreams-watch", daemon=True)
@@ -93,7 +93,7 @@ class ClusterWatch:
         self._wake.set()
 
     def remove(self, waiting: Waiting) -> None:
-        """Look for a trigger no more."""
+        """Stop looking on behalf of a trigger."""
         with self._lock:
             self._waiting.discard(waiting)
         self._wake.set()
@@ -115,7 +115,7 @@ class ClusterWatch:
     def _round(self, view: ClusterView | None, waiting: set[Waiting]) -> ClusterView | None:
         """Evaluate every distinct condition once, and answer the triggers that wait for it.
 
-        :return: the view to go on with; None if the cluster is gone.
+        :return: the view for the next round; None if the cluster did not answer.
         """
         left: dict[Condition, list[Waiting]] = {}
         for one in waiting:
@@ -130,7 +130,7 @@ class ClusterWatch:
                 if isinstance(seen, KafkaClientError):
                     view.refuse_lost_cluster(ProtocolTopics(condition.application_id).ledger)
         except Exception as error:
-            # Of the cluster, or of making it; whatever it is, this thread serves others, too.
+            # Any error of the cluster, or of making its clients: this thread must go on for other triggers.
             _close(view)
             lost = _reported(error, "the cluster")
             for interested in left.values():
@@ -139,9 +139,9 @@ class ClusterWatch:
         return view
 
     def _still_waiting(self) -> set[Waiting] | None:
-        """Return the triggers that wait; one that comes from now on wakes the thread.
+        """Return the triggers that wait; a trigger added later wakes the thread.
 
-        :return: None if there is none; the thread is no longer this watch's then.
+        :return: None if there is none: the thread then ends, and the next trigger starts another.
         """
         with self._lock:
             self._wake.clear()
@@ -151,7 +151,9 @@ class ClusterWatch:
             return set(self._waiting)
 
     def _pause(self, seconds: float) -> None:
-        """Sleep, less when a trigger came or left, so that a new one gets its first look at once."""
+        """Sleep until the time is over or a trigger was added or removed: a new one gets its first look at
+        once.
+        """
         time.sleep(min(_SHORTEST_SECONDS, max(0.0, seconds)))
         self._wake.wait(max(0.0, seconds - _SHORTEST_SECONDS))
 
@@ -168,10 +170,10 @@ def _look(view: ClusterView, condition: Condition) -> Seen:
 
 
 def _reported(error: Exception, what: object) -> KStreamsError:
-    """Return an error as one of ours. An unforeseen one is worth a retry, as it is in a worker."""
+    """Return an error as one of this package. An unforeseen one is retriable, as it is in a worker."""
     if isinstance(error, KStreamsError):
         return error
-    # Its traceback stands in this log only: nothing but its text leaves the triggerer.
+    # Only this log holds its traceback: the worker gets no more than its text.
     log.error("Looking for %s failed", what, exc_info=error)
     return ReportedError(
         str(error) or "no text",

@@ -20,19 +20,19 @@ __all__ = ["ConditionTrigger"]
 class ConditionTrigger(BaseTrigger):
     """Fires once a condition of :mod:`airflow_kstreams.batch.inspect.conditions` holds.
 
-    It carries the connection's id, never its content. The process's
+    It holds the connection's id, never its content. The process's
     :class:`~airflow_kstreams.triggers.cluster_watch.ClusterWatch` looks at Kafka, on a thread of its own, for
     all triggers that wait for the same cluster.
 
     The event's payload is ``{"status": "holds", "result": {...}}``, ``{"status": "timeout"}``, or
     ``{"status": "error", "error": {...}}`` with the error as ``KStreamsError.to_dict`` gives it.
 
-    :param condition: as :func:`~airflow_kstreams.batch.inspect.conditions.condition_to_json` gives it.
+    :param condition: the result of :func:`~airflow_kstreams.batch.inspect.conditions.condition_to_json`.
     :param kafka_conn_id: connection to Kafka.
     :param poke_interval: seconds between two looks.
-    :param deadline: seconds since the epoch after which it stops waiting; a restarted triggerer keeps it, and
-        looks once more even if it has passed.
-    :param silent_fail: whether an error that may pass is logged and the wait goes on.
+    :param deadline: time after which it stops waiting, in seconds since the epoch; it outlives a restart of
+        the triggerer, which looks at least once more.
+    :param silent_fail: whether a retriable error is only logged, and the wait goes on.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How triggers come to a Kafka cluster without blocking the event loop."""
+"""Makes triggers a Kafka cluster from a connection, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def client_config_of(conn_id: str) -> dict[str, str]:
 
 
 def cluster_of(config: Mapping[str, str]) -> KafkaCluster:
-    """Return the cluster that client settings name; touches no network."""
+    """Return the cluster that client settings name, without contacting it."""
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     return KafkaCluster(config, allowed=allowed_settings())

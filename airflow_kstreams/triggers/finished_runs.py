@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 
 class FinishedRunsProducer(SharedStreamProducer):
-    """The broker's side of the watch: one reader per application and connection, however many watch.
+    """Reads the finished runs of an application for all its watchers of one cursor.
 
-    The cursor moves once Airflow has stored the events, and goes back where it has not, so each run is
-    announced at least once. All client calls run on one thread, one after the other: a call whose watch was
-    cancelled meanwhile is over before the reader is closed.
+    The cursor moves once Airflow has stored the events, and goes back to the first event that Airflow has not
+    stored, so each run is announced at least once. One thread makes all client calls, one after the other: a
+    call whose watch was cancelled ends before the reader is closed.
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
-    :param name: of the cursor.
+    :param name: name of the cursor.
     :param from_start: whether a new cursor begins before the first finished run.
     """
 
@@ -69,7 +69,7 @@ class FinishedRunsProducer(SharedStreamProducer):
                 yield event_extra(summary), offset
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
-        """Move the cursor past what Airflow has stored; go back to the first that it has not."""
+        """Move the cursor past the events that Airflow has stored, or back to the first that it has not."""
         if self._runs is None:
             raise RuntimeError("the ledger is not open")
         stored: int | None = None
@@ -87,21 +87,21 @@ class FinishedRunsProducer(SharedStreamProducer):
             await self._on_thread(self._runs.take, stored + 1)
 
     async def aclose(self) -> None:
-        """Close the reader, after whatever it is doing."""
+        """Close the reader once its calls have ended."""
         self._runs = None
         closing = asyncio.get_running_loop().run_in_executor(self._thread, self._clients.close)
         self._thread.shutdown(wait=False)
         await asyncio.shield(closing)
 
     async def _on_thread(self, call: Callable[..., T], *arguments: object) -> T:
-        """Make a call on the clients' thread, after those that were asked for before it."""
+        """Make a call on the clients' thread, after the calls before it."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 class FinishedRunsTrigger(BaseEventTrigger):
     """Fires for every run of an application that finishes; for an ``AssetWatcher``.
 
-    Each event's payload says which run, and which offsets it processed
+    Each event's payload names the run and the offsets it processed
     (:func:`~airflow_kstreams.hooks.asset_events.event_extra`). No run is missed while the triggerer is down:
     a cursor in Kafka remembers what Airflow has stored. After a crash a run may be announced twice, with the
     same run id and offsets. A run that a reset took back is not announced; when it finishes anew it is, under
@@ -112,8 +112,8 @@ class FinishedRunsTrigger(BaseEventTrigger):
 
     :param application_id: the application.
     :param kafka_conn_id: connection to Kafka.
-    :param name: of the cursor; watchers of one name share it, and one reader, which is made as the first of
-        them says.
+    :param name: name of the cursor; watchers of one name share it and one reader, which the first of them
+        configures.
     :param from_start: whether a new name begins with the runs that have finished already.
 
     >>> from airflow.sdk import DAG, Asset, AssetWatcher
@@ -151,25 +151,25 @@ class FinishedRunsTrigger(BaseEventTrigger):
         )
 
     def shared_stream_key(self) -> Hashable:
-        """Watchers with the same cursor share one reader."""
+        """Return the key of the shared reader: watchers with the same cursor share one."""
         return ("kstreams-finished-runs", self.application_id, self.kafka_conn_id, self.name)
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> FinishedRunsProducer:
-        """Make the reader that all watchers share.
+        """Return the reader that all watchers share.
 
-        :param kwargs: as :meth:`serialize` gives them.
+        :param kwargs: arguments of :meth:`serialize`.
         """
         return FinishedRunsProducer(**kwargs)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Fire once for every run.
 
-        :param shared_stream: what the reader yields: the extra of each run.
+        :param shared_stream: the reader's stream: the extra of each run.
         """
         async for extra in shared_stream:
             yield TriggerEvent(extra)  # type: ignore[no-untyped-call]
 
     def run(self) -> AsyncIterator[TriggerEvent]:
-        """Not used: the triggerer's shared streams drive this trigger."""
+        """Refuse to run: the triggerer's shared streams drive this trigger."""
         raise NotImplementedError("FinishedRunsTrigger runs in the triggerer's shared streams only")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.hints.java_classes import ALL, CLASSES, ours_for
-from airflow_kstreams.streams.hints.java_neighbours import NEIGHBOURS
+from airflow_kstreams.streams.hints.java_names import ours_for
+from airflow_kstreams.streams.hints.java_table import ALL, CLASSES, NEIGHBOURS
 
 #: An answer that is no more than what to write.
 _CODE = re.compile(r"[\w.]+(\([^()]*\))?=?")

@@ -40,7 +40,7 @@ TRUSTED = {
     "batch/inspect/doctor/diagnosis.py": {"import_module"},  # constants: the names of its checks
     "cli/app.py": {"import_module"},  # constants: the names of its commands
     "streams/__init__.py": {"import_module"},  # constants: the modules of its own table of names
-    "streams/hints/java_classes.py": {"import_module"},  # constants: the modules of its own table of classes
+    "streams/hints/java_names.py": {"import_module"},  # constants: the modules of its own table of classes
     "explore/__init__.py": {"import_module"},  # constants: the modules of its own table of names
     "spark/driver/session.py": set(),
 }

@@ -1,4 +1,4 @@
-"""What a task of a continuous run works on: the run that the ledger names, everything from the committed
+"""Gives a task of a continuous run its work: the run that the ledger names, everything from the committed
 offsets on, without end.
 """
 

@@ -1,4 +1,4 @@
-"""What the driver of a continuous run looks after while it lasts."""
+"""Does what the driver of a continuous run does beside its jobs, as long as the run lasts."""
 
 from __future__ import annotations
 

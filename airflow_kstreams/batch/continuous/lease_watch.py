@@ -1,4 +1,4 @@
-"""What the tasks of a continuous run see of their driver: its lease in the ledger.
+"""Shows the tasks of a continuous run whether their driver is alive: they watch its lease in the ledger.
 
 Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
 renews its lease), that the tasks are to stop (``stopping``), and that it has let go. Tasks whose driver was

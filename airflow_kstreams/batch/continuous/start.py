@@ -61,9 +61,8 @@ from airflow_kstreams.batch.run.lease.lease_errors import (
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.matched_topics import with_matches
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics

@@ -1,4 +1,4 @@
-"""Whether the topics from which runs know what was before still hold all of it.
+"""Checks that the topics from which runs know what was before still hold all of it.
 
 Rule: changelogs, ledger and metadata topic are the topics that they were, begin at offset 0, which compaction
 does not move, and end no earlier than they did. What cannot be compared, because no run of a version that

@@ -53,8 +53,9 @@ Legal, because it is on purpose or because nothing is known:
 - a slice that another program wrote in the bare format carries none of this;
 - a crash in a reset or in a continuous start, whose transactions leave the metadata topic empty or void.
 
-Each row, and each of these, has its test in ``tests/unit/batch/run/test_contradictions.py``; topics that are
-not whole or are other ones, in ``test_complete_logs.py`` and ``test_losses_between_runs.py`` beside it.
+Each row, and each of these, has its test in ``tests/unit/batch/evidence/test_contradictions.py``; topics that
+are not whole or are other ones, in ``test_complete_logs.py`` beside it and in
+``tests/unit/batch/run/test_losses_between_runs.py``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What earlier runs left behind, from three places that can each be lost without the others. Whether they
-contradict each other is looked at in :mod:`airflow_kstreams.batch.evidence.contradictions`.
+"""Gathers what earlier runs left behind, from three places that can each be lost without the others. Whether
+they contradict each other is compared in :mod:`airflow_kstreams.batch.evidence.contradictions`.
 
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.

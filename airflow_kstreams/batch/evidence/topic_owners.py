@@ -1,4 +1,4 @@
-"""Which internal topics are this application's, and which are another one's.
+"""Tells an application's own internal topics from those of another application.
 
 Names do not say it: ``orders`` with a store ``eu-totals`` and ``orders-eu`` with a store ``totals`` have a
 changelog of one name. Rule: a topic is the application's if its ledger has the topic's id. One that it does

@@ -1,4 +1,4 @@
-"""What sensors and triggers see of a Kafka cluster, with as few requests as possible.
+"""Shows sensors and triggers a Kafka cluster, with as few requests as possible.
 
 A view is used in rounds. In a round it asks once for the ends of everything that the last one looked at, in
 two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input

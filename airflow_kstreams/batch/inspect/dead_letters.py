@@ -1,4 +1,4 @@
-"""What lies in a dead-letter topic: counts of all letters, the newest of them, and single ones.
+"""Reads a dead-letter topic: counts of all letters, the newest of them, and single ones.
 
 Reads the committed letters up to the end that the topic has when the reading begins, and what replays have
 written of them. Memory is bounded by the kinds of failures and by the letters that are asked for, not by the

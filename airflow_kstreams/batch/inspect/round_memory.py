@@ -1,4 +1,6 @@
-"""What is worth remembering from one round of looks to the next."""
+"""Keeps what one round of looks has read for the next: a cache of two generations, which forgets what a whole
+round did not ask for.
+"""
 
 from __future__ import annotations
 

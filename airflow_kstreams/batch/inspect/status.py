@@ -1,4 +1,4 @@
-"""What an application's topics say right now, for people: read only, claims nothing."""
+"""Reads what an application's topics say right now, for people; claims nothing."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class LetterLog:
 
     :param topic_id: of the topic.
     :param starts: first offset of each partition, by its number.
-    :param stops: last stable offset of each.
+    :param stops: last stable offset of each partition.
     """
 
     topic_id: str

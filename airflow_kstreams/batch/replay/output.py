@@ -1,4 +1,6 @@
-"""What a replay of dead letters writes: records where they came from, and how far it is, together."""
+"""Writes a replay of dead letters: records where they came from, and how far the replay is, in one
+transaction.
+"""
 
 from __future__ import annotations
 

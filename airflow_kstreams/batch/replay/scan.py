@@ -1,4 +1,4 @@
-"""Which letters of what is read come back, and what is done with behind them.
+"""Decides which of the letters that are read come back, and in which transaction.
 
 Rule: a letter that an earlier replay is done with, as positions and marks say (``replay_marks.py``), is
 passed by. Of the others, those that fit the selection are done with by this replay: they come back if they

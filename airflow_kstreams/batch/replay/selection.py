@@ -1,4 +1,4 @@
-"""Which letters a replay brings back: those that fit every condition, and no more than so many.
+"""Selects the letters that a replay brings back: those that fit every condition, up to a number.
 
 A condition is a field and the text that it must be equal to; nothing is ever run::
 

@@ -1,4 +1,4 @@
-"""What a run is to others: the results that Airflow keeps, the extras of asset events, lineage, last values.
+"""Reports runs to others: the results that Airflow keeps, the extras of asset events, lineage, last values.
 
 Called by operators, sensors, triggers, commands and ``inspect``. Imports ``ledger`` and ``protocol``, and of
 ``replay``, ``reset`` and ``expand`` what they did. It decides nothing and writes nothing; the thin modules in

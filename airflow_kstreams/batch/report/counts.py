@@ -1,4 +1,4 @@
-"""What became of a run's records, and how fast, in words: for the driver's output, Airflow's log and
+"""Says in words what became of a run's records, and how fast: for the driver's output, Airflow's log and
 ``status``.
 """
 

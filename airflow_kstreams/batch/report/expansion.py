@@ -1,4 +1,4 @@
-"""What is known of processors that are on their way, in words: for ``status`` and the doctor."""
+"""Says in words which processors are being added: for ``status`` and the doctor."""
 
 from __future__ import annotations
 

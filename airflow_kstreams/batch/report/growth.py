@@ -1,4 +1,4 @@
-"""What is known of topics that have grown, in words: for the commands and for Airflow's log."""
+"""Says in words which topics have grown, and how: for the commands and for Airflow's log."""
 
 from __future__ import annotations
 

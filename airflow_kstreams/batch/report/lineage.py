@@ -1,4 +1,4 @@
-"""What a run read and wrote, as OpenLineage wants it: topics in and out, offset ranges, counts.
+"""Describes a run as OpenLineage wants it: topics in and out, offset ranges, counts.
 
 Rule: a number stands here only where it is exact. Topics between subtopologies are the application's own
 business and left out. Global tables are inputs, too.

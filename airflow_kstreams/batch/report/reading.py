@@ -1,4 +1,4 @@
-"""What sensors and reports read of an application: its finished runs, and the last values of a topic."""
+"""Reads an application for sensors and reports: its finished runs, and the last values of a topic."""
 
 from __future__ import annotations
 

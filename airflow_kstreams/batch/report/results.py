@@ -1,5 +1,5 @@
-"""What operators and sensors leave in XCom: small, typed, never read back to decide anything (Kafka is asked
-for that).
+"""Builds what operators and sensors leave in XCom: small and typed. No part of the package reads it back to
+decide anything; Kafka is asked for that.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class PartitionsResult(TypedDict):
     """A topic that was to grow.
 
     :param application_id: the application that was asked.
-    :param topic: which one.
+    :param topic: its name.
     :param partitions_before: how many it had; as many as now when an earlier try, or somebody else, had grown
         it.
     :param partitions: how many it has.

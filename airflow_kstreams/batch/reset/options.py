@@ -1,4 +1,4 @@
-"""Where a reset sets offsets, by the names that the options of Kafka's own application reset tool have."""
+"""Reads the options of Kafka's own application reset tool that say where a reset sets offsets."""
 
 from __future__ import annotations
 

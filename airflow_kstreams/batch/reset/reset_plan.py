@@ -1,5 +1,5 @@
-"""What a reset would do, worked out from what Kafka says. Nothing here writes, but for fencing dead tasks
-whose open transactions hide the metadata topic, and only after the coordinator's id was claimed.
+"""Works out from what Kafka says what a reset would do. Nothing here writes, but for fencing dead tasks whose
+open transactions hide the metadata topic, and only after the coordinator's id was claimed.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from airflow_kstreams.batch.reset.touched_topics import (
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
-from airflow_kstreams.batch.run.fence import fence
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.session import CoordinatorSession, fence
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.naming.reset_command import reset_command

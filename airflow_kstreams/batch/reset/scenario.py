@@ -1,4 +1,4 @@
-"""Where a reset sets the offsets of input topics: the scenarios of Kafka's own application reset tool.
+"""Holds the scenarios of Kafka's own application reset tool: where a reset sets the offsets of input topics.
 
 Whatever a scenario asks for is brought into the log: below its first offset it becomes that one, at or past
 its end it becomes the end, the high watermark.

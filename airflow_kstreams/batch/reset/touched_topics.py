@@ -1,4 +1,4 @@
-"""Which topics a reset touches: what the application reads, and which internal topics are its own.
+"""Finds the topics that a reset touches: those that the application reads, and its own internal ones.
 
 Rule: only topics whose name says that an application made them for itself are ever deleted,
 ``<app>-...-changelog`` and ``<app>-...-repartition``, and retry topics that runs have recorded: people name

@@ -1,4 +1,4 @@
-"""Coordinates one run: session, lease, begin, freeze, fence, finish.
+"""Coordinates one run: session, lease, begin, fence, finish.
 
 Called by the operators, by the driver in ``spark``, and by ``continuous``, ``reset`` and ``inspect``. Imports
 ``ledger``, ``protocol`` and ``streams``. What a task does between begin and finish is in ``task``; what

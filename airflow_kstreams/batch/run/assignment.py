@@ -1,5 +1,5 @@
-"""Which partition group each partition is in, and whether that fits the state earlier runs left (KIP-28,
-"Partition Distribution").
+"""Puts each partition into a partition group, and checks that the groups fit the state that earlier runs left
+(KIP-28, "Partition Distribution").
 
 Rule: a group's state lies in the changelog partition of the group's number. So while a changelog is the one
 that was recorded, (a) partitions stay in their groups and (b) new partitions join existing groups, whose

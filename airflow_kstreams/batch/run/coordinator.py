@@ -1,4 +1,4 @@
-"""The coordinator of runs: begin, lease, unfinished, finish. What an endless run begins with,
+"""Coordinates the runs of an application: begin, unfinished tasks, finish. How a run without an end begins,
 under the same claim, is in :mod:`airflow_kstreams.batch.continuous.start`.
 
 Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
@@ -6,7 +6,7 @@ that id was claimed. Crash argument: a crash before the commit leaves what was t
 what was decided. A coordinator that loses a race finds its id fenced at the commit, and nothing of its
 decision is seen.
 
-The order in ``begin``, where each line may be the last one that runs:
+The order in ``begin``; a crash may come after any step:
 
 0. Ledger says finished -> its summary, if it is the same work. Read without waiting; a summary, once there,
    stays.
@@ -15,7 +15,7 @@ The order in ``begin``, where each line may be the last one that runs:
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
 3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease, renewed
    while it fences.
-4. NEW or FINISHED -> let a dead owner's lease go, fence, freeze, and write tombstones, stop offsets,
+4. NEW or FINISHED -> release a dead owner's lease, fence, freeze, and write tombstones, stop offsets,
    completed marker (and partition groups, and lease).
 """
 
@@ -64,9 +64,8 @@ from airflow_kstreams.batch.run.lease.lease_errors import (
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.matched_topics import with_matches
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses, with_matches
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,

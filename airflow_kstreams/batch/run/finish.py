@@ -1,4 +1,4 @@
-"""Works out whether a slice is finished and what its summary says. Nothing here writes.
+"""Checks that a slice is finished and builds its summary. Nothing here writes.
 
 Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
 that every topic is still the one the run began with. The stop of an intermediate partition is the one that

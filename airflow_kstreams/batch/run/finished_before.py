@@ -1,4 +1,5 @@
-"""A run that is asked for and has finished before: is it the same work, and what is said of it.
+"""Compares the request for a run that has finished before with what it did, and says that nothing is
+processed.
 
 Rule: a run is known by its id, so a second request under that id processes nothing. That is right for a retry
 and a cleared dag run. It would be wrong without a word where the second request means other work: another

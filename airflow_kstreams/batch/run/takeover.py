@@ -38,10 +38,9 @@ from airflow_kstreams.batch.moving.expansion import (
 )
 from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
 from airflow_kstreams.batch.protocol.catch_up import catch_up_group
-from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.growth import in_use, last_found, with_processors
 from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.session import CoordinatorSession, fence
 from airflow_kstreams.batch.run.source_topics import SourceTopics
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,

@@ -87,7 +87,7 @@ class GlobalTables:
                     continue
                 if (run, table) not in self._read:
                     _refuse_changed(admin, table, slice_)
-                    kept: _Kept = (
+                    kept: _KeptTable = (
                         _InFiles(table.topic, scratch) if storages[table.topic] == "rocksdb" else _InMemory()
                     )
                     without_key = _read_into(kept, cluster, table, group_id=app, clock=clock)
@@ -114,7 +114,7 @@ def left_out_of(tables: Mapping[str, ReadTable], counted: Collection[str]) -> Re
     )
 
 
-class _Kept(GlobalEntries, Protocol):
+class _KeptTable(GlobalEntries, Protocol):
     """What is read of a table, and grows while it is."""
 
     def add(self, records: Sequence[Record]) -> None:
@@ -168,7 +168,9 @@ def _remove(files: StoreFiles, folder: tempfile.TemporaryDirectory[str]) -> None
     folder.cleanup()
 
 
-def _read_into(kept: _Kept, cluster: ClusterPort, table: FrozenTable, *, group_id: str, clock: Clock) -> int:
+def _read_into(
+    kept: _KeptTable, cluster: ClusterPort, table: FrozenTable, *, group_id: str, clock: Clock
+) -> int:
     """Read a table.
 
     :return: how many records had no key.

@@ -1,4 +1,4 @@
-"""The commands of ``airflow-kstreams``, one file each.
+"""Commands of ``airflow-kstreams``, one file each.
 
-Listed by ``cli.app``; what several of them do is in the modules of ``cli``.
+``cli.app`` lists them; code that several of them share is in the modules of ``cli``.
 """

@@ -1,4 +1,4 @@
-"""``airflow-kstreams acls``: what the Kafka user of an application must be allowed to do."""
+"""Defines ``airflow-kstreams acls``: the permissions that the Kafka user of an application needs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _HEADINGS = ("operation", "resource", "name", "for")
 
 
 class ListFormat(StrEnum):
-    """How to print the list."""
+    """Format of the list."""
 
     TABLE = "table"
     COMMANDS = "commands"
 
 
 class Purpose(StrEnum):
-    """What the user is to do."""
+    """Task of the user."""
 
     RUN = "run"
     CONTINUOUS = "continuous"
@@ -83,7 +83,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
 def permissions(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
 ) -> list[Permission]:
-    """Return what the user needs, one entry per operation and resource, by resource."""
+    """Return the permissions of the user, one entry per operation and resource, by resource."""
     from airflow_kstreams.batch.protocol import permissions as of
 
     found: dict[tuple[object, ...], Permission] = {}

@@ -1,6 +1,6 @@
-"""``airflow-kstreams dead-letters``: what lies in a dead-letter topic, one letter, and bringing letters back.
+"""Defines ``airflow-kstreams dead-letters``: lists dead letters, shows one, and brings letters back.
 
-Keys and values of records are printed only where ``show`` is asked for them.
+Keys and values of records are printed only by ``show --values``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Where = Annotated[
 
 
 class SerdeName(StrEnum):
-    """How to read the bytes of a key or value."""
+    """Serde of a key or value."""
 
     BYTES = "bytes"
     STRING = "string"
@@ -109,10 +109,10 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     ] = None,
     value_serde: Annotated[SerdeName | None, typer.Option(help="Show the value, read so.")] = None,
 ) -> None:
-    """Show one dead letter whole: what failed, where, and with which traceback.
+    """Show one whole dead letter: the error, its place and its traceback.
 
-    Key, value and headers of its record are shown only if you ask for them, and what the error quotes of them
-    is *** unless you do.
+    Key, value and headers of its record are shown only with --values; without it, *** replaces what the error
+    quotes of them.
     """
     from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
 
@@ -148,8 +148,8 @@ def replay(  # noqa: PLR0913 - every parameter is an option
 ) -> None:
     """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
 
-    Replays what no replay before has replayed, up to the topic's end; what --where and --limit leave stays
-    for later replays. May be interrupted and run again.
+    Replays the letters that no earlier replay has replayed, up to the topic's end; letters outside --where
+    and --limit stay for later replays. May be interrupted and run again.
     """
     from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 
@@ -182,7 +182,7 @@ def _settings(application_id: str, dead_letter_topic: str | None) -> Application
 def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     """Return the checked selection.
 
-    :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field stands there twice.
+    :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field is given twice.
     :raises ConfigError: as ``Selection.parse``.
     """
     from airflow_kstreams.batch.replay.selection import Selection
@@ -194,7 +194,7 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
             raise typer.BadParameter(f"{pair!r} is not FIELD=VALUE", param_hint="--where")
         if name in where:
             raise typer.BadParameter(
-                f"{name} stands there twice, and no letter can fit both", param_hint="--where"
+                f"{name} is given twice, and no letter can fit both", param_hint="--where"
             )
         where[name] = value
     return Selection.parse(where, limit)
@@ -295,7 +295,7 @@ def _size(data: bytes | None) -> str:
 
 
 def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
-    """Return bytes as their serde reads them, else as text, else as hex."""
+    """Return bytes as read by their serde, else as text, else as hex."""
     from airflow_kstreams.streams import serdes
 
     if data is None:

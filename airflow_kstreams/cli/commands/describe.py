@@ -1,4 +1,4 @@
-"""``airflow-kstreams describe``: a topology as text, Mermaid or SVG."""
+"""Defines ``airflow-kstreams describe``: prints a topology as text, Mermaid or SVG."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_kstreams.cli.options import ApplicationPath, FunctionName
 
 
 class TopologyFormat(StrEnum):
-    """What to print."""
+    """Format of the output."""
 
     TEXT = "text"
     MERMAID = "mermaid"
@@ -73,7 +73,7 @@ def _by_ending(output: Path | None) -> TopologyFormat:
         return _BY_ENDING[ending]
     raise ConfigError(
         f"--output is {str(output)!r}, and no topology is written as {ending}",
-        fix=f"name a file with one of {', '.join(filter(None, _BY_ENDING))}, or say what to write: --format",
+        fix=f"name a file with one of {', '.join(filter(None, _BY_ENDING))}, or give the format: --format",
     )
 
 

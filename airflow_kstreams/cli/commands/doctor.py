@@ -1,4 +1,6 @@
-"""``airflow-kstreams doctor``: what may break the promise, before it does. It only looks."""
+"""Defines ``airflow-kstreams doctor``: finds what may break the product's promise, before it does. It only
+reads.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def doctor(
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    """Print the table, and below it what to do: commands must stay in one piece to be copied."""
+    """Print the table, and below it the remedies, with each command in one piece to be copied."""
     from airflow_kstreams.explore.tables import Table
 
     rows = [(finding.level.value, finding.check, finding.text) for finding in findings]

@@ -1,4 +1,4 @@
-"""``airflow-kstreams expand``: growing what an application reads, and the application itself."""
+"""Defines ``airflow-kstreams expand``: grows topics that an application reads, and the application itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
     from airflow_kstreams.explore.tables import Table
 
-#: How many new partitions have a row of their own.
+#: Number of new partitions with a row of their own.
 _ROWS = 20
 
 expand = typer.Typer(
@@ -44,10 +44,10 @@ def partitions(
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a topic more partitions, after a look at what that means for the state of an application.
+    """Give a topic more partitions, after a check of the application's state.
 
-    What the next run would refuse is refused before anything changes; a topic never loses partitions again.
-    Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
+    Growth that the next run would refuse is refused before anything changes; a topic never loses partitions
+    again. Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
     """
     from airflow_kstreams.batch.expand.partitions import PartitionExpansion
     from airflow_kstreams.batch.report.growth import growth_notes

@@ -1,4 +1,4 @@
-"""``airflow-kstreams expand processors`` and ``expand abort``."""
+"""Defines ``airflow-kstreams expand processors`` and ``expand abort``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.explore.tables import Table
     from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: How many sources have a row of their own.
+#: Number of sources with a row of their own.
 _ROWS = 20
 
 
@@ -50,15 +50,13 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     ] = 4,
     no_wait: Annotated[
         bool,
-        typer.Option(
-            "--no-wait", help="End when the state that was there is copied, not when a run takes over."
-        ),
+        typer.Option("--no-wait", help="End when the present state is copied, not at the takeover."),
     ] = False,
     master: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Copy on Spark, whose master is there, such as spark://host:7077 or local[4]; in threads "
+            help="Copy on the Spark with this master, such as spark://host:7077 or local[4]; in threads "
             "of this process if left out.",
         ),
     ] = None,
@@ -66,8 +64,8 @@ def processors(  # noqa: PLR0913 - every parameter is an option
 ) -> None:
     """Give a subtopology with state more processors: more tasks, and the state of their keys with them.
 
-    State is copied while runs go on; the next run that finds the copies near takes over. May be ended and
-    repeated: it goes on where it was.
+    State is copied while runs go on; the next run that finds the copies nearly complete makes the takeover.
+    May be ended and repeated: it goes on where it was.
     """
     from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 
@@ -90,7 +88,7 @@ def abort(
     setting: ApplicationSetting = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Give up the processors that are on their way, and delete what was copied for them.
+    """Give up the processors that are on their way, and delete the state copied for them.
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
@@ -142,16 +140,16 @@ def _notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
     if plan.after is None:
         yield f"Subtopology {plan.sub.id} has {count} processors."
     elif any(each.lag or each.position is None for each in plan.sources):
-        yield "A run takes over when what is left to copy is no more than acceptable.recovery.lag."
+        yield "The takeover comes with a run that finds no more than acceptable.recovery.lag left to copy."
     else:
-        yield "All state is copied: the next run takes over, unless partitions wait for their ancestors."
+        yield "All state is copied: the next run makes the takeover unless partitions wait for ancestors."
 
 
 @contextmanager
 def _copying(
     tool: ProcessorExpansion, config: Mapping[str, object], settings: ApplicationSettings, master: str | None
 ) -> Iterator[None]:
-    """Have state copied on Spark, if a master is given."""
+    """Copy state on Spark after this call, if a master is given."""
     if master is None:
         yield
         return
@@ -164,7 +162,7 @@ def _copying(
 
 @contextmanager
 def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[Progress]:
-    """Show how far the copies are: records, records per second and what time is left."""
+    """Show the progress of the copies: records, records per second and the time left."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -1,9 +1,8 @@
-"""``airflow-kstreams explore``: what a sample of real input leads to at every node, in rounds of run, edit
-and run again.
+"""Defines ``airflow-kstreams explore``: runs a sample of real input and shows its records at every node, in
+rounds of run, edit and run again.
 
-With ``--sample FILE`` the first round keeps the sample in the file and what was found beside it, in
-``FILE.result``. Each later round runs on the same records, needs no Kafka, and shows what differs from the
-round before.
+With ``--sample FILE`` the first round keeps the sample in the file and its findings in ``FILE.result``. Each
+later round runs on the same records, needs no Kafka, and shows the difference to the round before.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def explore(  # noqa: PLR0913 - every parameter is an option
             metavar="NAME", help="Show the records at this node; repeatable. The output topics unless given."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(min=0, help="Records to show of each.")] = 20,
+    rows: Annotated[int, typer.Option(min=0, help="Records to show at each node.")] = 20,
     sample: Annotated[
         Path | None,
         typer.Option(
@@ -99,7 +98,7 @@ def _result_path(sample: Path) -> Path:
 def _difference(
     seen: Exploration, sample: Path | None, against: Path | None, function: str
 ) -> Difference | None:
-    """Compare with what the user names, else with the round before on the same sample."""
+    """Return the difference to what the user names, else to the round before on the same sample."""
     from airflow_kstreams.explore.difference import Result
 
     if against is not None and against.suffix == ".py":

@@ -1,4 +1,4 @@
-"""``airflow-kstreams pack``: the archive that brings this package to Spark's executors."""
+"""Defines ``airflow-kstreams pack``: writes the archive that brings this package to Spark's executors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack(
         ),
     ] = "",
 ) -> None:
-    """Write an archive with this package and what it requires, for executors that have neither.
+    """Write an archive with this package and its requirements, for executors that have neither.
 
     Build it on a machine like the executors, with their Python version. Arrow, pandas and Spark itself are
     not in it.

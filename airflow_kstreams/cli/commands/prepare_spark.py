@@ -1,4 +1,4 @@
-"""``airflow-kstreams prepare-spark``: drivers that start sooner."""
+"""Defines ``airflow-kstreams prepare-spark``: makes drivers start sooner."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def prepare_spark(
 ) -> None:
     """Keep Spark's classes in an archive, from which the drivers of later runs start sooner.
 
-    Once for each machine or image that starts drivers, and again after Java or Spark has changed: until then
-    the old archive is left alone, and drivers start as without one. Takes about half a minute.
+    Run it once for each machine or image that starts drivers, and again after Java or Spark has changed:
+    drivers ignore an archive of another Java or Spark. It takes about half a minute.
     """
     import os
 

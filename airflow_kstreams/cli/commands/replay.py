@@ -1,4 +1,6 @@
-"""``airflow-kstreams replay``: another name of ``airflow-kstreams dead-letters replay``, which it says."""
+"""Defines ``airflow-kstreams replay``, which names the command to use: ``airflow-kstreams dead-letters
+replay``.
+"""
 
 from __future__ import annotations
 

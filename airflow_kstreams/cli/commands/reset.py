@@ -1,6 +1,6 @@
-"""``airflow-kstreams reset``: an application's offsets, internal topics and unfinished slice.
+"""Defines ``airflow-kstreams reset``: resets an application's offsets, internal topics and unfinished slice.
 
-The options are those of Kafka's own application reset tool, and the specification's ``--delete-stopoffsets``.
+Its options are those of Kafka's own application reset tool, and the specification's ``--delete-stopoffsets``.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option(metavar="PnDTnHnMnS", help="Set offsets to so long ago."),
+        typer.Option(metavar="PnDTnHnMnS", help="Set offsets to the time this duration ago."),
     ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Set offsets to the earliest.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Set offsets to the latest.")] = False,
     from_file: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Set offsets as lines topic,partition,offset say."),
+        typer.Option(metavar="CSV", help="Set offsets from lines topic,partition,offset."),
     ] = None,
     shift_by: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""``airflow-kstreams state``: what lies in a store outside a run. It only reads."""
+"""Defines ``airflow-kstreams state``: shows the entries of a store outside a run. It only reads."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVERY_SECONDS = 5.0
 
 
 class StateFormat(StrEnum):
-    """How to print entries."""
+    """Format of entries."""
 
     TABLE = "table"
     JSON = "json"
@@ -60,10 +60,10 @@ def state(  # noqa: PLR0913 - every parameter is an option
     ] = False,
     function: FunctionName = "topology",
 ) -> None:
-    """Show what lies in a store of an application, or one key of it, as its last finished run left it.
+    """Show the entries of an application's store, or of one key, as its last finished run left them.
 
-    While a run is under way it is what each task has committed, and the output says so. Only the changelog
-    is read, nothing is written, and no Spark is needed.
+    While a run is under way, the entries are those that each task has committed, and the output says so. Only
+    the changelog is read, nothing is written, and no Spark is needed.
     """
     from airflow_kstreams.batch.inspect.state import StoredState
 
@@ -128,13 +128,13 @@ def _table(title: str, entries: Sequence[StateEntry]) -> Table:
         "task": lambda entry: entry.task_id,
     }
     cells = {name: [text(entry) for entry in entries] for name, text in columns.items()}
-    # A column that is empty everywhere is of another kind of store.
+    # A column without any value belongs to another kind of store.
     filled = {name: texts for name, texts in cells.items() if any(texts)}
     return Table(title=title, columns=tuple(filled), rows=list(zip(*filled.values(), strict=True)))
 
 
 def _line(entry: StateEntry) -> str:
-    """Return an entry as a JSON object; what JSON cannot hold as Python prints it."""
+    """Return an entry as a JSON object; objects that JSON cannot hold, as Python prints them."""
     import msgspec
 
     facts: dict[str, Any] = {"key": entry.key, "value": entry.value}
@@ -151,7 +151,7 @@ def _line(entry: StateEntry) -> str:
 
 
 class _Progress:
-    """Says on stderr how far a long reading is."""
+    """Prints the progress of a long reading on stderr."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

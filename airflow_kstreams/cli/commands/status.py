@@ -1,4 +1,4 @@
-"""``airflow-kstreams status``: what an application's topics say now. It only reads."""
+"""Defines ``airflow-kstreams status``: shows the present state of an application. It only reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Leaves a part of 10 s to the start of the command and to its end.
 _TIMEOUT_SECONDS = 8.0
-#: How many tasks have a row of their own.
+#: Number of tasks with a row of their own.
 _TASKS = 20
 
 
@@ -46,7 +46,7 @@ def status(
     from airflow_kstreams.streams.settings import ApplicationSettings
 
     look_ms = round(timeout * 1000)
-    # Half of it for each: a broker that never answers is told from one that answers late.
+    # Half of it for each request: so a broker that never answers differs from one that answers late.
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
     found = read_status(cluster(bootstrap_server, config_file, settings, look_ms=look_ms), application_id)
     show(_tables(found, runs), notes=[*_records(found)] if records else ())
@@ -106,7 +106,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
 
 
 def _growth(found: RunStatus) -> Iterator[Table]:
-    """Yield what state stands on: partition counts, which task reads which partition, and what waits."""
+    """Yield tables of the partitions under state: their counts, their tasks, and those that wait."""
     from airflow_kstreams.batch.report.growth import growth_rows, reading_rows, waiting_rows
     from airflow_kstreams.explore.tables import Table
 
@@ -139,7 +139,7 @@ def _growth(found: RunStatus) -> Iterator[Table]:
 
 
 def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
-    """Return how far the new processors of a subtopology are."""
+    """Return the table of a subtopology's new processors."""
     from time import time
 
     from airflow_kstreams.batch.report.expansion import expansion_rows
@@ -207,7 +207,7 @@ def _number(number: int | None) -> str:
 
 
 def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
-    """Yield what became of the records of the last run that had some."""
+    """Yield the record counts of the last run that had records."""
     from airflow_kstreams.batch.report.counts import count_rows
     from airflow_kstreams.explore.tables import Table
 
@@ -224,7 +224,7 @@ def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
 
 
 def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
-    """Return how fast the tasks are, or were."""
+    """Return the table of the tasks' speed."""
     from airflow_kstreams.explore.tables import Table
 
     return Table(
@@ -247,7 +247,7 @@ def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
 
 
 def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskReport]]]:
-    """Yield what has a row: the slowest tasks first, each by itself, the others together."""
+    """Yield the rows: the slowest tasks first, one each, then one for the others together."""
     from airflow_kstreams.batch.metrics.figures import slowest_first
 
     tasks = slowest_first(reports)
@@ -258,13 +258,13 @@ def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskRep
 
 
 def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
-    """Yield the calls of tasks, by node, and what runs them; nothing if no node makes calls."""
+    """Yield the tables of calls, by task and node, and of the threads that run them; none without calls."""
     from airflow_kstreams.batch.metrics.call_figures import calls_in_all, node_figures, thread_figures
     from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
     from airflow_kstreams.explore.tables import Table
 
     rows = [*_rows(reports)]
-    if len(rows) > _TASKS:  # what others have in common ends with their subtopology
+    if len(rows) > _TASKS:  # tasks that share a row are of one subtopology
         others = by_subtopology(rows.pop()[1])
         rows += [(f"{len(tasks)} others of {number}", tasks) for number, tasks in others.items()]
     calling = [(name, tasks) for name, tasks in rows if calls_in_all(tasks) is not None]

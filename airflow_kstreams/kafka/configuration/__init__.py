@@ -1,4 +1,4 @@
-"""Settings of clients: from connections, files and applications to what librdkafka takes, and refusals.
+"""Reads and checks client settings from connections, files and applications, for librdkafka.
 
 Called by ``cluster`` and the clients beside this folder. Makes no client.
 """

@@ -1,4 +1,4 @@
-"""Client settings that make this process run code, and how an administrator allows one.
+"""Refuses client settings that make this process run code, unless an administrator allows them.
 
 Rule: a user who may edit a connection must not thereby be able to run code. Such settings are refused
 wherever client settings are read, on the Airflow side, in the driver and on executors, unless the
@@ -27,7 +27,7 @@ ALLOWED_VARIABLE = "KSTREAMS_ALLOWED_CLIENT_SETTINGS"
 
 #: The one callback that a client can be given: it fetches tokens for OAUTHBEARER.
 TOKEN_CALLBACK = "oauth_cb"  # noqa: S105 - a setting's name
-#: What an administrator can allow, and what each runs.
+#: Settings that an administrator can allow, and the code that each runs.
 RUNS_CODE: Mapping[str, str] = {
     "plugin.library.paths": "loads libraries",
     "ssl.engine.location": "loads a library",
@@ -36,7 +36,7 @@ RUNS_CODE: Mapping[str, str] = {
     "sasl.kerberos.kinit.cmd": "runs a command in a shell",
     "oauth_cb": "calls a Python function",
 }
-#: Callbacks and classes that no client of this package takes, by anybody's leave.
+#: Callbacks and classes that no client of this package takes, and that no administrator can allow.
 _NEVER = re.compile(
     r"_cb$|^logger$|^on_(delivery|commit|assign|revoke|lost)$|^ssl_engine_callback_data$"
     r"|\.class$|callback\.handler|^interceptor\.classes$|^metric\.reporters$|^security\.providers$"
@@ -49,7 +49,7 @@ _SHELL_SAFE = re.compile(r"[\w@%+=:,./-]*\Z", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedSettings:
-    """What the deployment's administrator allows.
+    """The settings that run code and that the deployment's administrator allows.
 
     :param values: setting -> its one allowed value, None for any.
     """
@@ -60,7 +60,7 @@ class AllowedSettings:
     def parse(cls, text: str) -> Self:
         """Read the list.
 
-        :raises ConfigError: it is no list of settings that can be allowed.
+        :raises ConfigError: the text is not a list of settings that can be allowed.
         """
         if text.lstrip().startswith("{"):
             values = _json(text)
@@ -69,14 +69,14 @@ class AllowedSettings:
         for name in values:
             if name not in RUNS_CODE:
                 raise ConfigError(
-                    f"allowed_client_settings names {name!r}, which needs no leave or can have none",
+                    f"allowed_client_settings names {name!r}, which is allowed anyway or cannot be allowed",
                     fix=f"name only: {', '.join(RUNS_CODE)}",
                 )
         return cls(values=values)
 
     @classmethod
     def of_environment(cls) -> Self:
-        """Read the list of this process' environment.
+        """Read the list in this process's environment.
 
         :raises ConfigError: as :meth:`parse`.
         """
@@ -91,7 +91,7 @@ class AllowedSettings:
     def check(self, config: Mapping[str, object]) -> None:
         """Refuse settings that run code.
 
-        :raises ConfigError: one is there and not allowed; its value is not shown.
+        :raises ConfigError: a setting runs code and is not allowed; its value is not shown.
         """
         for name, value in config.items():
             if name in RUNS_CODE:
@@ -121,7 +121,7 @@ class AllowedSettings:
 
 
 def with_callback(config: Mapping[str, str]) -> dict[str, Any]:
-    """Return checked settings as a client takes them: the token callback as a function.
+    """Return checked settings in the client's form: the token callback as a function.
 
     :raises ConfigError: it cannot be imported.
     """

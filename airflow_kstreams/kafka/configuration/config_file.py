@@ -1,9 +1,9 @@
 """Reads client settings from a file: properties as Kafka's own tools take them, or JSON.
 
-What is raised is raised where no local variable holds a plain secret.
+Errors are raised where no local variable holds a plain secret.
 
-The names are librdkafka's, most of which are Java's too. Where Java has a setting that librdkafka has under
-another name, the file is understood or refused with the name to use. Values never appear in messages.
+The names are librdkafka's, most of which are Java's too. A setting with another name in Java is translated,
+or refused with the name to use. Values never appear in messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_client_config(path: str | Path) -> dict[str, str]:
     """Read client settings.
 
-    :param path: of a properties file (``name=value`` a line) or of a JSON object.
+    :param path: a properties file (``name=value`` a line) or a file with a JSON object.
     :return: librdkafka's names and their values; not yet checked, see ``check_client_settings``.
     :raises ConfigError: the file cannot be read or understood; the line is named.
     """
@@ -68,7 +68,7 @@ def _text(value: object) -> str:
 
 
 def _properties(text: str) -> tuple[dict[str, str], int | None]:
-    """Return names and values of a Java properties file, and the number of the first line that is none."""
+    """Return names and values of a Java properties file, and the number of the first line without a value."""
     properties: dict[str, str] = {}
     for number, line in _logical_lines(text):
         name, separator, value = _split(line)
@@ -79,7 +79,7 @@ def _properties(text: str) -> tuple[dict[str, str], int | None]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines that hold something, continued ones joined, with the number they begin at."""
+    """Yield lines with content, continued ones joined, with the number of their first line."""
     pending = ""
     begun = 0
     for number, raw in enumerate(text.splitlines(), start=1):
@@ -99,7 +99,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str, str]:
-    """Cut a line at its first ``=``, ``:`` or blank that is not escaped."""
+    """Split a line at its first ``=``, ``:`` or blank that is not escaped."""
     match = re.match(
         r"(?P<name>(?:\\.|[^\\=:\s])*)(?P<separator>\s*[=:]\s*|\s+|\Z)(?P<value>.*)\Z", line, re.DOTALL
     )

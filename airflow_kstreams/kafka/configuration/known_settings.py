@@ -1,5 +1,5 @@
-"""Names of settings: librdkafka's, for hints only (whether one exists is decided by the client itself), and
-Java's that are given by mistake, with what to write instead.
+"""Lists names of settings: librdkafka's, for hints only (the client itself decides whether a setting exists),
+and Java's that users give by mistake, with what to write instead.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ JAVA_SETTINGS: Mapping[str, str] = {
     "ssl.keymanager.algorithm": _OWN_TLS,
     "ssl.trustmanager.algorithm": _OWN_TLS,
     "ssl.secure.random.implementation": _OWN_TLS,
-    "basic.auth.credentials.source": "remove it; schema.registry.basic.auth.user.info alone says it",
+    "basic.auth.credentials.source": "remove it; schema.registry.basic.auth.user.info is enough",
     "basic.auth.user.info": "name it schema.registry.basic.auth.user.info",
     "bearer.auth.token": "name it schema.registry.bearer.auth.token",
     "schema.registry.ssl.truststore.location": "export its certificates as PEM and name that file in "

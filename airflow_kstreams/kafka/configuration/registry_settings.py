@@ -1,8 +1,7 @@
-"""Settings of the schema registry's client: which there are, and what the client is given.
+"""Reads and checks the settings of the schema registry's client.
 
-They stand among the Kafka client's settings, each behind ``schema.registry.``, as Kafka's own tools have
-them, and so travel the way those do: in the Kafka connection's extra or the file of client settings, never in
-a topology, a plan or a run spec.
+They are client settings of Kafka with the prefix ``schema.registry.``, as in Kafka's own tools, and so travel
+in the Kafka connection's extra or the file of client settings, never in a topology, a plan or a run spec.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import nearest
 
-#: What stands before the name of every setting of the registry.
+#: Prefix of every setting of the registry.
 PREFIX = "schema.registry."
 
 #: Settings that are text, by the client's own names.
@@ -56,9 +55,10 @@ def is_registry_setting(name: str) -> bool:
 
 
 def registry_settings(config: Mapping[str, str]) -> dict[str, str]:
-    """Return what client settings say about the registry, by the registry client's own names.
+    """Return the registry's settings among client settings, by the registry client's own names.
 
-    :raises ConfigError: a name is unknown, a number is none, or the URL is none or holds credentials.
+    :raises ConfigError: a name is unknown, a value is not the number or URL it must be, or the URL holds
+        credentials.
     """
     settings: dict[str, str] = {}
     for name, value in config.items():
@@ -83,14 +83,14 @@ def registry_settings(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def url_fault(url: str) -> str | None:
-    """Say what is wrong with a registry's URL, without repeating it: it may hold a password.
+    """Return the fault of a registry's URL, without repeating the URL: it may hold a password.
 
     :param url: several may be given, with commas between.
     """
     for part in url.split(","):
         try:
             split = urlsplit(part.strip())
-        except ValueError:  # its text repeats the URL
+        except ValueError:  # the error's text repeats the URL
             return "is no URL of a schema registry"
         if split.scheme not in ("http", "https", "mock") or not split.netloc:
             return "is no URL of a schema registry"
@@ -102,10 +102,10 @@ def url_fault(url: str) -> str | None:
 def client_config(url: str, settings: Mapping[str, str]) -> dict[str, object]:
     """Return the configuration of the client for one registry.
 
-    Settings that name a registry are for that one: another that a topology names gets none of them, so that
-    credentials never reach a host they were not meant for.
+    Settings that name a registry apply to that one only: another that a topology names gets none of them, so
+    that credentials never reach a host they were not meant for.
 
-    :param url: as the topology names it, "" for the one that the settings name.
+    :param url: the registry that the topology names, "" for the one that the settings name.
     :param settings: by the registry client's own names.
     :raises ConfigError: neither names a registry.
     """

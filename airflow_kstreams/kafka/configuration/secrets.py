@@ -1,9 +1,9 @@
-"""Which settings are secret, and how their values stay out of texts.
+"""Keeps the values of secret settings out of texts.
 
 Rule: a secret value becomes a :class:`Secret` where it is read. Its ``repr`` is ``***``, so neither the
-``repr`` of what holds it nor a traceback that shows local variables contains the value; as text it is itself,
-so that clients and JSON take it. What others have written (errors and logs of the client library) is cleaned
-by :func:`without_secrets` before it goes anywhere.
+``repr`` of an object around it nor a traceback that shows local variables contains the value; as text it is
+the value, so that clients and JSON take it. Texts of the client library (errors and logs) pass
+:func:`without_secrets` before they are shown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _SECRET = re.compile(
     r"passw(or)?d|passphrase|secret|token(?!\.endpoint)|jaas|credential|user[._]?info|\.pem$|private[._]?key"
     r"|access[._]?key|api[._]?key|authorization|keystore\.key$"
     r"|sasl\.oauthbearer\.(config|extensions)"
-    r"|^(schema\.registry\.)?proxy$",  # its URL may hold a password
+    r"|^(schema\.registry\.)?proxy$",  # the proxy's URL may hold a password
 )
-#: What stands where a secret was.
+#: Text in place of a secret.
 REDACTED = "***"
 
 
@@ -31,7 +31,7 @@ class Secret(str):
         return REDACTED
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
-        # Code that shortens long texts before it shows them gets a secret, too.
+        # Code that shortens long texts before it shows them still gets a secret.
         return Secret(super().__getitem__(key))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -44,7 +44,7 @@ def is_secret(name: str) -> bool:
 
 
 def sealed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with every secret value that is text as a :class:`Secret`."""
+    """Return the settings with every secret text as a :class:`Secret`."""
     return {
         name: Secret(value) if isinstance(value, str) and is_secret(name) else value
         for name, value in config.items()
@@ -57,7 +57,7 @@ def redact(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def without_secrets(text: str, config: Mapping[str, object]) -> str:
-    """Return a text of others with the secret values of a configuration replaced."""
+    """Return a text with the secret values of a configuration replaced."""
     for name, value in config.items():
         if value and is_secret(name):
             text = text.replace(str(value), REDACTED)

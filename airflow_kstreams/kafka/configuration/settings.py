@@ -1,10 +1,10 @@
 """Checks client settings (librdkafka's names) before any connection is made.
 
 Rule: what this module lets through, every client of this package accepts; what it refuses, it refuses by
-name, with the application setting to use instead or the nearest known name. Whether a name exists is asked of
-the client library itself, so a newer library needs no change here: its constructor sets properties in order
-and stops at the first unknown one, so a sentinel placed last is reported exactly when everything before it
-was accepted. No client is ever created by the check. Settings of the schema registry travel among the Kafka
+name, with the application setting to use instead or the nearest known name. The client library itself decides
+whether a name exists, so a newer library needs no change here: its constructor sets properties in order and
+stops at the first unknown one, so a sentinel placed last is reported exactly when everything before it was
+accepted. No client is ever created by the check. Settings of the schema registry travel among the Kafka
 client's and are checked by a rule of their own (``schema_registry/settings.py``).
 """
 
@@ -60,7 +60,7 @@ def check_client_settings(
     """Check client settings given by the user.
 
     :param config: librdkafka name -> value; numbers and booleans are turned into text.
-    :param allowed: settings that run code and may; what the environment allows unless given.
+    :param allowed: allowed settings that run code; those that the environment allows unless given.
     :return: the settings as text, those of the schema registry included; secret values as ``Secret``.
     :raises ConfigError: ``bootstrap.servers`` is missing, or a setting is unknown, Java's, owned by the
         engine, runs code, or has a value that the client refuses.
@@ -117,7 +117,7 @@ def _as_text(name: str, value: object) -> str:
 
 
 def _ask_client(config: Mapping[str, str]) -> None:
-    """Have the client library judge names and values, without creating a client."""
+    """Check names and values with the client library, without creating a client."""
     reason = ""
     try:
         Producer({**{n: v for n, v in config.items() if n != TOKEN_CALLBACK}, _SENTINEL: ""})

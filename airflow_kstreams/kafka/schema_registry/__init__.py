@@ -1,4 +1,4 @@
-"""Serdes whose schemas live in a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format.
+"""Makes serdes of a schema registry: Avro, JSON Schema and Protobuf in Confluent's wire format.
 
 ::
 
@@ -7,30 +7,30 @@
     registry = schema_registry.SchemaRegistry()          # or SchemaRegistry("http://HOST:8081")
     flights = builder.stream("flights", key_serde=serdes.string(), value_serde=registry.avro(FLIGHT))
 
-Needs the extra ``schema-registry`` wherever tasks run. Building a topology imports none of it and asks no
+The extra ``schema-registry`` is needed wherever tasks run. Building a topology imports none of it and asks no
 registry; a task makes the client when it starts.
 
-**Where the registry is and how to log in** need not stand in a topology. Client settings that start with
-``schema.registry.`` say it, beside those of Kafka: in the extra of the Airflow connection, or in the file
-of client settings, which the product already carries to the driver and the executors and never shows::
+**Address and login** of the registry are client settings that start with ``schema.registry.``, beside those
+of Kafka: in the extra of the Airflow connection, or in the file of client settings, which the product already
+carries to the driver and the executors and never shows::
 
     {"bootstrap.servers": "HOST:PORT",
      "schema.registry.url": "https://HOST",
      "schema.registry.basic.auth.user.info": "NAME:PASSWORD"}
 
-The names are those of confluent-kafka's client behind ``schema.registry.``. A URL may stand in the
-application file instead, credentials may not; settings that name another URL than the application file are
-not used for it. In tests, ``SchemaRegistry("mock://NAME")`` or :func:`configure` with such a URL gives a
-registry that lives in this process.
+The names are those of confluent-kafka's client behind ``schema.registry.``. The application file may name a
+URL instead, but never credentials; settings that name another URL do not apply to it then. In tests,
+``SchemaRegistry("mock://NAME")`` or :func:`configure` with such a URL gives a registry that lives in this
+process.
 
 **Keys.** The bytes of a key hold the id of its schema. A key whose schema changes gets other bytes: it may
 move to another partition, and stores no longer find what they kept under it. Give keys ``serdes.string()`` or
 another plain serde unless their schema is fixed for good; as in Kafka Streams.
 
-Application files call :class:`SchemaRegistry`; the hosts of tasks call :func:`configure`. The package
-imports ``streams`` and ``kafka``, and leaves the work to confluent-kafka's serializers. Ours is what those
-leave open: serdes that are plain data until a task binds them, errors that keep a record's fault apart from
-the registry's, and texts that show neither values nor secrets.
+Application files call :class:`SchemaRegistry`; the hosts of tasks call :func:`configure`. The package imports
+``streams`` and ``kafka``, and leaves the work to confluent-kafka's serializers. It adds serdes that are plain
+data until a task binds them, errors that distinguish a record's fault from the registry's, and texts that
+show neither values nor secrets.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ M = TypeVar("M", bound="Message")
 
 
 class SchemaRegistry:
-    r"""A schema registry, as a topology names it; makes serdes and touches no network.
+    r"""A schema registry that a topology names; makes serdes without contacting the registry.
 
     All its serdes take the same options:
 
@@ -77,9 +77,9 @@ class SchemaRegistry:
     Serdes of one schema and the same options are equal. Their id, a part of the topology hash, holds the
     schema's name and a hash of it, but no address.
 
-    :param url: of the registry, several of one cluster with commas between; unless given, the client setting
-        ``schema.registry.url`` names it.
-    :raises TopologyError: the URL is none, or holds credentials.
+    :param url: address of the registry, several of one cluster with commas between; unless given, the client
+        setting ``schema.registry.url`` names it.
+    :raises TopologyError: the text is no URL, or holds credentials.
 
     >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
     >>> registry = SchemaRegistry("mock://example")
@@ -108,9 +108,9 @@ class SchemaRegistry:
         return f"SchemaRegistry({self.url!r})"
 
     def client(self) -> SchemaRegistryClient:
-        """Return confluent-kafka's client of this registry, the one that all tasks of this process use.
+        """Return confluent-kafka's client of this registry, which all tasks of this process share.
 
-        For tests and tools: to register schemas ahead, or to see what was registered.
+        Tests and tools use it to register schemas ahead, or to see what was registered.
 
         :raises ConfigError: no registry is named, its settings are refused, or the extra is not installed.
 
@@ -188,7 +188,7 @@ class SchemaRegistry:
         Protobuf's rules: fields it lacks have their defaults.
 
         :param message: a class that ``protoc`` generated.
-        :raises TopologyError: it is no such class.
+        :raises TopologyError: the argument is no such class.
 
         >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
         >>> from google.protobuf.wrappers_pb2 import StringValue
@@ -232,9 +232,9 @@ class SchemaRegistry:
 
 
 def _check_text(schema: Any, call: str) -> None:
-    """Refuse a schema that is no JSON text; whether it is a valid schema shows when a task starts to use it.
+    """Refuse a schema that is no JSON text; an invalid schema is refused when a task starts to use it.
 
-    :raises TopologyError: it is none.
+    :raises TopologyError: the schema is no JSON text.
     """
     if schema is None:
         return
@@ -244,7 +244,7 @@ def _check_text(schema: Any, call: str) -> None:
             return
         found = type(schema).__name__
     except ValueError as error:
-        found = f"a text that is none: {error}"
+        found = f"a text that is no JSON: {error}"
     raise TopologyError(
         f"{call} at {call_site()} is given {found}, expected a schema as JSON text",
         fix="pass the schema's text, e.g. what json.dumps(schema) gives",

@@ -1,13 +1,13 @@
-"""Binds a format to a topic: the pair of functions a task calls, and what their failures mean.
+"""Binds a format to a topic: makes the pair of functions a task calls, and sorts their errors.
 
 confluent-kafka's serializers and deserializers do the work, one pair for each topic and side of a task. They
 are made at the first record, because a sink never reads and a source never writes; the client they share is
 made when the task starts, so that a missing library or setting shows before the first record.
 
-Rule: what is a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the
-error policy may skip or dead-letter. What is no record's fault (registry away, credentials refused,
-schema not registered or not compatible) is raised as ``KStreamsError`` and passes every policy: no record is
-ever skipped because a registry was down.
+Rule: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the error
+policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not registered or
+not compatible) is raised as ``KStreamsError`` and passes every policy: no record is ever skipped because a
+registry was down.
 
 Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
 same schema the same id again, so the attempt that resumes writes the same bytes.
@@ -34,8 +34,8 @@ from airflow_kstreams.streams.serde.base import Serde, Side
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: How subjects, under which a registry keeps the versions of a schema, are named: ``<topic>-<side>``,
-#: ``<record>`` or ``<topic>-<record>``.
+#: Names of subjects, under which a registry keeps the versions of a schema: ``<topic>-<side>``, ``<record>``
+#: or ``<topic>-<record>``.
 SubjectNames = Literal["topic", "record", "topic_record"]
 
 
@@ -44,10 +44,10 @@ class RegistrySerde:
     """A serde of a schema registry, as a topology defines it; plain data.
 
     :param format: the schema.
-    :param url: of the registry, "" for the one that the client settings name.
-    :param auto_register_schemas: whether a schema that the registry does not hold is registered.
+    :param url: address of the registry, "" for the one that the client settings name.
+    :param auto_register_schemas: whether a schema that the registry lacks is registered.
     :param use_latest_version: whether the newest registered schema is used in place of this one.
-    :param subject_names: how the registry's subjects are named.
+    :param subject_names: rule by which the registry's subjects are named.
     """
 
     format: SchemaFormat
@@ -95,11 +95,11 @@ class RegistrySerde:
 
 
 class BoundSerde:
-    """A format at work on the keys or values of one topic, in one task.
+    """A format bound to the keys or values of one topic, in one task.
 
     :param definition: the serde.
-    :param client: this process's.
-    :param topic: real name.
+    :param client: the process's client of the registry.
+    :param topic: name in Kafka.
     :param side: key or value.
     :raises ConfigError: the format's library is not installed.
     """
@@ -121,7 +121,7 @@ class BoundSerde:
     def serialize(self, value: Any) -> bytes:
         """Write a value in Confluent's wire format.
 
-        :raises ValueError: it does not fit the schema.
+        :raises ValueError: the value does not fit the schema.
         :raises KStreamsError: the registry does not take the schema, or cannot be asked.
         """
         serializer = self._serializer or self._make_serializer()
@@ -176,7 +176,7 @@ class BoundSerde:
         }
 
     def _unwritten(self, value: Any, error: Exception) -> Exception:
-        """Return what to raise for a value that was not written."""
+        """Return the error for a value that was not written."""
         known = self._registry_fault(error)
         if known is not None:
             return known
@@ -186,7 +186,7 @@ class BoundSerde:
         )
 
     def _unread(self, data: bytes, error: Exception) -> Exception:
-        """Return what to raise for bytes that were not read."""
+        """Return the error for bytes that were not read."""
         known = self._registry_fault(error)
         if known is not None and not is_unknown_schema(error):
             return known
@@ -199,9 +199,9 @@ class BoundSerde:
         return ValueError(f"the bytes are no value of {self._definition.id}: {reason}")
 
     def _schema_fault(self, data: bytes, error: Exception) -> str | KStreamsError | None:
-        """Say what is wrong with the schema that bytes were written with, None if nothing is.
+        """Return the fault of the schema that bytes were written with, None if it has none.
 
-        The registry is asked again: the error alone does not say which of several questions failed.
+        The registry is asked again: the error alone does not show which of several requests failed.
         """
         if isinstance(error, _NotFramed):
             return str(error)
@@ -233,7 +233,7 @@ class BoundSerde:
 
 
 class _NotFramed(ValueError):
-    """Bytes without the beginning that every value in Confluent's wire format has."""
+    """Bytes that do not begin as every value in Confluent's wire format does."""
 
 
 def _not_framed(data: bytes) -> str:
@@ -246,7 +246,7 @@ def _not_framed(data: bytes) -> str:
 
 def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
     """Read the schema's id at the beginning of a value; ids in headers are not looked for."""
-    # 0 is followed by an id, 1 by a GUID.
+    # An id follows 0, a GUID follows 1.
     if payload[0] > 1:
         raise _NotFramed(_not_framed(payload))
     rest: io.BytesIO = schema_id.from_bytes(io.BytesIO(payload))
@@ -254,9 +254,9 @@ def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
 
 
 def _import_library(format_: SchemaFormat) -> None:
-    """Import what a format needs, so that a missing library shows when a task starts.
+    """Import a format's library, so that a missing one is noticed when a task starts.
 
-    :raises ConfigError: it is not installed.
+    :raises ConfigError: the library is not installed.
     """
     try:
         import_library(format_)

@@ -1,9 +1,9 @@
-"""The schema registry's clients of this process: one per configuration, made when a task first needs it.
+"""Makes the schema registry's clients of this process: one per configuration, when a task first needs it.
 
-Rule: a client is made by the task that binds a serde, in the process that uses it; nothing of it is ever
-pickled, and building a topology makes none. Tasks of one process share a client, and so its memory of schemas
-and ids: each is asked for once per process. A ``mock://`` registry lives as long as its client, so everything
-in one process that names the same one shares it.
+Rule: the task that binds a serde makes the client, in the process that uses it; a client is never pickled,
+and building a topology makes none. Tasks of one process share a client, and so its memory of schemas and ids:
+each is asked for once per process. A ``mock://`` registry lives as long as its client, so everything in one
+process that names the same one shares it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_kstreams.streams.errors import ConfigError
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: What :func:`configure` has set in this process, by the registry client's own names.
+#: Settings of :func:`configure` in this process, by the registry client's own names.
 _settings: dict[str, str] = {}
 _clients: dict[tuple[tuple[str, object], ...], SchemaRegistryClient] = {}
 #: Tasks of one process bind side by side.
@@ -27,9 +27,9 @@ _lock = threading.Lock()
 
 
 def configure(config: Mapping[str, str]) -> None:
-    """Set how this process reaches its schema registries; a host of tasks calls it before they start.
+    """Set this process's settings of schema registries; a host of tasks calls it before they start.
 
-    Serdes bound before keep the client they have.
+    Serdes that are bound already keep their client.
 
     :param config: the Kafka client's settings; only those that start with ``schema.registry.`` count, and
         they replace what was set before.
@@ -48,9 +48,9 @@ def configure(config: Mapping[str, str]) -> None:
 
 
 def client_of(url: str) -> SchemaRegistryClient:
-    """Return this process's client of a registry. Making it touches no network.
+    """Return this process's client of a registry, without contacting the registry.
 
-    :param url: as the topology names it, "" for the one that the settings name.
+    :param url: the registry that the topology names, "" for the one that the settings name.
     :raises ConfigError: no registry is named, the client refuses a setting, or it is not installed.
     """
     try:
@@ -63,7 +63,7 @@ def client_of(url: str) -> SchemaRegistryClient:
         if key not in _clients:
             try:
                 _clients[key] = SchemaRegistryClient.new_client(config)
-            except Exception as error:  # whatever the client, OpenSSL or the file system say of a value
+            except Exception as error:  # any error of the client, OpenSSL or the file system
                 raise ConfigError(
                     f"the schema registry's client refuses its settings: {type(error).__name__}: "
                     f"{without_secrets(str(error), _settings)}",

@@ -1,8 +1,8 @@
-"""What an error of the registry's client means, and what to do about it.
+"""Turns errors of the registry's client into errors of this package, with a remedy.
 
-Rule: only what is no record's fault is named here (registry away, credentials refused, schema not
-registered or not compatible). Whether a retry can help decides between ``SchemaRegistryUnavailableError`` and
-``ConfigError``.
+Rule: these are faults of the registry or the configuration, never of a record (registry away, credentials
+refused, schema not registered or not compatible). If a retry can help, the error is a
+``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _INCOMPATIBLE = 409
 
 
 def registry_fault(error: Exception, *, url: str, what: str) -> KStreamsError | None:
-    """Return the error for what is the registry's or the configuration's fault, None for anything else.
+    """Return the error for a fault of the registry or the configuration, None for any other.
 
-    :param error: what the client, a serializer or a deserializer raised.
-    :param url: of the registry.
-    :param what: it was asked for, e.g. ``avro(...) for the values of topic 'flights'``.
+    :param error: raised by the client, a serializer or a deserializer.
+    :param url: address of the registry.
+    :param what: subject of the request, e.g. ``avro(...) for the values of topic 'flights'``.
     """
     status = _status(error)
     said = one_line(error)
@@ -54,7 +54,7 @@ def one_line(error: Exception) -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status that an error of the client carries, None if it is no answer of a server."""
+    """Return the HTTP status of an error of the client, None if it is no server's answer."""
     status: int | None = getattr(error, "http_status_code", None)
     if type(error).__name__ == "OAuthTokenError":
         answered = getattr(error, "status_code", None)
@@ -77,7 +77,7 @@ def _remedy(status: int, error: Exception) -> str:
 
 
 def _is_registrys_own(error: Exception) -> bool:
-    """Whether an error holds a registry's own code, e.g. 40403, rather than that of some web server."""
+    """Whether an error holds a registry's own code, e.g. 40403, rather than some web server's."""
     return int(getattr(error, "error_code", None) or -1) > 1000
 
 

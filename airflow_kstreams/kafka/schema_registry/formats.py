@@ -1,5 +1,5 @@
-"""The three formats a schema registry knows: what a schema is, and how confluent-kafka's serializers and
-deserializers of it are made.
+"""Defines the three formats of a schema registry, and makes confluent-kafka's serializers and deserializers
+of them.
 
 Definitions hold text and classes only, since they are made while a topology is built; every library is
 imported by the task that binds them.
@@ -49,12 +49,12 @@ class SchemaFormat(Protocol):
 
     @property
     def has_schema(self) -> bool:
-        """Whether values can be written by it; without a schema they can only be read."""
+        """Whether values can be written; without a schema they can only be read."""
         ...
 
     @property
     def record_name(self) -> str | None:
-        """What subjects named by record are called; None if the schema has no name."""
+        """Name of the schema in subjects named by record; None if it has no name."""
         ...
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
@@ -71,7 +71,7 @@ class SchemaFormat(Protocol):
     def misfit(self, value: Any, error: Exception) -> str:
         """Say why a value does not fit the schema, without showing the value.
 
-        :param error: what the serializer raised.
+        :param error: raised by the serializer.
         """
         ...
 
@@ -106,7 +106,7 @@ class AvroFormat:
         return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
-        """Make a serializer; a dict with a field that the schema does not have is refused, not cut."""
+        """Make a serializer; a dict with a field that the schema does not have is refused, not shortened."""
         from confluent_kafka.schema_registry.avro import AvroSerializer
 
         serializer: Serializer = AvroSerializer(
@@ -169,7 +169,7 @@ class JsonSchemaFormat:
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer; it validates.
 
-        The encoder is that of ``serdes.json()``: confluent-kafka would pick one by what is installed.
+        The encoder is that of ``serdes.json()``: confluent-kafka would choose one by the installed libraries.
         """
         from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
@@ -224,7 +224,7 @@ class ProtobufFormat:
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer.
 
-        A map field has no order of its own, and the library writes it in another one in each process. A
+        A map field has no order of its own, and each process of the library writes it in another order. A
         message that holds one is written again in sorted order: the same input must give the same bytes.
         """
         from confluent_kafka.schema_registry import prefix_schema_id_serializer
@@ -279,7 +279,7 @@ class ProtobufFormat:
 
 
 def import_library(schema_format: SchemaFormat) -> None:
-    """Import what a format needs.
+    """Import a format's library.
 
     :raises ImportError: a library is missing.
     """
@@ -289,7 +289,7 @@ def import_library(schema_format: SchemaFormat) -> None:
 def json_schema_fault(error: BaseException | None) -> str | None:
     """Say which place of a document breaks which rule of its schema, without showing the document.
 
-    :param error: of the validator, or raised while one was handled.
+    :param error: the validator's error, or one raised while that was handled.
     :return: None if it is neither.
     """
     path = getattr(error, "json_path", None)
@@ -300,7 +300,7 @@ def json_schema_fault(error: BaseException | None) -> str | None:
 
 
 def _text_fingerprint(schema: str | None, name_of: Callable[[Any], str]) -> str:
-    """Return name and hash of a schema; layout and the order of names in an object do not count."""
+    """Return name and hash of a schema, independent of layout and of the order of names in an object."""
     if schema is None:
         return "any"
     parsed = json.loads(schema)

@@ -1,4 +1,4 @@
-"""The main of an application file.
+"""Runs an application file as a program.
 
 ::
 
@@ -7,10 +7,10 @@
 
         run(topology)
 
-Under Airflow, the operator passes ``--run-spec``; by hand, the options below say the same. With
+Under Airflow, the operator passes ``--run-spec``; by hand, the options below take its place. With
 ``autostop.at`` set (to ``eol``, by hand) it runs a batch, else continuously until SIGTERM or SIGINT
 (``docs/continuous.md``). Exit codes: 0 done, 1 failed and a retry may help, 2 failed and a retry cannot help.
-A failure prints its cause and what to do, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
+A failure prints its cause and remedy, and the same as JSON after ``KSTREAMS-ERROR`` for the operator.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DONE, RETRY_MAY_HELP, RETRY_CANNOT_HELP = 0, 1, 2
 
 def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> None:
     """Run a topology until its stop offsets, or continuously until SIGTERM, as its settings say; then exit
-    the process. The last lines of an application file.
+    the process. An application file calls it in its last lines.
 
     ::
 
@@ -66,7 +66,7 @@ def run(topology: Callable[[], Topology], argv: Sequence[str] | None = None) -> 
     :param topology: the top-level function of the application file that returns the topology.
     :param argv: command line; ``sys.argv`` by default.
     """
-    faulthandler.enable()  # a process that a library kills says where
+    faulthandler.enable()  # a process that crashes in a library prints the place
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
     sys.exit(main(topology, sys.argv[1:] if argv is None else argv))
 
@@ -87,7 +87,7 @@ def main(topology: Callable[[], Topology], argv: Sequence[str]) -> int:
 
 
 def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str:
-    """Run a batch, or continuously, as the settings say; return the last lines to print."""
+    """Run a batch, or continuously, by the settings; return the last lines to print."""
     require("spark", "pyspark", "pandas", "pyarrow", what="a run")
     settings = ApplicationSettings.parse(spec.application_id, spec.settings)
     cluster = KafkaCluster(load_client_config(client_config_path), settings=settings)
@@ -120,8 +120,8 @@ def _run(spec: RunSpec, source: ApplicationFile, client_config_path: str) -> str
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Run this topology: continuously, until SIGTERM, or with --autostop-at eol until the "
-        "end that its input topics have now."
+        description="Run this topology: continuously, until SIGTERM, or with --autostop-at eol until "
+        "the present end of its input topics."
     )
     parser.add_argument("--run-spec", help="run spec as JSON (what the Airflow operator passes)")
     parser.add_argument("--application-id", help="names the consumer group and the internal topics")
@@ -159,7 +159,7 @@ def _spec(options: argparse.Namespace) -> RunSpec:
     if options.autostop_at is not None:
         settings["autostop.at"] = options.autostop_at
     run_id = options.run_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
-    # By hand, the later start wins: the start time orders attempts of the same run.
+    # By hand, the later start wins: start times order the attempts of a run.
     return RunSpec(
         application_id=options.application_id,
         run_id=run_id,
@@ -173,8 +173,8 @@ def _spec(options: argparse.Namespace) -> RunSpec:
 
 @contextmanager
 def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
-    """Yield the path of the file with the client's configuration; one that was made for this process is
-    removed after the block.
+    """Yield the path of the file with the client's configuration; a file made for this process is removed
+    after the block.
     """
     path = options.client_config or os.environ.get(CLIENT_CONFIG_FILE)
     if path and not Path(path).exists():
@@ -185,7 +185,7 @@ def _client_config_path(options: argparse.Namespace) -> Iterator[str]:
         try:
             yield path
         finally:
-            # The process that made it removes it, too, unless it was killed.
+            # The process that made the file removes it, too, unless it was killed.
             if not options.client_config and os.environ.get(CLIENT_CONFIG_IS_TEMPORARY):
                 Path(path).unlink(missing_ok=True)
         return

@@ -1,10 +1,10 @@
-"""Builds the archive with which Spark brings this package, and what it needs, to executors.
+"""Builds the archive with which Spark brings this package and its requirements to executors.
 
-It holds what is installed beside this package, as the tar file that ``spark.archives`` unpacks in every
-executor's working folder: this package and the distributions that it requires, each whole, with its metadata.
-Spark, pandas and Arrow are not in it: ``mapInArrow`` needs them from the cluster in any case. Compiled
-modules fit the Python version and platform they were installed for, so the archive is built on a machine like
-the executors. Equal content gives equal bytes.
+The archive is the tar file that ``spark.archives`` unpacks in every executor's working folder: this package
+and the installed distributions that it requires, each whole, with its metadata. Spark, pandas and Arrow are
+not in it: ``mapInArrow`` needs them from the cluster in any case. Compiled modules fit the Python version and
+platform they were installed for, so the archive is built on a machine like the executors. Equal content gives
+equal bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["Archive", "build_archive"]
 
-#: Of this package, what executors have no use for.
+#: Extras of this package that executors do not need.
 _DRIVER_EXTRAS = frozenset({"airflow", "all", "draw", "kafka-ui", "spark"})
 #: On every executor already, and large.
 _OF_THE_CLUSTER = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "pyspark-client"})
@@ -38,8 +38,8 @@ class Archive:
     """An archive that was written.
 
     :param path: the file.
-    :param distributions: name -> version of what is in it.
-    :param size_bytes: of the file.
+    :param distributions: name -> version of each distribution in it.
+    :param size_bytes: size of the file.
     """
 
     path: Path
@@ -50,10 +50,11 @@ class Archive:
 def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
     """Write the archive.
 
-    :param path: of the ``.tar.gz`` to write.
-    :param extras: of this package, whose requirements executors need, too: ``rocksdb``, ``schema-registry``.
-    :raises ConfigError: an extra is unknown or of no use there, a requirement is not installed, or the file
-        cannot be written.
+    :param path: the ``.tar.gz`` to write.
+    :param extras: extras of this package, whose requirements executors need, too: ``rocksdb``,
+        ``schema-registry``.
+    :raises ConfigError: an extra is unknown or of no use on executors, a requirement is not installed, or the
+        file cannot be written.
     """
     distributions = _required(extras)
     try:
@@ -80,7 +81,7 @@ def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
 
 
 def _required(extras: Sequence[str]) -> list[importlib.metadata.Distribution]:
-    """Return this package's distribution and, transitively, those it requires."""
+    """Return this package's distribution and, transitively, its requirements."""
     own = importlib.metadata.distribution(_PACKAGE)
     known = sorted(set(own.metadata.get_all("Provides-Extra") or ()) - _DRIVER_EXTRAS)
     unknown = sorted(set(extras) - set(known))
@@ -143,5 +144,5 @@ def spark_conf(name: str) -> dict[str, str]:
 
 
 def python_tag() -> str:
-    """Return what the archive's compiled modules fit."""
+    """Return the Python version and platform of the archive's compiled modules."""
     return f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform}"

@@ -1,8 +1,8 @@
 """Keeps the classes of a Spark driver, so that later ones start sooner (``launch/jvm_options.py``).
 
-A driver is started on this machine, does what the driver of a run does, and writes what it has loaded as it
-ends. The archive appears whole or not at all, so that it can be made while runs go on: until its size is
-written, too, the one that is there, old or new, is not used.
+A driver starts on this machine, does the steps of a run's driver, and writes the classes that it has loaded
+as it ends. The archive appears whole or not at all, so that it can be made while runs go on: an archive
+without its size beside it is not used.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Of what Java said last.
+#: Number of Java's last lines in the error.
 _LINES = 4
 #: Long enough for any machine on which runs are possible.
 _JAVA_ENDS_SECONDS = 300
 
 
 def keep_classes(archive: Path) -> None:
-    """Write an archive, in place of an older one.
+    """Write an archive in place of an older one.
 
-    :raises ConfigError: it cannot be written there.
-    :raises SparkSessionError: Spark did not start, or ended without it.
+    :raises ConfigError: the file cannot be written.
+    :raises SparkSessionError: Spark did not start, or ended without the archive.
     """
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _run_driver(partial: Path) -> None:
     command = [sys.executable, "-m", __name__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode or not partial.exists():
-        # What Java has against it stands in its standard output.
+        # Java's standard output names the cause.
         lines = [line.strip() for line in (done.stdout.strip() or done.stderr).splitlines() if line.strip()]
         raise SparkSessionError(
             f"Spark ended without an archive of its classes: {' / '.join(lines[-_LINES:]) or 'no output'}",
@@ -83,7 +83,7 @@ def _unwritable(archive: Path, error: OSError) -> ConfigError:
 
 
 def _work() -> int:
-    """Do what the driver of a run does, and end Java in order; return its exit code."""
+    """Do the steps of a run's driver, and end Java in order; return its exit code."""
     from pyspark.sql import SparkSession
 
     settings = {**STATIC_SETTINGS, "spark.master": "local[2]", "spark.driver.host": "127.0.0.1"}

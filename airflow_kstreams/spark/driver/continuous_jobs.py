@@ -1,4 +1,4 @@
-"""The Spark jobs of a continuous run: one for each slot, all at once, kept running until a stop is asked for.
+"""Keeps the Spark jobs of a continuous run running: one for each slot, until a stop is requested.
 
 Every task has its slot from the beginning, tasks of one subtopology are spread over the slots, and nothing
 moves while the run lasts. A job whose tasks failed is launched again, alone, a bounded number of times in a
@@ -29,11 +29,11 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
-    """How a run is ended.
+    """The way to end a run.
 
-    :param requested: set when it is to end.
-    :param announce: says so to the tasks, through Kafka.
-    :param patience_seconds: how long they may take, after which they are cancelled.
+    :param requested: set when the run is to end.
+    :param announce: asks the tasks to stop, through Kafka.
+    :param patience_seconds: time after which tasks that go on are cancelled.
     """
 
     requested: threading.Event
@@ -45,11 +45,11 @@ class ContinuousJobs:
     """The jobs of one continuous run.
 
     :param hosts: the tasks of each slot.
-    :param launch: runs the tasks of one slot until they are to stop.
-    :param cancel: cancels what runs.
+    :param launch: runs the tasks of one slot until they stop.
+    :param cancel: cancels running jobs.
     :param check: raises when this driver was superseded; called before every launch but the first.
-    :param stopping: how the run is ended.
-    :param keep_house: called again and again while the run lasts; must not raise.
+    :param stopping: the way to end the run.
+    :param periodically: called at intervals while the run lasts; must not raise.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ContinuousJobs:
         cancel: Callable[[], None],
         check: Callable[[], None],
         stopping: Stopping,
-        keep_house: Callable[[], None],
+        periodically: Callable[[], None],
         clock: Clock,
     ) -> None:
         self._hosts = hosts
@@ -69,14 +69,14 @@ class ContinuousJobs:
         self._check = check
         self._stopping = stopping
         self._stop = stopping.requested
-        self._keep_house = keep_house
+        self._periodically = periodically
         self._clock = clock
         self._announced_at: float | None = None
 
     def run(self) -> list[TaskReport]:
-        """Run all tasks until a stop is asked for.
+        """Run all tasks until a stop is requested.
 
-        :return: what each task did since it was launched last.
+        :return: the report of each task since its last launch.
         :raises KStreamsError: a task failed for good, or did not stop in time.
         """
         reports: list[TaskReport] = []
@@ -91,12 +91,12 @@ class ContinuousJobs:
                             reports.extend(future.result())
                         except KStreamsError as error:
                             failure = failure or error
-                    # Tasks end only when they are asked to, or fail: in either case the others end, too.
+                    # Tasks end only on request or by an error: in either case the others end, too.
                     if done or self._stop.is_set():
                         self._stop.set()
                         self._end()
                     else:
-                        self._keep_house()
+                        self._periodically()
             except BaseException:
                 self._stop.set()
                 self._cancel()
@@ -127,7 +127,7 @@ class ContinuousJobs:
                 return []
 
     def _end(self) -> None:
-        """Ask the tasks to stop, once; cancel them when that takes too long."""
+        """Ask the tasks to stop, once; cancel them if that takes too long."""
         now = self._clock.monotonic_seconds()
         if self._announced_at is None:
             self._announced_at = now
@@ -145,7 +145,7 @@ class ContinuousJobs:
 
 
 def tasks_of(run: ContinuousRun) -> list[TaskId]:
-    """Return every task, those of one subtopology side by side."""
+    """Return all tasks, those of one subtopology side by side."""
     return [
         TaskId(subtopology=sub.id, group=group)
         for sub in run.plan.topology.subtopologies

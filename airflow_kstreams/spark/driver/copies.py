@@ -1,4 +1,4 @@
-"""Copies the state of new processors on Spark: a job for each round, whose Spark tasks have a share each."""
+"""Copies the state of new processors on Spark: one job a round, one share a Spark task."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 class SparkCopies:
     """Copies on executors; see :class:`~airflow_kstreams.batch.expand.copying.Copies`.
 
-    :param hosts: a session that is open.
-    :param client_config_path: where the Kafka client's configuration lies.
+    :param hosts: an open session.
+    :param client_config_path: file of the Kafka client's configuration.
     """
 
     def __init__(self, hosts: SparkHosts, settings: ApplicationSettings, client_config_path: str) -> None:
@@ -52,7 +52,7 @@ def copies_on_spark(
     """Open a Spark session on which state is copied.
 
     :param config: client settings by librdkafka's names.
-    :param master: where its executors are; where spark-submit or ``MASTER`` says, if None.
+    :param master: Spark's master; that of spark-submit or ``MASTER`` if None.
     :raises SparkSessionError: Spark did not start.
     """
     require("spark", "pyspark", "pandas", "pyarrow", what="copying on Spark")

@@ -1,11 +1,11 @@
-"""The driver of a run: takes the lease, runs the jobs, lets go.
+"""Drives a run: takes the lease, runs the jobs, gives the lease up.
 
-Everything that decides lives in Kafka. A driver that dies at any line leaves a slice that the next driver
-takes over with the same stop offsets; a driver that was taken over finds its coordinator's transactional id
-fenced at its next lease renewal or before its next job, cancels its jobs and leaves.
+All facts that decide are in Kafka. A driver that dies at any line leaves a slice that the next driver claims
+with the same stop offsets; a driver whose slice was claimed finds its coordinator's transactional id fenced
+at its next lease renewal or before its next job, cancels its jobs and leaves.
 
-A continuous run has tasks in every slot until it is asked to stop, which the tasks read in the lease. A
-driver that dies leaves tasks that end by themselves when its lease has run out, and committed offsets from
+A continuous run has tasks in every slot until a stop is requested, which the tasks read in the lease. A
+driver that dies leaves tasks that end by themselves when its lease has expired, and committed offsets from
 which either mode goes on.
 """
 
@@ -32,8 +32,8 @@ from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stoppi
 from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.spark.driver.stop_signals import StopSignals
+from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.spark.driver.told_reports import ToldReports
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -46,12 +46,12 @@ log = logging.getLogger(__name__)
 class Driver:
     """Runs one run spec: to its stop offsets, or continuously.
 
-    :param spec: what to run.
-    :param topology: built by the application file.
-    :param settings: of the application, checked.
-    :param cluster: where everything is kept.
-    :param executors: where tasks run.
-    :param telemetry: takes what the tasks have measured; nothing does unless given.
+    :param spec: the run to make.
+    :param topology: the application file's topology.
+    :param settings: the application's checked settings.
+    :param cluster: the Kafka cluster.
+    :param executors: run the tasks.
+    :param telemetry: takes the tasks' measurements; None: they are not exported.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Driver:
     def run_continuously(self) -> list[TaskReport]:
         """Run until SIGTERM or SIGINT.
 
-        :return: what each task did since it was launched last.
+        :return: the report of each task since its last launch.
         :raises KStreamsError: with cause and remedy.
         """
         with StopSignals() as signals, self._coordinator() as coordinator:
@@ -131,12 +131,12 @@ class Driver:
                 owner=self._spec.owner,
                 groups=self._groups,
             )
-            told = ToldReports(run.slice, coordinator.session, self._telemetry)
-            with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            reports = TaskReports(run.slice, coordinator.session, self._telemetry)
+            with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
                 delete_metadata(coordinator)
-                told.add(self._keep_running(run, coordinator, lease, signals))
+                reports.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
-            return told.reports
+            return reports.latest
 
     @property
     def _groups(self) -> AskGroups:
@@ -145,8 +145,8 @@ class Driver:
 
     @contextmanager
     def _coordinator(self) -> Iterator[Coordinator]:
-        """Yield a coordinator, and let go of everything after the block; what fails there is logged and must
-        not hide why the run ended.
+        """Yield a coordinator, and close everything after the block; an error of closing is logged, so that
+        it does not hide why the run ended.
         """
         coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
         try:
@@ -167,29 +167,29 @@ class Driver:
             )
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
-        """Process a slice under the lease that begin took, which is given up at the end.
+        """Process a slice under the lease that begin took, and give the lease up at the end.
 
-        :param own: whether it is this run's; one that an earlier run has left is always finished.
+        :param own: whether the slice is this run's; the slice of an earlier run is always finished.
         """
         finish = self._spec.finish or not own
-        told = ToldReports(slice_, coordinator.session, self._telemetry)
-        with told.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+        reports = TaskReports(slice_, coordinator.session, self._telemetry)
+        with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
                 only = self._spec.subtopology if own else None
-                self._run_jobs(told, slice_, coordinator, lease, only=only)
+                self._run_jobs(reports, slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
             if finish:
-                return coordinator.finish(slice_.run_id, reports=told.reports)
-            for line in speed_lines(told.reports):
+                return coordinator.finish(slice_.run_id, reports=reports.latest)
+            for line in speed_lines(reports.latest):
                 log.info("%s", line)
             return None
 
     def _run_jobs(
         self,
-        told: ToldReports,
+        reports: TaskReports,
         slice_: Slice,
         coordinator: Coordinator,
         lease: LeaseRenewal,
@@ -199,7 +199,7 @@ class Driver:
         self._executors.start()
         jobs = RunJobs(
             slice_=slice_,
-            launch=told.listening(partial(self._executors.launch, slice_)),
+            launch=reports.listening(partial(self._executors.launch, slice_)),
             cancel=self._executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
@@ -215,9 +215,9 @@ class Driver:
         lease: LeaseRenewal,
         signals: StopSignals,
     ) -> list[TaskReport]:
-        """Run the tasks of a continuous run under the lease that it began with, until a stop is asked for."""
+        """Run the tasks of a continuous run under the lease that it began with, until a stop is requested."""
         self._executors.start()
-        signals.install()  # Spark takes SIGINT when it starts
+        signals.install()  # Spark replaces SIGINT's handler when it starts
         if signals.requested.is_set():
             return []
         hosts = spread(tasks_of(run), self._executors.slots())
@@ -241,7 +241,7 @@ class Driver:
                 patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
                 / 1000,
             ),
-            keep_house=Housekeeping(run, coordinator.session).keep,
+            periodically=Housekeeping(run, coordinator.session).keep,
             clock=self._clock,
         )
         with lease.outranking():

@@ -1,4 +1,4 @@
-"""Where a driver's tasks run: the port, and Spark behind it."""
+"""Runs a driver's tasks: the port of executors, and its implementation on Spark."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 
 class Executors(Protocol):
-    """Runs tasks somewhere else, several launches side by side if asked from several threads."""
+    """Runs tasks in other processes; several threads may launch tasks side by side."""
 
     def start(self) -> None:
-        """Make ready; once started, nothing happens."""
+        """Start the executors; a second call does nothing."""
         ...
 
     def slots(self) -> int:
-        """Return how many launches of one slot can run at once; once started."""
+        """Return the number of launches of one slot that can run at once; call it after :meth:`start`."""
         ...
 
     def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
@@ -42,28 +42,28 @@ class Executors(Protocol):
         ...
 
     def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
-        """Run tasks of a continuous run in one slot until the ledger says stop.
+        """Run tasks of a continuous run in one slot until the ledger holds a stop.
 
         :raises KStreamsError: a task failed.
         """
         ...
 
     def cancel(self) -> None:
-        """Cancel what runs, and launch nothing any more; best effort."""
+        """Cancel running tasks, and launch no more; best effort."""
         ...
 
     def close(self) -> None:
-        """End it all; never raises."""
+        """End the executors; never raises."""
         ...
 
 
 class SparkExecutors:
-    """The executors of one Spark session, which is opened when it is needed.
+    """The executors of one Spark session, which is opened on first use.
 
-    :param name: of the session, shown in Spark's UI.
+    :param name: name of the session, shown in Spark's UI.
     :param source: the application file.
-    :param client_config_path: where the Kafka client's configuration lies; executors read it too.
-    :param session: one that is open already.
+    :param client_config_path: file of the Kafka client's configuration; executors read it, too.
+    :param session: an open session to use.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class SparkExecutors:
         self.close = self._hosts.close
 
     def slots(self) -> int:
-        """Return how many Spark tasks can run at once.
+        """Return the number of Spark tasks that can run at once.
 
-        :raises ConfigError: Spark does not say.
+        :raises ConfigError: Spark does not give the number.
         """
         return slots_of(self._hosts.session)
 
     def launch(self, slice_: Slice, tasks: Sequence[TaskShare]) -> list[TaskReport]:
-        """Run tasks of a slice as one Spark job, on as few Spark tasks as can be.
+        """Run tasks of a slice as one Spark job, on as few Spark tasks as possible.
 
         :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
         :raises KStreamsError: a task failed.
@@ -102,8 +102,8 @@ class SparkExecutors:
     def launch_continuous(self, run: ContinuousRun, tasks: Sequence[TaskId]) -> list[TaskReport]:
         """Run tasks of a continuous run as one Spark job of one Spark task.
 
-        A continuous run has a job of its own for every slot: what happens in one is known at once, and
-        launched again alone.
+        A continuous run has a job of its own for every slot: a failure in one is known at once, and only that
+        job is launched again.
 
         :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
         :raises KStreamsError: a task failed.
@@ -136,12 +136,12 @@ class SparkExecutors:
 def packed(tasks: Sequence[T], threads: int, *, most: int) -> tuple[tuple[T, ...], ...]:
     """Spread tasks over as few Spark partitions as ``num.stream.threads`` allows.
 
-    :param most: of Spark partitions, however many tasks there are.
+    :param most: largest number of Spark partitions.
     """
     return spread(tasks, min(-(-len(tasks) // threads), most))
 
 
 def spread(tasks: Sequence[T], most: int) -> tuple[tuple[T, ...], ...]:
-    """Spread tasks over so many places, or one each if they are fewer; neighbours go to different places."""
+    """Spread tasks over at most ``most`` places; tasks side by side go to different places."""
     count = min(most, len(tasks))
     return tuple(tuple(tasks[index::count]) for index in range(count))

@@ -1,4 +1,4 @@
-"""What a failed Spark job means: an error that an executor noted, or Spark's own words, in one line."""
+"""Turns a failed Spark job into an error: one that an executor reported, or Spark's own text in one line."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SETUPS = {
 
 #: Spark's words for a worker process that ended while it hosted tasks, without a word of its own.
 _WORKER_ENDED = "Python worker exited unexpectedly"
-#: Which Spark task of a job failed, and how often.
+#: The Spark task of a job that failed, and its number of failures.
 _FAILED = re.compile(r"Task ([0-9]+) in stage [0-9.]+ failed ([0-9]+) times")
 #: py4j's own words before those of what failed.
 _BEFORE = re.compile(r"An error occurred while calling \S+\.?\s*:?\s*")
 
 
 def failure_of(error: Exception, run_id: str, hosted: Sequence[Sequence[str]] = ()) -> KStreamsError:
-    """Return what an error of Spark or py4j means.
+    """Return the error of this package for an error of Spark or py4j.
 
-    :param error: from a Spark job.
-    :param run_id: whose job it was.
+    :param error: error of a Spark job.
+    :param run_id: the job's run.
     :param hosted: ids of the tasks that each Spark task of the job hosted.
     """
     text = str(error)
@@ -56,13 +56,13 @@ def failure_of(error: Exception, run_id: str, hosted: Sequence[Sequence[str]] = 
 
 
 def error_in(text: str) -> ReportedError | None:
-    """Find the last error that an executor noted in a Spark failure's text."""
+    """Return the last error that an executor reported in a Spark failure's text."""
     found = (reported_in(line) for line in reversed(text.splitlines()))
     return next((error for error in found if error is not None), None)
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line that says something."""
+    """Return the first line with a text."""
     lines = (line.strip() for line in _BEFORE.sub("", str(error), count=1).splitlines())
     return next((line for line in lines if line), type(error).__name__)[:500]
 
@@ -104,7 +104,7 @@ def _spark_failure(error: Exception, run_id: str) -> KStreamsError:
 
 
 def _connection_lost(error: Exception) -> bool:
-    """Say whether a call did not reach Spark's JVM, or its answer did not come back."""
+    """Say whether a call did not reach Spark's JVM, or its answer was lost."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, OSError | EOFError | Py4JNetworkError)

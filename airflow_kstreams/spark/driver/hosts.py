@@ -1,4 +1,4 @@
-"""One Spark session, and the jobs that run shipped hosts on it."""
+"""Runs shipped hosts as jobs of one Spark session."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ _CANCEL_AGAIN_SECONDS = 0.2
 
 
 class SparkHosts:
-    """Runs hosts on a Spark session, which is opened when it is needed; several jobs side by side if asked
-    from several threads.
+    """Runs hosts on a Spark session, which is opened on first use; several threads may run jobs side by side.
 
-    :param name: of the session, shown in Spark's UI.
-    :param client_config_path: where the Kafka client's configuration lies; executors read it too.
-    :param master: as of :func:`~airflow_kstreams.spark.driver.session.open_session`.
-    :param session: one that is open already.
+    :param name: name of the session, shown in Spark's UI.
+    :param client_config_path: file of the Kafka client's configuration; executors read it, too.
+    :param master: as for :func:`~airflow_kstreams.spark.driver.session.open_session`.
+    :param session: an open session to use.
     """
 
     def __init__(
@@ -72,10 +71,10 @@ class SparkHosts:
                 self._opened = open_session(self._name, self._master)
             except KStreamsError:
                 raise
-            except Exception as error:  # whatever Spark, its launcher or py4j raised
+            except Exception as error:  # any error of Spark, its launcher or py4j
                 raise SparkSessionError(
                     f"Spark did not start for {self._name!r}: {first_line(error)}",
-                    fix="read Spark's own words in the driver's log, mend its settings, then retry the run",
+                    fix="read Spark's own message in the driver's log, mend its settings, then retry the run",
                 ) from error
             log.info("Spark session ready")
             ship_file(self._opened, self._client_config_path)
@@ -83,16 +82,16 @@ class SparkHosts:
     def run(self, host: TaskHost | CopyHost, *, run_id: str) -> list[HostReport]:
         """Run a host as one Spark job.
 
-        :param run_id: whose job it is, for messages.
+        :param run_id: the job's run, for messages.
         :raises SparkSessionError: the session's JVM is gone, or its jobs were cancelled.
-        :raises KStreamsError: what the host reported.
+        :raises KStreamsError: the host's error.
         """
         with self._launching(run_id):
             try:
                 partitions = len(host.names)
                 frame = self.session.range(0, partitions, 1, partitions)
                 rows = frame.mapInArrow(shipped(host), REPORT_SCHEMA).collect()
-            except Exception as error:  # whatever Spark or py4j raised
+            except Exception as error:  # any error of Spark or py4j
                 raise failure_of(error, run_id, host.names) from error
         outcomes = [decode_json(row.report, HostReport) for row in rows]
         for outcome in outcomes:
@@ -101,7 +100,7 @@ class SparkHosts:
         return outcomes
 
     def cancel(self) -> None:
-        """Cancel the session's jobs, those that are on their way to Spark included; return when none runs."""
+        """Cancel the session's jobs, also those that have not reached Spark yet; return when none runs."""
         with self._changed:
             self._cancelled = True
             while self._launched and self._opened is not None:
@@ -109,11 +108,11 @@ class SparkHosts:
                 self._changed.wait(_CANCEL_AGAIN_SECONDS)
 
     def close(self) -> None:
-        """Stop the session; what fails here is logged and must not hide why the run ended."""
+        """Stop the session; an error is only logged, so that it does not hide why the run ended."""
         if self._opened is not None:
             try:
                 self._opened.stop()
-            except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+            except Exception as error:  # py4j raises any error of a lost connection to the JVM
                 log.warning("the Spark session could not be stopped: %s", type(error).__name__)
 
     @contextmanager

@@ -1,8 +1,8 @@
-"""One Spark job per subtopology, launched in topological order, independent ones side by side.
+"""Launches one Spark job per subtopology, in topological order, independent ones side by side.
 
-A job is launched again for the tasks that Kafka says are unfinished (committed offsets and done notifications
-decide, never Spark's own word), a bounded number of times. Asking also freezes the stops of what others,
-which are done by then, have written for the subtopology.
+A job is launched again for its unfinished tasks, a bounded number of times. Committed offsets and done
+notifications in Kafka show which tasks are unfinished, never Spark. Asking for them also freezes the stop
+offsets of topics that other subtopologies, done by then, have written for this one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 
 log = logging.getLogger(__name__)
 
-#: How often a job is launched for the same unfinished tasks before the run fails.
+#: Number of launches for the same unfinished tasks before the run fails.
 MAX_LAUNCHES = 3
 _NAMED = 5
 
@@ -39,10 +39,10 @@ class RunJobs:
     """The jobs of one slice.
 
     :param launch: runs tasks of one subtopology, and returns their reports.
-    :param cancel: cancels what runs.
-    :param unfinished: asks Kafka for the shares of a subtopology's tasks that are not done.
+    :param cancel: cancels running jobs.
+    :param unfinished: returns the shares of a subtopology's tasks that are not done, by Kafka.
     :param check: raises when this driver was superseded; called before every launch.
-    :param only: the one subtopology to run, None for all.
+    :param only: id of the only subtopology to run, None for all.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class RunJobs:
         self._stopping = threading.Event()
 
     def run(self) -> list[TaskReport]:
-        """Run every subtopology, or the one that was asked for, to its stop offsets.
+        """Run every subtopology, or the only one, to its stop offsets.
 
-        :return: the reports of the tasks that this driver ran; tasks found done are not among them.
+        :return: the reports of the tasks that this driver ran, without tasks that were done before.
         :raises KStreamsError: a task failed for good.
         """
         graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
@@ -84,19 +84,17 @@ class RunJobs:
                         reports.extend(future.result())
                         order.done(running.pop(future))
             except BaseException:
-                # What runs beside the failed subtopology would only delay the news; it resumes with the
-                # retry.
+                # Jobs beside the failed subtopology would only delay the error; the retry resumes them.
                 self._stopping.set()
                 self._cancel()
                 raise
         return reports
 
     def _run_subtopology(self, subtopology: int) -> list[TaskReport]:
-        """Launch a subtopology's unfinished tasks until Kafka says that there are none, a bounded number of
-        times.
+        """Launch a subtopology's unfinished tasks until Kafka shows none, a bounded number of times.
 
-        :raises KStreamsError: a task failed in a way that a launch cannot mend, or the last launch failed,
-            too.
+        :raises KStreamsError: a task failed with an error that another launch cannot mend, or the last launch
+            failed.
         """
         reports: list[TaskReport] = []
         failure: KStreamsError | None = None
@@ -135,7 +133,7 @@ class RunJobs:
 
 
 def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
-    """Return for each subtopology the ones that write what it reads."""
+    """Return for each subtopology the ones that write the topics it reads."""
     return {
         sub.id: {writer.id for topic in sub.sources for writer in plan.writers_of(topic)}
         for sub in plan.subtopologies
@@ -151,5 +149,5 @@ def worth_another_launch(error: KStreamsError) -> bool:
 
 
 def pause_seconds(launch: int) -> float:
-    """Return how long to wait before the n-th launch after the first."""
+    """Return the pause before the n-th launch after the first."""
     return random.uniform(0.5, 1.0) * (1 << launch)  # noqa: S311 - jitter, no secret

@@ -1,4 +1,4 @@
-"""The Spark session of a run, and the settings under which the task protocol holds."""
+"""Opens the Spark session of a run, with the settings under which the task protocol holds."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     """Open the session that spark-submit configured, or a local one when the file was started with plain
     Python.
 
-    :param name: shown in Spark's UI.
-    :param master: where executors are, whatever spark-submit or ``MASTER`` says; if None, where those say, or
-        a local one with every core.
+    :param name: name in Spark's UI.
+    :param master: Spark's master; if None, that of spark-submit or ``MASTER``, else a local one with every
+        core.
     :raises ConfigError: Spark is configured in a way that breaks the task protocol.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,7 +51,7 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
         builder = builder.config("spark.ui.enabled", "false")
     if master is not None:
         builder = builder.master(master)
-    # Spark's mapInArrow insists on pandas in the driver; importing it takes a second, while the JVM starts.
+    # Spark's mapInArrow needs pandas in the driver; its import takes a second, while the JVM starts.
     preload = threading.Thread(target=importlib.import_module, args=("pandas",), name="preload-pandas")
     preload.start()
     with starting_quickly():  # unless spark-submit has started Java already
@@ -63,13 +63,13 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
 
 
 def plan_quickly(session: SparkSession) -> None:
-    """Have a session plan its jobs as ours need it."""
+    """Set a session's planning for the jobs of this package."""
     for name, value in _QUICK_PLANS.items():
         session.conf.set(name, value)
 
 
 def check_session(session: SparkSession) -> None:
-    """Refuse settings under which two attempts of one task would run on purpose.
+    """Refuse settings under which Spark starts two attempts of one task at once.
 
     :raises ConfigError: speculation is on.
     """
@@ -81,9 +81,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def ship_file(session: SparkSession, path: str) -> None:
-    """Make a file readable on executors of other machines, under its own name; local ones read the path
-    itself.
-    """
+    """Make a file readable on executors of other machines, under its name; local executors read its path."""
     if not str(session.conf.get("spark.master", "")).startswith("local"):
         session.addArtifacts(path, file=True)
 
@@ -95,5 +93,5 @@ def cancel_jobs(session: SparkSession) -> None:
     """
     try:
         session.interruptAll()
-    except Exception as error:  # py4j raises whatever the lost connection to the JVM raised
+    except Exception as error:  # py4j raises any error of a lost connection to the JVM
         log.warning("Spark's jobs could not be cancelled: %s", type(error).__name__)

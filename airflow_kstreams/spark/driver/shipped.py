@@ -1,9 +1,9 @@
-"""The function that Spark ships to executors.
+"""Makes the function that Spark ships to executors.
 
-Rule: nothing of this package is needed to unpickle it. Spark pickles a function inside another one by value,
-so it arrives whole where this package is missing or another version, and what it carries is text. It looks
-first, and imports then: an executor on which a task cannot begin says so in one line, as a row that the
-driver raises, instead of failing in Spark's own words once for every retry.
+Rule: unpickling it needs no part of this package. Spark pickles a function inside another one by value, so it
+arrives whole where this package is missing or of another version, and its argument is text. It checks the
+package before it imports it: an executor on which no task can begin reports this in one line, as a row that
+the driver raises, instead of failing with Spark's own text once for every retry.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
     """Return the function for ``mapInArrow``: Spark partition ids in, reports out.
 
-    :param host: travels as JSON.
+    :param host: the host to run; it travels as JSON.
     """
     version, text = __version__, msgspec.json.encode(host).decode()
     fix, error_type = remedy(), ExecutorSetupError.__name__
 
-    # From here on: the standard library only, and no name from outside this function.
+    # From here on only the standard library, and no name from outside this function.
 
     def lacking() -> str:
-        """Return in one line why no task can run here, "" if there is nothing to say."""
+        """Return in one line why no task can run here, "" if tasks can run."""
         import os
         import sys
 
@@ -49,7 +49,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
             path = next(iter(airflow_kstreams.__path__))
             return f"{here} has airflow_kstreams {found} at {path}, the driver has {version}"
         try:
-            import airflow_kstreams.spark.executor.entry  # imports all that a task needs
+            import airflow_kstreams.spark.executor.entry  # imports all modules that a task needs
         except ImportError as error:
             missing = error.name or "a module"
             return f"{here} has airflow_kstreams {version}, but {missing} cannot be imported there: {error}"
@@ -74,7 +74,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
 
 
 def remedy() -> str:
-    """Return how executors get this package, in the driver's version."""
+    """Return the remedy that brings this package to executors, in the driver's version."""
     from airflow_kstreams.spark.driver.archive import spark_conf
 
     settings = " and ".join(f"{name}={value}" for name, value in spark_conf("kstreams.tar.gz").items())

@@ -1,12 +1,12 @@
-"""How many Spark tasks can run at once, and how many a job should have.
+"""Counts the Spark tasks that can run at once, and those that a job should have.
 
 A continuous run needs all of its Spark tasks at the same time: one that waits for a slot would wait for ever.
-So the number is what Spark has, not what was asked for: cores by ``spark.cores.max``, or executors times
-their cores, are waited for a while, and fewer are made do with.
+So their number is that of the slots Spark has, not of those requested: the driver waits a while for the cores
+of ``spark.cores.max``, or of executors times their cores, and then uses those that are there.
 
 A job of a slice waits for no slot. It has a Spark task for each of its tasks while they are few, so that
-Spark shows them and tries them again one by one. Beyond that a start of its own costs each task more than it
-is worth: Spark tasks are then a few for each slot, so that a slow one delays the job's end by a part only.
+Spark shows them and tries them again one by one. With more tasks, a start for each costs more than it gains:
+each slot then has a few Spark tasks, so that a slow one delays the job's end by a part only.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _HOSTS_PER_SLOT = 4
 
 
 def slots_of(session: SparkSession) -> int:
-    """Return how many Spark tasks can run at once.
+    """Return the number of Spark tasks that can run at once.
 
-    :raises ConfigError: Spark Connect does not say, and nothing is configured.
+    :raises ConfigError: Spark Connect does not give the number, and no setting does.
     """
     return max(1, _cores(session) // max(1, _number(session, "spark.task.cpus", 1)))
 
 
 def most_hosts(session: SparkSession) -> int:
-    """Return how many Spark tasks a job of a slice may have; the slots of now count, none is waited for."""
+    """Return the number of Spark tasks that a job of a slice may have, by the present slots."""
     try:
         cores = session.sparkContext.defaultParallelism
-    except Exception:  # Spark Connect raises an error of its own: there is no context on this side
+    except Exception:  # Spark Connect raises an error of its own: this side has no context
         cores = 0
     return max(HOSTS, _HOSTS_PER_SLOT * max(cores, _configured(session) or 0))
 
@@ -53,7 +53,7 @@ def _cores(session: SparkSession) -> int:
     wanted = _configured(session)
     try:
         context = session.sparkContext
-    except Exception:  # Spark Connect raises an error of its own: there is no context on this side
+    except Exception:  # Spark Connect raises an error of its own: this side has no context
         if wanted is None:
             raise ConfigError(
                 "Spark Connect does not say how many slots there are, which a continuous run must know",
@@ -76,7 +76,7 @@ def _cores(session: SparkSession) -> int:
 
 
 def _configured(session: SparkSession) -> int | None:
-    """Return how many cores were asked for, None if nothing was."""
+    """Return the number of cores in the settings, None if they set none."""
     most = _number(session, "spark.cores.max", 0)
     executors = _number(session, "spark.executor.instances", 0)
     together = executors * _number(session, "spark.executor.cores", 1)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request to stop cleanly."""
+"""Turns SIGTERM and SIGINT into a request to stop cleanly."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """Sets an event at the first signal; the second one ends the process where it stands.
+    """Sets an event at the first signal; the second one ends the process at once.
 
-    A context manager that gives the signals back at its end. Outside the main thread, where Python lets no
-    signals be handled, it does nothing.
+    A context manager that restores the signals' handlers at its end. Outside the main thread, where Python
+    handles no signals, it does nothing.
 
-    :ivar requested: set once a signal came.
+    :ivar requested: set by the first signal.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class StopSignals:
         self._before.clear()
 
     def install(self) -> None:
-        """Take the signals, again if a Spark context that starts has taken them since."""
+        """Set the signals' handlers, again if the start of a Spark context has replaced them."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:

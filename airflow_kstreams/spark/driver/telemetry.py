@@ -1,8 +1,8 @@
-"""Exports what the tasks of a run have measured by OpenTelemetry, once, when they have ended.
+"""Exports the measurements of a run's tasks by OpenTelemetry, once, when the tasks have ended.
 
-The driver tells what its tasks told it, each task once: it has neither a thread nor a meter while a run goes
-on, and nothing is exported anywhere else. An export that fails is a warning in the log. What OpenTelemetry's
-environment variables say of endpoint, protocol, headers, time limits and temporality holds, as in Airflow.
+The driver exports the reports of its tasks, each task once: it has neither a thread nor a meter while a run
+goes on, and nothing else exports. A failed export is a warning in the log. OpenTelemetry's environment
+variables set endpoint, protocol, headers, time limits and temporality, as in Airflow.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Which exporter to use, by OpenTelemetry's own names.
+#: The variable that names the exporter, by OpenTelemetry's own names.
 EXPORTER_VARIABLE = "OTEL_METRICS_EXPORTER"
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _SERVICE_VARIABLE = "OTEL_SERVICE_NAME"
 
-#: How many tasks, and how many counts of a name, have points of their own.
+#: Number of tasks, and of counts of a name, with points of their own.
 MOST_POINTS = 100
 #: Stands for those that have not.
 OTHER = "other"
@@ -50,10 +50,10 @@ _Point = tuple[str, dict[str, str], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a run, or a part of one, has measured.
+    """The measurements of a run, or of a part of one.
 
-    :param reports: of different tasks.
-    :param counts: by topic and node, of the tasks of each subtopology where they are known.
+    :param reports: reports of different tasks.
+    :param counts: counts of each subtopology's tasks by topic and node, where they are known.
     """
 
     application_id: str
@@ -62,18 +62,19 @@ class Measured:
 
 
 class Telemetry(Protocol):
-    """Takes what a run has measured."""
+    """Takes the measurements of a run."""
 
     def export(self, measured: Measured) -> None:
-        """Export it; never raises."""
+        """Export measurements; never raises."""
         ...
 
 
 class OpenTelemetry:
     """Exports by OpenTelemetry's SDK.
 
-    :param target: where to.
-    :param readers: make what collects and exports; by OpenTelemetry's variables and the target unless given.
+    :param target: the target of the export.
+    :param readers: make the readers that collect and export; by OpenTelemetry's variables and the target
+        unless given.
     """
 
     def __init__(
@@ -83,13 +84,13 @@ class OpenTelemetry:
         self._readers = readers or self._own_readers
 
     def export(self, measured: Measured) -> None:
-        """Export; what fails is logged."""
+        """Export measurements; an error is only logged."""
         try:
             require("otel", "opentelemetry.sdk", what="the export of metrics")
             self._export(measured)
         except MissingExtraError as error:
             log.warning("no metrics are exported: %s", error)
-        except Exception as error:  # whatever the SDK raised: a run does not fail for its metrics
+        except Exception as error:  # any error of the SDK: a run does not fail for its metrics
             log.warning("metrics were not exported: %s: %s", type(error).__name__, error)
 
     def _export(self, measured: Measured) -> None:
@@ -100,7 +101,7 @@ class OpenTelemetry:
         if not readers:
             return
         service = os.environ.get(_SERVICE_VARIABLE) or self._target.service
-        # Not the process's global provider: that is the application's own business.
+        # Not the process's global provider, which belongs to the application.
         provider = MeterProvider(
             metric_readers=readers,
             resource=Resource.create({SERVICE_NAME: service}),
@@ -138,11 +139,11 @@ class OpenTelemetry:
             exporters.append(ConsoleMetricExporter())
         if not exporters:
             log.warning(
-                "no metrics are exported: neither Airflow's settings nor the driver's environment say where "
-                "to; set %s for the driver",
+                "no metrics are exported: neither Airflow's settings nor the driver's environment name a "
+                "target; set %s for the driver",
                 _ENDPOINT_VARIABLES[1],
             )
-        # Without an interval it collects when it is told to, and exports then.
+        # Without an interval it collects and exports on request only.
         return [PeriodicExportingMetricReader(each, export_interval_millis=math.inf) for each in exporters]
 
     def _otlp_exporter(self) -> MetricExporter | None:
@@ -160,7 +161,7 @@ class OpenTelemetry:
 
 
 def by_hand() -> MetricsTarget | None:
-    """Return where a driver exports to that was not started by Airflow: nowhere, unless the variable
+    """Return the target of a driver that Airflow did not start: none, unless the variable
     ``OTEL_METRICS_EXPORTER`` names an exporter.
     """
     chosen = _chosen()
@@ -173,7 +174,7 @@ def by_hand() -> MetricsTarget | None:
 
 
 def _points(measured: Measured) -> Iterator[_Point]:
-    """Yield every point: of the slowest tasks each, of the others of a subtopology together."""
+    """Yield every point: for each of the slowest tasks, and for the others of a subtopology together."""
     of_application = {"application_id": measured.application_id}
     slowest = slowest_first(measured.reports)
     groups = {report.task_id: [report] for report in slowest[:MOST_POINTS]}
@@ -197,7 +198,7 @@ def _points(measured: Measured) -> Iterator[_Point]:
 
 
 def _counts(counts: RecordCounts) -> Iterator[tuple[str, dict[str, str], int]]:
-    """Yield what became of the records of a subtopology, by topic and by node."""
+    """Yield the record counts of a subtopology, by topic and by node."""
     for name, by_topic in (
         ("records-consumed-total", counts.read),
         ("records-produced-total", counts.output),
@@ -216,7 +217,7 @@ def _shown(node: str) -> str:
 
 
 def _unit(unit: str) -> str:
-    """Return a unit as OpenTelemetry writes it: what is counted stands in braces."""
+    """Return a unit in OpenTelemetry's form, with counted things in braces."""
     if unit in ("ms", "1"):
         return unit
     what, slash, time = unit.partition("/")

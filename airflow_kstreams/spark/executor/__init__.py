@@ -1,5 +1,5 @@
-"""What runs on executors: hosts of tasks, and the rows that they report.
+"""Hosts tasks on executors, and returns their reports as rows.
 
-Shipped by ``driver`` and never imports it. Imports ``batch``, ``kafka`` and ``streams``; pyspark only to find
-shipped files, since an executor needs no session. What a task does is in ``batch/task``.
+``driver`` ships it; it never imports ``driver``. It imports ``batch``, ``kafka`` and ``streams``, and pyspark
+only to find shipped files, since an executor needs no session. Tasks themselves are in ``batch/task``.
 """

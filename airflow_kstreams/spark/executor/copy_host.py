@@ -1,4 +1,4 @@
-"""What runs on executors when processors are added: copies the state of some sources."""
+"""Copies the state of some processors on executors, when processors are added."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
-    """Everything an executor needs to copy state; plain data, no secret in it.
+    """All that an executor needs to copy state: plain data without secrets.
 
     :param settings: application settings.
-    :param works: what each Spark partition copies, one after the other.
-    :param rate: changelog records per second that each of them reads; None for as fast as it goes.
-    :param client_config_path: as of a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
-    :param allowed: as of a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
+    :param works: the copies of each Spark partition, made one after the other.
+    :param rate: changelog records per second that each partition reads; None for no limit.
+    :param client_config_path: as for a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
+    :param allowed: as for a :class:`~airflow_kstreams.spark.executor.task_host.TaskHost`.
     """
 
     settings: ApplicationSettings
@@ -30,14 +30,14 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
 
     @property
     def names(self) -> list[list[str]]:
-        """Of what each Spark partition copies, for messages."""
+        """The names of each Spark partition's copies, for messages."""
         return [
             [str(TaskId(subtopology=work.sub.id, group=work.source)) for work in works]
             for works in self.works
         ]
 
     def run_partition(self, index: int) -> list[HostReport]:
-        """Copy what one Spark partition is to copy."""
+        """Make the copies of one Spark partition."""
         from airflow_kstreams.batch.clock import SystemClock
         from airflow_kstreams.batch.expand.copying import copy_source
         from airflow_kstreams.kafka.cluster import KafkaCluster

@@ -1,6 +1,6 @@
-"""Where the shipped function begins on an executor, once this package is known to be there.
+"""Starts a host for the shipped function on an executor that has this package.
 
-It imports all that any task needs, so that what is missing is said before a task has begun.
+It imports all modules that any task needs, so that a missing one is reported before a task has begun.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def run_shipped(text: str) -> ArrowFunction:
-    """Return what hosts tasks, or copies state.
+    """Return the function that hosts tasks, or copies state.
 
     :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
     """

@@ -1,9 +1,9 @@
-"""Python's cyclic collector while a worker runs tasks.
+"""Spares Python's cyclic garbage collector work while a worker runs tasks.
 
 A task makes and drops client records by the million, none of them in a reference cycle, and keeps thousands
-of them buffered. Python counts each of them, so its collector comes after every 700, and ever so often looks
-through everything that the worker has imported: a fifth of a task's time. While tasks run it leaves alone
-what was there before them, and comes more rarely; cycles that user code makes wait that much longer.
+of them buffered. Python counts each of them, so its collector runs after every 700, and often scans all that
+the worker has imported: a fifth of a task's time. While tasks run, the collector ignores older objects and
+runs less often; cycles of user code wait that much longer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _OBJECTS = 50_000
 
 @contextmanager
 def sparing_gc() -> Iterator[None]:
-    """Spare the collector what existed before the body; in the end, collect what the body left.
+    """Let the collector ignore the objects that exist before the block; collect those of the block in the
+    end.
 
-    Nothing is changed where the collector is off, or where other code has frozen objects, which could not
-    be set apart in the end. Thresholds that the body sets stay.
+    Nothing is changed if the collector is off, or if other code has frozen objects, which could not be
+    distinguished from these in the end. Thresholds that the block sets stay.
     """
     before = gc.get_threshold()
     sparing = (max(_OBJECTS, before[0]), *before[1:])

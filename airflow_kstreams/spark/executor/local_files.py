@@ -1,4 +1,4 @@
-"""What a task finds on its executor's machine: the Kafka client's configuration, and folders to write in."""
+"""Finds files on an executor's machine: the Kafka client's configuration, and scratch folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scratch_folder(group: int) -> Path | None:
 
 
 def load_client_config(path: str) -> dict[str, str]:
-    """Read the Kafka client's configuration: the driver's own file, or the copy that Spark shipped.
+    """Read the Kafka client's configuration from the driver's own file, or the copy that Spark shipped.
 
     :raises ConfigError: the file holds no JSON object.
     """
@@ -37,7 +37,7 @@ def load_client_config(path: str) -> dict[str, str]:
 def _parsed(path: str) -> dict[str, str] | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (FileNotFoundError, PermissionError):  # another machine, or another user of this one
+    except (FileNotFoundError, PermissionError):  # on another machine, or as another user of this one
         from pyspark.core.files import SparkFiles
 
         text = Path(SparkFiles.get(Path(path).name)).read_text(encoding="utf-8")

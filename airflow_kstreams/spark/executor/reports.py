@@ -1,8 +1,8 @@
-"""What travels back from executors through Spark: a row for each task, as JSON.
+"""Sends reports from executors back through Spark: a row for each task, as JSON.
 
 Errors that a retry cannot help (a bad record, lost data) are returned as rows, so that the driver raises them
-as they are after one try. Everything else is raised, so that Spark retries the Spark task: never is success
-returned for a task that is fenced and unfinished, because Spark would then kill the attempt that is alive.
+unchanged after one try. Every other error is raised, so that Spark retries the Spark task: success is never
+returned for a task that is fenced and unfinished, because Spark would then kill the live attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    #: What ``mapInArrow`` takes: Spark partition ids in, reports out.
+    #: The function for ``mapInArrow``: Spark partition ids in, reports out.
     ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 #: Schema of the one column that travels back through Spark.
@@ -29,7 +29,7 @@ REPORT_SCHEMA = "report string"
 
 
 class HostReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One outcome: a task's report, how a copy of state ended, or an error that a retry cannot help."""
+    """One outcome: a task's report, that of a copy of state, or an error that a retry cannot help."""
 
     report: TaskReport | None = None
     copied: Ended | None = None
@@ -59,7 +59,8 @@ def in_arrow(run: Callable[[int], list[HostReport]]) -> ArrowFunction:
 
 
 def reported(error: KStreamsError) -> HostReport:
-    """Return an error that a retry cannot help as a row; raise every other one, noted for the driver.
+    """Return an error that a retry cannot help as a row; raise every other one, with its report for the
+    driver.
 
     :raises KStreamsError: the error, so that Spark retries.
     """

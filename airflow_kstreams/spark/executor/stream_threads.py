@@ -1,7 +1,7 @@
-"""The threads of one Spark slot in continuous mode share its tasks; one more watches the driver's lease.
+"""Runs the tasks of one Spark slot in continuous mode on some threads; one more watches the driver's lease.
 
-The Spark task ends when the lease says so, and reports what each of its tasks did. It fails as soon as one of
-them does: the others commit and leave, and start anew with it.
+The Spark task ends when the lease holds a stop, and returns the report of each of its tasks. It fails as soon
+as one of them fails: the others commit and end, and all start anew.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LOOK_SECONDS = 0.5
 def run_until_stopped(
     tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
 ) -> list[TaskReport]:
-    """Run tasks until the lease says stop.
+    """Run tasks until the lease holds a stop.
 
-    :param watch: of the lease, while :func:`watching` looks at it.
-    :param run_id: of the continuous run.
-    :param most_threads: among which the tasks are shared.
+    :param watch: the watch of the lease, which :func:`watching` updates.
+    :param run_id: id of the continuous run.
+    :param most_threads: largest number of threads that share the tasks.
     :raises RunSupersededError: the lease is lost.
     :raises KStreamsError: a task failed for good.
     """
@@ -43,7 +43,7 @@ def run_until_stopped(
 
 @contextmanager
 def watching(watch: LeaseWatch) -> Iterator[None]:
-    """Look at the lease in a thread of its own, so that slow functions of the topology delay no news."""
+    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
     ended = threading.Event()
 
     def look() -> None:

@@ -1,7 +1,7 @@
-"""What runs on executors: hosts the tasks of one Spark partition and reports what they did.
+"""Hosts the tasks of one Spark partition on an executor and returns their reports.
 
 Tasks of a slice run side by side to their stop offsets; tasks of a continuous run take turns until the
-driver's lease says stop.
+driver's lease holds a stop.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ log = logging.getLogger(__name__)
 
 
 class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
-    """Everything an executor needs to run tasks; plain data, no secret in it.
+    """All that an executor needs to run tasks: plain data without secrets.
 
     :param source: the application file.
     :param settings: application settings.
-    :param tasks: those that each Spark partition hosts, with their shares of the slice.
-    :param run_id: the run whose slice is processed, or the continuous run.
-    :param generation: of either when the driver launched the job.
-    :param slice: what the tasks have in common of it; None if they are those of a continuous run.
-    :param client_config_path: where the Kafka client's configuration lies; on another machine a file of the
+    :param tasks: the tasks of each Spark partition, with their shares of the slice.
+    :param run_id: id of the slice's run, or of the continuous run.
+    :param generation: the run's generation when the driver launched the job.
+    :param slice: the part of the slice that all tasks share; None for a continuous run.
+    :param client_config_path: file of the Kafka client's configuration; on another machine, a file of the
         same name that Spark shipped.
     :param allowed: settings that run code and that the driver's deployment allows, as text.
     """
@@ -59,7 +59,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
 
     @property
     def names(self) -> list[list[str]]:
-        """Of the tasks that each Spark partition hosts, for messages."""
+        """The names of each Spark partition's tasks, for messages."""
         return [
             [str(TaskId(subtopology=share.subtopology, group=share.group)) for share in shares]
             for shares in self.tasks
@@ -69,11 +69,11 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         """Run the tasks of one Spark partition, as many at once as have ``num.threads.per.task`` threads of
         ``num.stream.threads``.
 
-        A process in which too many calls of asynchronous nodes did not come back ends instead: they hold its
-        memory, and Spark runs the partition in another one.
+        A process in which too many calls of asynchronous nodes never returned ends instead: the calls hold
+        its memory, and Spark runs the partition in another process.
         """
         if abandoned.too_many():
-            log.error("this process ends: %d calls or more do not come back", abandoned.MOST)
+            log.error("this process ends: %d calls or more have not returned", abandoned.MOST)
             os._exit(1)
         tasks = self.tasks[index]
         config = load_client_config(self.client_config_path)

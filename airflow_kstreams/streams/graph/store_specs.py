@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, get_args
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.type_variables import K, V
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.type_variables import K, V
 Storage = Literal["memory", "rocksdb"]
 
 
-@answers_methods_of("Materialized")
+@answers_java_names
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSpec(Generic[K, V]):
     """A state store to make, one instance per task.

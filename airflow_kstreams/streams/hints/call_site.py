@@ -1,4 +1,4 @@
-"""Where in the user's code a node was defined."""
+"""Finds the line of the user's code that a call came from, for messages and for the picture of a topology."""
 
 from __future__ import annotations
 

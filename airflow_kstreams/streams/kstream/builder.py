@@ -1,4 +1,4 @@
-"""Where a topology in the DSL begins and ends."""
+"""The builder: it makes streams and tables of topics, and the topology of what was done with them."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ class KStreamBuilder(Generic[K, V]):
 
         :param topic: partitioned by key; must exist when a run begins.
         :param key_serde: of keys; may be left out if the store's spec or the builder has one.
-        :param value_serde: of values; likewise.
+        :param value_serde: of values; may be left out if the builder has a default.
         :param store: the store's name, or its whole spec (to switch caching or logging off, or a
             ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
@@ -298,7 +298,7 @@ class KStreamBuilder(Generic[K, V]):
 
         :param topic: of any partition count; the topology neither reads nor writes it otherwise.
         :param key_serde: of keys; may be left out if the builder has a default.
-        :param value_serde: of values; likewise.
+        :param value_serde: of values; may be left out if the builder has a default.
         :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
             holds (needs the extra ``rocksdb``).
         :param name: of the table, where ``describe`` and pictures show it; called after its topic unless

@@ -1,5 +1,5 @@
-"""What the streams of one DSL builder share: the topology being built, numbered names, sources, default
-serdes.
+"""The graph that all streams and tables of one builder add to: the topology being built, numbered names,
+sources and default serdes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airflow_kstreams.streams.topology.validation import same_timestamps, two_so
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serdes:
-    """What is known of a stream's bytes; None where an operator made something new.
+    """The serdes of a stream's keys and values; None where an operator made something new.
 
     :param key_lost: which operator made the new key, for messages, e.g. ``map at app.py:12``.
     :param value_lost: which operator made the new value.
@@ -46,7 +46,7 @@ class Serdes:
         return self.key if side == "key" else self.value
 
     def lost(self, side: Side) -> str:
-        """Return which operator made keys or values new."""
+        """Return the operator that made keys or values new, for messages."""
         return self.key_lost if side == "key" else self.value_lost
 
     def with_new_key(self, call: str) -> Serdes:

@@ -233,7 +233,7 @@ class WindowedKGroupedStream(Generic[K, V]):
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
-        :raises TopologyError: as in :meth:`count`, or the merger is missing or in vain.
+        :raises TopologyError: as in :meth:`count`, or the window and the merger do not fit.
         """
         fold = aggregating_windows(self._window, initializer, aggregator, merger)
         return self._table(fold, store, value_serde, name)
@@ -348,7 +348,8 @@ class WindowedCogroupedKStream(Generic[K, VR]):
         :param store: as for :meth:`WindowedKGroupedStream.count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
-        :raises TopologyError: as for :meth:`CogroupedKStream.aggregate`, or the merger is missing or in vain.
+        :raises TopologyError: as for :meth:`CogroupedKStream.aggregate`, or the window and the merger do not
+            fit.
         """
         return WindowedKTable(
             self._cogroup.aggregated_by_window(self._window, initializer, merger, store, value_serde, name)

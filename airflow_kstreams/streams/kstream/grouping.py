@@ -1,4 +1,4 @@
-"""A stream grouped by key, and how a fold makes a table of it."""
+"""A stream whose records are grouped by key; a fold makes a table of the groups."""
 
 from __future__ import annotations
 

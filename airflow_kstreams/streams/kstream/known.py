@@ -1,4 +1,5 @@
-"""What is known of a stream or a table while its topology is built.
+"""Descriptions of streams and tables while their topology is built: the node that gives their records, and
+what the methods called so far say of them.
 
 The streams and tables that users see (``kstream.py``, ``ktable.py``) return each other, and each holds one of
 these. What their methods do is written in modules below them, as functions of these descriptions.
@@ -34,7 +35,7 @@ from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownStream:
-    """What is known of a stream.
+    """A stream, as its builder knows it.
 
     :param graph: what is being built.
     :param node: the node whose results the stream is.
@@ -198,7 +199,7 @@ class WindowedStream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTable:
-    """What is known of a table.
+    """A table, as its builder knows it.
 
     :param graph: what is being built.
     :param node: the node that keeps or derives the table.
@@ -273,7 +274,7 @@ def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownWindowedTable:
-    """What is known of a table of windows.
+    """A table of windows, as its builder knows it.
 
     :param spec: its store; that of ``table``.
     :param window: what it was folded by.

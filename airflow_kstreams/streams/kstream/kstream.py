@@ -943,7 +943,8 @@ class KStream(Generic[K, V]):
         """Group the records by their key, through a repartition topic if an operator may have changed it.
 
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed to repartition after an operator that changed the value, likewise.
+        :param value_serde: needed to repartition after an operator that changed the value, unless the builder
+            has a default.
         :param name: of the repartition topic, ``<application id>-<name>-repartition``, which all that is done
             with the group then shares; unless given, each store has a topic of its own.
         :return: the group, to be folded into a table.
@@ -1006,7 +1007,7 @@ class KStream(Generic[K, V]):
 
         :param store: the store's name, or its whole spec; unless given, a numbered name.
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
-        :param value_serde: needed after an operator that changed the value, likewise.
+        :param value_serde: needed after an operator that changed the value, unless the builder has a default.
         :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``;
             unless given, a numbered one and the store's.
         :raises TopologyError: a serde is missing, the store's name is taken or its keys have another serde.
@@ -1246,7 +1247,7 @@ class WindowedKStream(KStream[K, V]):
         :param key: with a global table, as for ``KStream.join``.
         :param key_serde: of both streams' keys, needed where an operator changed both.
         :param value_serde: of this stream, needed after an operator that changed the value.
-        :param other_value_serde: of the other stream, likewise.
+        :param other_value_serde: of the other stream, needed after an operator that changed its value.
         :param name: the nodes are then named ``<name>-this-join``, ``<name>-other-join`` and
             ``<name>-merge``, the stores ``<name>-left`` and ``<name>-right``, with the changelogs
             ``<application id>-<store>-changelog``, and where a key changed, the repartition topics
@@ -1312,8 +1313,8 @@ class WindowedKStream(KStream[K, V]):
         other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]:
-        """Join as :meth:`left_join` does, and the other stream's elements likewise: ``joiner(None, value)``;
-        those without key at once.
+        """Join as :meth:`left_join` does, and each element of the other stream that found no partner, too:
+        ``joiner(None, value)``; those without key at once.
 
         Each stream's window says what becomes of its elements that still wait at the end of a run.
         """

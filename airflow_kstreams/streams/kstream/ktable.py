@@ -254,7 +254,7 @@ class KTable(Generic[K, V]):
         stands for is put into its own. A pair with None in it belongs to no group.
 
         :param key_serde: of the groups; may be left out if the builder has a default.
-        :param value_serde: of the values that go into them, likewise.
+        :param value_serde: of the values that go into them; may be left out if the builder has a default.
         :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``, which
             all that is done with the group then shares; unless given, each store has a topic of its own.
         :return: the group, to be folded into a table.
@@ -562,7 +562,7 @@ class KGroupedTable(Generic[K, V]):
         take values out by ``subtractor(aggregate, value)``.
 
         :param adder: returns the new aggregate and changes neither argument.
-        :param subtractor: likewise; None deletes the group.
+        :param subtractor: returns the new aggregate and changes neither argument; None deletes the group.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; that of the group's values unless given.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
@@ -605,7 +605,7 @@ class KGroupedTable(Generic[K, V]):
 
         :param initializer: makes a new, empty aggregate.
         :param adder: returns the new aggregate, which may be the old one changed; None deletes the group.
-        :param subtractor: likewise.
+        :param subtractor: returns the new aggregate, as the adder does.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
         :param name: of the node, for messages, counts and pictures; numbered unless given.

@@ -1,4 +1,4 @@
-"""How two streams with windows are joined. What a join does is written in
+"""Adds the nodes and stores that join two streams with windows. The operators that these nodes run stand in
 :mod:`airflow_kstreams.streams.kstream.operators.windows.windowed_join`.
 
 Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and
@@ -31,7 +31,7 @@ from airflow_kstreams.streams.windows import SlidingWindow
 
 
 class JoinOptions(NamedTuple):
-    """What a user says of a join beside its streams and joiner; see :meth:`WindowedKStream.join`."""
+    """The options of a join of streams; see :meth:`WindowedKStream.join`."""
 
     key_serde: Serde | None
     value_serde: Serde | None

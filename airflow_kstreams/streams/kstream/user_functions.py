@@ -22,7 +22,7 @@ from airflow_kstreams.streams.hints.function_checks import (
     refuse_other_arguments,
     refuse_unfilled,
 )
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.known import KnownStream
 from airflow_kstreams.streams.kstream.operators.asynchronous import Asynchronous
@@ -45,7 +45,7 @@ T = TypeVar("T")
 _NODE_KINDS = {"filter_not": "FILTER", "select_key": "KEY-SELECT"}
 
 
-@answers_methods_of("BranchedKStream")
+@answers_java_names
 class Branches(dict[str, T]):
     """Branches by their names."""
 

@@ -1,12 +1,11 @@
-"""Which partition a record belongs to, how many partitions a topic has, and which of them a task reads
-together.
+"""Partitions: those of keys and of topics, and the groups of them that tasks read.
 
 Called by ``topology``, ``kstream``, ``runtime``, the in-memory Kafka and ``batch``. Imports the modules at
-the top of ``streams`` only. Pure arithmetic on names and numbers: nothing here asks a cluster, but for
-``linear_hash_partitioner.py``, through a producer that it is given.
+the top of ``streams`` only. Pure arithmetic on names and numbers: only ``linear_hash_partitioner.py`` asks a
+cluster, through a producer that it is given.
 
-What producers of a topic that grows need stands at this door: :class:`LinearHashPartitioner`,
-:func:`partition_of_key` and :func:`processor_of_partition`.
+Producers of a topic that grows import from here :class:`LinearHashPartitioner`, :func:`partition_of_key` and
+:func:`processor_of_partition`.
 """
 
 from airflow_kstreams.streams.partitioning.linear_hash_partitioner import LinearHashPartitioner

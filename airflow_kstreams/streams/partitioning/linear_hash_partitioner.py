@@ -1,12 +1,12 @@
 """Places the keys of producers outside this package, by linear hashing.
 
-Rule: a producer places among as many partitions as it knows of, and knows of more only after everything that
-it wrote before is acknowledged. So of one key, what lies in an older partition was written before what lies
-in a newer one, and a job that reads the older one to its end first reads the key's records in order.
+Rule: a producer places keys among the partitions that it has counted, and counts more only after everything
+that it wrote before is acknowledged. So a key's records in an older partition were written before those in a
+newer one, and a job that reads the older one to its end first reads the key's records in order.
 
-Counts only rise: a broker that has not heard of a growth yet says less than another one said before. A
-growth that cannot be asked for, or not be waited for, is put off, which costs nothing but time: the older
-partition is one where readers look for the key, too.
+Counts only rise: a broker that does not know of a growth yet gives a lower count than another one gave
+before. If the count or the acknowledgements do not come, the growth is put off, which is safe: readers look
+for the key in the older partition, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ProducerClient(Protocol):
-    """What is asked of a producer; confluent-kafka's ``Producer`` has it."""
+    """The calls of a producer that the partitioner makes, those of confluent-kafka's ``Producer``."""
 
     def list_topics(self, topic: str, timeout: float) -> Any:
         """Return metadata with a mapping ``topics``, whose entry has a sized ``partitions``.
@@ -36,7 +36,7 @@ class ProducerClient(Protocol):
         ...
 
     def flush(self, timeout: float) -> int:
-        """Wait until everything is acknowledged, and return how many records are not.
+        """Wait until everything is acknowledged, and return the number of records that are not.
 
         :param timeout: seconds.
         """
@@ -45,33 +45,33 @@ class ProducerClient(Protocol):
 
 @dataclass(slots=True)
 class _Known:
-    """How many partitions a topic has, and from which moment on that is asked again."""
+    """The number of partitions of a topic, and the time from which it is asked for again."""
 
     count: int
     ask_at_seconds: float
 
 
 class LinearHashPartitioner:
-    """Says to which partition a producer writes a key, so that a topic may gain any number of partitions
-    while jobs with state read it.
+    """Chooses the partition of a key, so that a topic may gain any number of partitions while jobs with state
+    read it.
 
-    Its answer is for ``produce(partition=)`` of confluent-kafka. It asks the producer how many partitions a
-    topic has, and before it uses new ones it waits until all that the producer has written is acknowledged,
-    so that a key's records stay in order. Places are those of Kafka's default partitioner until a topic
-    grows, and every producer of a topic must be given the same count to begin with.
+    Pass its answer to confluent-kafka's ``produce(partition=)``. It asks the producer for a topic's partition
+    count, and before it uses new partitions it waits until all that the producer has written is acknowledged,
+    so that a key's records stay in order. Until a topic grows, keys lie where Kafka's default partitioner
+    puts them, and every producer of a topic must be given the same first count.
 
-    Threads may share it. Where threads that share a producer also hand keys to each other, they hold
-    :attr:`lock` over ``partition`` and ``produce``, so that none switches in between.
+    Threads may share it. Threads that share a producer and pass keys to each other hold :attr:`lock` over
+    ``partition`` and ``produce``, so that no other thread adopts a new count in between.
 
-    :param initial_partitions: topic -> how many partitions it had when its first producers began.
-    :param producer: writes the records; its partition counts are asked for. None: each call gives the count,
-        and who calls waits for acknowledgements before a higher one.
-    :param refresh_seconds: a topic's partitions are counted again no sooner than this. A call that does so
-        waits for the cluster's answer.
+    :param initial_partitions: topic -> its partition count when its first producers began.
+    :param producer: writes the records and gives partition counts. None: each call gives the count, and the
+        caller waits for acknowledgements before a higher one.
+    :param refresh_seconds: shortest time between two counts of a topic's partitions. A call that counts waits
+        for the cluster's answer.
     :param timeout_seconds: bound of each wait: for an answer, and for acknowledgements.
-    :param monotonic: gives the time, seconds.
-    :raises ConfigError: a count, the producer or a time cannot be.
-    :ivar lock: held while it answers, asks and waits; the same thread may take it again.
+    :param monotonic: the monotonic clock, in seconds.
+    :raises ConfigError: a count, the producer or a time is not usable.
+    :ivar lock: reentrant lock, held while a call asks, waits and answers.
 
     >>> from airflow_kstreams.streams import LinearHashPartitioner
     >>> partitioner = LinearHashPartitioner({"flights": 10})
@@ -108,13 +108,13 @@ class LinearHashPartitioner:
     def partition(self, topic: str, key: bytes | None, count: int | None = None) -> int:
         """Return the partition that a key belongs to.
 
-        :param key: serialized, as it is written. None, and a record without key may lie anywhere.
-        :param count: how many partitions the topic has, for callers that keep count themselves: then nothing
-            is asked, and nothing waited for.
+        :param key: serialized; None for a record without key, which may lie anywhere.
+        :param count: the topic's partition count, for callers that count themselves: then the call neither
+            asks nor waits.
         :return: the partition; for a record without key -1, by which the client chooses.
-        :raises ConfigError: it is no topic of this partitioner, the key is no bytes, the topic does not
-            exist or has fewer partitions than it began with, or nothing says how many it has.
-        :raises Exception: the producer's own error, when it cannot say for the first time how many there are.
+        :raises ConfigError: the topic is none of this partitioner's, does not exist, or has fewer partitions
+            than at first, its count is not known, or the key is not bytes.
+        :raises Exception: the producer's own error, when the first count fails.
         """
         initial = self._initial.get(topic)
         if initial is None:
@@ -139,11 +139,11 @@ class LinearHashPartitioner:
         return self._place(key, initial, count)
 
     def _count(self, topic: str, initial: int) -> int:
-        """Return among how many partitions to place."""
+        """Return the number of partitions to place keys among."""
         producer = self._producer
         if producer is None:
             raise ConfigError(
-                f"nothing says LinearHashPartitioner how many partitions {topic!r} has",
+                f"LinearHashPartitioner cannot know how many partitions {topic!r} has",
                 fix="make it with the producer, or give partition(..., count=)",
             )
         known, now_seconds = self._known.get(topic), self._monotonic()
@@ -153,13 +153,13 @@ class LinearHashPartitioner:
                 raise _fewer(topic, found, initial)
             known = self._known[topic] = _Known(found, now_seconds + self._refresh_seconds)
         elif now_seconds >= known.ask_at_seconds:
-            # Before anything else: to wait for acknowledgements runs callbacks, which may come here.
+            # Set first: waiting for acknowledgements runs callbacks, which may call this method.
             known.ask_at_seconds = now_seconds + self._refresh_seconds
             self._look_again(producer, topic, known)
         return known.count
 
     def _look_again(self, producer: ProducerClient, topic: str, known: _Known) -> None:
-        """Switch to a higher count, if there is one, once all that was written is acknowledged."""
+        """Adopt a higher count, if there is one, once all that was written is acknowledged."""
         try:
             found = self._found(producer, topic)
         except Exception as error:

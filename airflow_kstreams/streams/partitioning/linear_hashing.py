@@ -1,13 +1,13 @@
-"""Linear hashing: a way to place keys under which a topic may gain any number of partitions, one by one.
+"""Places keys by linear hashing, under which a topic may gain any number of partitions, one by one.
 
 Rule: a topic begins with ``N0`` partitions. Among ``Q`` of them, with ``N = N0 * 2^k <= Q < 2 N``, a key
 whose hash is ``h`` lies in ``h mod 2 N`` if there is such a partition, else in ``h mod N``. With ``Q = N0``
-that is Kafka's default. The partition that comes next takes keys from one that is there, its *parent*, and no
-other key moves: ``p`` with ``N <= p < 2 N`` takes them from ``p - N``.
+that is Kafka's default. The next partition takes keys from an existing one, its *parent*, and no other key
+moves: ``p`` with ``N <= p < 2 N`` takes them from ``p - N``.
 
-Invariant: a partition that falls to its parent until it is below ``P`` ends where its keys lie among ``P``
-partitions. So a processor per partition of some earlier count keeps its keys, however the topic grows.
-Source: "partition and processor expansion"; docs/internals/expansion.md has the proof.
+Invariant: the first ancestor of a partition below ``P`` is the partition of its keys among ``P`` partitions.
+So a processor per partition of some earlier count keeps its keys, however the topic grows. Source: "partition
+and processor expansion"; docs/internals/expansion.md has the proof.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _PLACED_KEYS = 100_000
 
 
 def partition_of_key(key: bytes, initial_partitions: int, partitions: int) -> int:
-    """Return the partition of a serialized key; Java's default one where a topic has not grown.
+    """Return the partition of a serialized key, which is Java's default while a topic has not grown.
 
-    :param key: may be empty, but not null: a record without key may go anywhere.
-    :param initial_partitions: how many the topic had when its producers began, at least 1.
-    :param partitions: how many it has, at least as many.
-    :raises TopologyError: there are no such numbers of partitions.
+    :param key: the serialized key; a record without key may go anywhere.
+    :param initial_partitions: the topic's partition count when its producers began, at least 1.
+    :param partitions: the topic's partition count now, at least as large.
+    :raises TopologyError: a topic cannot have these counts.
 
     >>> [partition_of_key(b"foo", 10, partitions) for partitions in (10, 16, 17)]
     [6, 6, 16]
@@ -39,7 +39,7 @@ def partition_of_key(key: bytes, initial_partitions: int, partitions: int) -> in
 
 
 def places_by_memory() -> Callable[[bytes, int, int], int]:
-    """Return :func:`partition_of_key` with a memory of its own, for one writer."""
+    """Return :func:`partition_of_key` with a cache of its own, for one writer."""
     return lru_cache(_PLACED_KEYS)(partition_of_key)
 
 
@@ -47,11 +47,11 @@ def processor_of_partition(partition: int, initial_processors: int, processors: 
     """Return the processor that reads a partition: the partition's own number, or that of the first of its
     ancestors that is a processor.
 
-    :param partition: of a topic whose keys are placed by linear hashing.
-    :param initial_processors: how many partitions the topic had when its producers began: so many processors
-        there were at first.
-    :param processors: how many there are, at least as many.
-    :raises TopologyError: there are no such numbers.
+    :param partition: number in a topic whose keys are placed by linear hashing.
+    :param initial_processors: the first number of processors, which is the topic's partition count when its
+        producers began.
+    :param processors: the number of processors now, at least as large.
+    :raises TopologyError: an application cannot have these numbers.
 
     >>> [processor_of_partition(partition, 10, 15) for partition in (9, 14, 15, 17)]
     [9, 14, 5, 7]
@@ -65,7 +65,7 @@ def processor_of_partition(partition: int, initial_processors: int, processors: 
 
 
 def place(hashed: int, initial_partitions: int, partitions: int) -> int:
-    """Return where a key lies.
+    """Return the partition of a key.
 
     :param hashed: the key's hash, from 0 on.
     """
@@ -76,7 +76,8 @@ def place(hashed: int, initial_partitions: int, partitions: int) -> int:
 
 
 def parent_of(partition: int, initial_partitions: int) -> int:
-    """Return the partition that another one took its keys from; it must have come later than the first ones.
+    """Return the parent of a partition, from which it took its keys; it must not be one of the first
+    partitions.
 
     >>> [parent_of(partition, 10) for partition in (10, 19, 20, 27, 39)]
     [0, 9, 0, 7, 19]
@@ -85,9 +86,9 @@ def parent_of(partition: int, initial_partitions: int) -> int:
 
 
 def check_counts(initial: int, now: int, what: str) -> None:
-    """Refuse numbers that a topic or an application cannot have grown from and to.
+    """Refuse two counts between which a topic or an application cannot have grown.
 
-    :raises TopologyError: they are none.
+    :raises TopologyError: the growth is impossible.
     """
     if not 1 <= initial <= now:
         raise TopologyError(

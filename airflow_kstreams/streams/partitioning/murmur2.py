@@ -1,7 +1,8 @@
-"""The hash by which Java's Kafka producer picks the partition of a key.
+"""Computes the hash by which Java's Kafka producer chooses the partition of a key.
 
 Source: ``org.apache.kafka.common.utils.Utils#murmur2`` and ``BuiltInPartitioner#partitionForKey``. A key must
-land where every other producer of its topic puts it, or state would be looked for in another task's store.
+lie where every other producer of its topic puts it; else a task would look for its state in another task's
+store.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _INT32_MAX = 0x7FFFFFFF
 def murmur2(data: bytes) -> int:
     """Return the hash as Java does: a signed 32-bit number.
 
-    :param data: of any length.
+    :param data: bytes of any length.
 
     >>> murmur2(b"foobar")
     -790332482

@@ -1,8 +1,8 @@
-"""How many partitions each source topic of an application has, and whether topics that meet fit each other.
+"""Counts the partitions of each source topic of an application, and checks that joined topics fit each other.
 
-Rule: a topic that exists has the partitions it has. A repartition topic that is yet to be created takes the
-count it was given, else that of what it is joined with, else that of the largest source of the subtopology
-that writes it.
+Rule: an existing topic keeps its count. A repartition topic that is yet to be created takes the count given
+for it, else that of the topics it is joined with, else that of the largest source of the subtopology that
+writes it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ def partition_counts(
     """Return the partition count of every source topic, also of repartition topics that are yet to be
     created.
 
-    :param plan: of the application; topics by their real names.
+    :param plan: the application's; topics by their real names.
     :param found: partition count of every topic that exists, among them every source that is no repartition
         topic.
-    :param first: partition count with which a topic began, where that is known; its own where it is not.
+    :param first: partition count with which a topic began, where it is known; else the topic began with
+        today's.
     :raises TopologyError: co-partitioned topics have unequal counts, or a repartition topic has another count
         than the topology asks for.
     """
@@ -40,7 +41,7 @@ def partition_counts(
                 fix="ask for the old count again, or start over with empty state: "
                 f"{start_over_command(plan.application_id, plan.inputs)}",
             )
-    # Writers stand before readers, so each writer's own sources are known when it is reached.
+    # Writers come before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:
         _settle_copartitioned(sub, counts, open_counts, first or {})
         widest = max(counts[topic] for topic in sub.sources)
@@ -54,7 +55,7 @@ def partition_counts(
 def _settle_copartitioned(
     sub: SubtopologyPlan, counts: dict[str, int], open_counts: set[str], first: Mapping[str, int]
 ) -> None:
-    """Give repartition topics the partition count of what they are joined with."""
+    """Give repartition topics the partition count of the topics they are joined with."""
     for group in sub.copartitioned:
         free = open_counts.intersection(group)
         fixed = {first.get(topic, counts[topic]) for topic in group if topic not in free}
@@ -75,6 +76,6 @@ def _check_copartitioning(sub: SubtopologyPlan, counts: Mapping[str, int], first
             raise TopologyError(
                 f"subtopology {sub.id} joins topics that need equal partition counts, but {listed}",
                 fix="create the topics with equal partition counts, or give each stream the same number by "
-                "repartition(partitions); if one has grown since its producers began, say from what: "
+                "repartition(partitions); if one has grown since its producers began, give its first count: "
                 "initial.partitions=TOPIC=N",
             )

@@ -1,4 +1,4 @@
-"""How users decide which source partitions one task reads together (KIP-28, "Partition Distribution")."""
+"""Lets users decide which source partitions one task reads together (KIP-28, "Partition Distribution")."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from airflow_kstreams.streams.ports import TopicPartition
 class PartitionGrouper(Protocol):
     """Groups the source partitions of a subtopology; one task reads a group, and its state is the group's.
 
-    It is asked for each subtopology whenever a run begins. Within a run the groups stay as they are; from run
-    to run a subtopology with state must keep existing partitions in their groups and put new ones into
-    existing groups. The group's id, its place in the list, is the partition of the changelogs.
+    Begin asks it for the groups of each subtopology. Within a run the groups do not change; from run to run a
+    subtopology with state must keep existing partitions in their groups and put new ones into existing
+    groups. A group's id, its index in the list, is the partition of the changelogs.
 
     >>> class ByParity:
     ...     id = "by-parity"
@@ -33,11 +33,11 @@ class PartitionGrouper(Protocol):
 
     @property
     def id(self) -> str:
-        """Stable text that names the way of grouping; part of the topology hash."""
+        """Stable name of the grouping; part of the topology hash."""
         ...
 
     def group(self, partitions_per_topic: Mapping[str, int]) -> Sequence[Collection[TopicPartition]]:
-        """Return the groups, each partition in exactly one of them; the same whenever asked the same.
+        """Return the groups, each partition in exactly one of them; equal arguments must give equal groups.
 
         :param partitions_per_topic: partition count of every source topic of one subtopology. A repartition
             topic goes by its name in the topology, without the application id.
@@ -47,7 +47,7 @@ class PartitionGrouper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EqualIds:
-    """The default: partitions of one number together, so group ``n`` holds partition ``n`` of every topic.
+    """The default grouper: group ``n`` holds partition ``n`` of every topic.
 
     >>> [sorted(map(str, group)) for group in EqualIds().group({"left": 2, "right": 1})]
     [['left-0', 'right-0'], ['left-1']]
@@ -55,7 +55,7 @@ class EqualIds:
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The name of the grouping."""
         return "equal-ids"
 
     def group(self, partitions_per_topic: Mapping[str, int]) -> list[set[TopicPartition]]:
@@ -65,7 +65,8 @@ class EqualIds:
 
 @dataclass(frozen=True, slots=True)
 class FixedGroups:
-    """At most ``count`` groups, however many partitions there are: partition ``n`` joins group ``n % count``.
+    """A grouper that makes at most ``count`` groups of any number of partitions: partition ``n`` joins group
+    ``n % count``.
 
     So topics may gain partitions under a subtopology with state. A key stays in its group, with its state, as
     long as the topic's partition count is a multiple of ``count`` before and after; Kafka's default
@@ -74,7 +75,7 @@ class FixedGroups:
 
     :param count: number of groups, at least 1. A subtopology whose topics have fewer partitions has fewer
         groups.
-    :raises TopologyError: it is no such number.
+    :raises TopologyError: the count is no such number.
 
     >>> [sorted(map(str, group)) for group in FixedGroups(2).group({"flights": 4})]
     [['flights-0', 'flights-2'], ['flights-1', 'flights-3']]
@@ -91,7 +92,7 @@ class FixedGroups:
 
     @property
     def id(self) -> str:
-        """Its name, with the count."""
+        """The name of the grouping, with the count."""
         return f"fixed-groups-{self.count}"
 
     def group(self, partitions_per_topic: Mapping[str, int]) -> list[set[TopicPartition]]:
@@ -100,10 +101,10 @@ class FixedGroups:
 
 
 def check_partition_grouper(grouper: object, site: CallSite) -> None:
-    """Refuse what is no partition grouper.
+    """Refuse an object that is no partition grouper.
 
-    :param site: where the builder was given it.
-    :raises TopologyError: it is a class, cannot group, or has no id.
+    :param site: line that gave it to the builder.
+    :raises TopologyError: the object is a class, cannot group, or has no id.
     """
     if isinstance(grouper, type):
         raise TopologyError(

@@ -1,9 +1,9 @@
-"""The groups that a partition grouper makes, as checked plain data.
+"""Asks a partition grouper for its groups, checks them, and keeps them as plain data.
 
 Rule: every source partition of a subtopology is in exactly one group, no group is empty, and topics that are
 joined have the same partition numbers in each group (KIP-28: "their represented partition lists have to match
-each other"). A grouper is asked twice and must answer the same: one that shuffles would be refused at some
-later run, when state is bound to its groups.
+each other"). A grouper is asked twice and must give equal answers: one that shuffles would otherwise be
+refused at some later run, when state is bound to its groups.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class GroupingRequest:
     """One subtopology to group.
 
     :param subtopology: its id.
-    :param counts: partition count of each source topic, by the names the grouper knows.
+    :param counts: partition count of each source topic, by its name in the topology.
     :param copartitioned: sets of topics that are joined.
     """
 
@@ -69,7 +69,7 @@ class GroupingRequest:
 def grouped(grouper: PartitionGrouper, site: CallSite | None, request: GroupingRequest) -> Groups:
     """Ask a grouper for the groups of one subtopology and check them.
 
-    :param site: where the builder was given the grouper.
+    :param site: line that gave the grouper to the builder.
     :raises TopologyError: the grouper fails, or its groups break the rule; the partitions are named.
     """
     where = f"partition grouper {grouper.id!r}{f' ({site})' if site else ''}"
@@ -122,7 +122,7 @@ def _is_group(group: object) -> bool:
 def _check_cover(
     groups: Sequence[Sequence[TopicPartition]], counts: Mapping[str, int], *, where: str, of: str
 ) -> None:
-    """Refuse groups in which not every partition stands exactly once."""
+    """Refuse groups that do not hold every partition exactly once."""
     known = {TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)}
     times = Counter(partition for group in groups for partition in group)
     seen, twice = set(times), {partition for partition, count in times.items() if count > 1}

@@ -1,9 +1,9 @@
-"""Which processor a key belongs to, once a subtopology has more processors than its topics had partitions at
-first; docs/internals/expansion.md argues it.
+"""Finds the processor of a key, once a subtopology has more processors than its topics had partitions at
+first (docs/internals/expansion.md).
 
-A processor is named by the partition that its keys have among so many as there are processors. Under linear
-hashing that is all. Under ``modulo`` it depends on the counts that the topics have had, up to the first one
-that is no less than the number of processors: later ones change nothing.
+With ``P`` processors, a processor's number is the partition of its keys in a topic of ``P`` partitions.
+Linear hashing needs nothing else. Under ``modulo`` the number depends on the counts that the topics have had,
+up to the first one that is at least ``P``: later ones change nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
 class Processors(msgspec.Struct, frozen=True, array_like=True):
     """The processors of a subtopology.
 
-    :param count: how many there are.
-    :param history: partition counts of the topics, up to the first one that is no less.
-    :param kind: by which the topics have grown.
+    :param count: number of processors.
+    :param history: partition counts of the topics, up to the first one that is at least ``count``.
+    :param kind: arithmetic by which the topics have grown.
 
     >>> grown = Processors(6, (4, 6), "linear")
     >>> grown.of_partition(5), grown.of_partition(7), grown.source_of(5, 4)
@@ -54,23 +54,23 @@ class Processors(msgspec.Struct, frozen=True, array_like=True):
         return processor_of(partition, self.history, self.kind, self.count)
 
     def source_of(self, processor: int, before: int) -> int:
-        """Return which processor a new one takes its keys from.
+        """Return the processor from which a new one takes its keys.
 
-        :param before: how many processors there were.
+        :param before: number of processors before.
         """
         return processor_of(processor, self.history, self.kind, before)
 
     def fewer(self, count: int) -> Processors:
-        """Return the processors when they were fewer."""
+        """Return the processors of an earlier time, when they were fewer."""
         return Processors(count, self.history, self.kind)
 
 
 def common_processors(grown: Mapping[str, GrownTopic], count: int) -> Processors | None:
-    """Return the processors of a subtopology that is to have so many.
+    """Return the processors of a subtopology that is to have ``count`` of them.
 
-    :param grown: its topics, each of which has grown to as many partitions at least.
-    :return: None while keys have not told by which kind a topic grows, and the kinds differ; or where topics
-        that have grown in different ways would need different processors.
+    :param grown: its topics, each of which has grown to at least ``count`` partitions.
+    :return: None while keys do not show the kind by which a topic grows, and the kinds differ; or where
+        topics that have grown in different ways would need different processors.
 
     >>> common_processors({"a": GrownTopic((4, 8), ("linear", "modulo"))}, 8)
     Processors(count=8, history=(4, 8), kind='linear')
@@ -99,7 +99,9 @@ def _up_to(history: History, count: int) -> History:
 
 
 def _kinds(kinds: Collection[GrowthKind], history: History) -> Collection[GrowthKind]:
-    """Return by which kinds processors may be told: all, where they agree; none, where keys decide it yet."""
+    """Return the kinds that give the same processors: all, if they agree; none, if keys must still show the
+    kind.
+    """
     if kinds_agree(history):
         return KINDS
     return kinds if len(kinds) == 1 else ()

@@ -1,15 +1,15 @@
-"""What it means for keys that a topic has gained partitions; docs/internals/expansion.md argues it.
+"""Finds the partitions of a key in a topic that has gained partitions (docs/internals/expansion.md).
 
-A *history* is the partition counts that a topic is known to have had, rising, the first one before all growth
-and the last one now. A *kind* is the arithmetic of its producers:
+A *history* is the known partition counts of a topic, rising: the first one before all growth, the last one
+now. A *kind* is the arithmetic of its producers:
 
 - ``linear``: linear hashing over the first count (``linear_hashing.py``); any counts.
 - ``modulo``: Kafka's default, the hash modulo the count; each count a multiple of the one before, else keys
   leave their ancestors.
 
-A topic may have passed through counts between two known ones that nobody saw. Linear hashing places a key
-then in an ancestor of where it lies now. Modulo, in ``h mod c`` for a count ``c`` that lies on the way: a
-multiple of the known one before it that divides the known one behind it.
+A topic may have had unseen counts between two known ones. Linear hashing then placed a key in an ancestor of
+its present partition. Modulo placed it in ``h mod c`` for an unseen count ``c``: a multiple of the known
+count before it that divides the known count after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 
 from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
 
-#: How producers place keys when a topic grows.
+#: The producers' placement of keys when a topic grows.
 GrowthKind = Literal["linear", "modulo"]
 #: A topic's partition counts: rising, the first before all growth.
 History = tuple[int, ...]
@@ -36,7 +36,7 @@ class GrownTopic(msgspec.Struct, frozen=True, array_like=True):
     """A topic that has gained partitions since its producers began.
 
     :param history: its partition counts.
-    :param kinds: the arithmetic that its producers may use, as far as counts and keys tell; one at least.
+    :param kinds: the arithmetic that its producers may use, as counts and keys show; at least one.
     """
 
     history: History
@@ -54,7 +54,7 @@ def fitting_kinds(history: History) -> tuple[GrowthKind, ...]:
 
 
 def kinds_agree(history: History) -> bool:
-    """Say whether all kinds place every key alike, at every count: where counts double and double only.
+    """Say whether all kinds place every key alike, at every count, as they do where counts only double.
 
     >>> kinds_agree((4, 8, 32)), kinds_agree((4, 12)), kinds_agree((4,))
     (True, False, True)
@@ -63,7 +63,7 @@ def kinds_agree(history: History) -> bool:
 
 
 def ancestors(partition: int, history: History, kinds: Collection[GrowthKind]) -> frozenset[int]:
-    """Return the partitions in which the keys of a partition may have lain before it was there.
+    """Return the partitions in which the keys of a partition may have lain before it existed.
 
     >>> sorted(ancestors(14, (4, 24), ["modulo"])), sorted(ancestors(14, (4, 24), ["linear"]))
     ([2, 6], [2, 6])
@@ -82,9 +82,9 @@ def ancestors(partition: int, history: History, kinds: Collection[GrowthKind]) -
 
 
 def processor_of(partition: int, history: History, kind: GrowthKind, processors: int) -> int:
-    """Return the processor that a partition falls to.
+    """Return the processor that reads a partition.
 
-    :param processors: how many there are, at least the history's first count.
+    :param processors: number of processors, at least the history's first count.
 
     >>> processor_of(14, (4, 8, 24), "modulo", 8), processor_of(14, (4, 24), "modulo", 8)
     (6, 2)
@@ -99,7 +99,7 @@ def processor_of(partition: int, history: History, kind: GrowthKind, processors:
 
 
 def places(hashed: int, history: History, kind: GrowthKind) -> frozenset[int]:
-    """Return the partitions in which a key may lie that was written at any time since the beginning.
+    """Return the partitions in which a key's records may lie, written at any time since the beginning.
 
     :param hashed: the key's hash, from 0 on.
 

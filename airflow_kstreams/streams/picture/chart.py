@@ -1,6 +1,4 @@
-"""What a picture of a topology shows, whatever draws it: topics, nodes and stores, and what flows between
-them.
-"""
+"""Lists what every picture of a topology shows: topics, nodes and stores, and the flows between them."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ class Shape:
 
     :param id: unique in the chart: a word of letters and digits that starts with a letter.
     :param name: printable.
-    :param note: what it is, in a word or two.
-    :param subtopology: the one it belongs to; None for a topic, which stands between them.
+    :param note: its kind, in a word or two.
+    :param subtopology: id of its subtopology; None for a topic, which lies between subtopologies.
     """
 
     id: str
@@ -36,9 +34,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """Where records flow, or a processor and a store it uses.
+    """A flow of records, or the use of a store by a processor.
 
-    Arrows make no circle: a store stands below the first processor that uses it and above all others.
+    Arrows make no circle: a store lies below the first processor that uses it and above all others.
 
     :param start: id of a shape.
     :param end: id of a shape.
@@ -75,10 +73,10 @@ class Chart:
 
 
 def chart(subs: Sequence[Subtopology], topic_name: TopicName, internal: frozenset[str]) -> Chart:
-    """Return what a picture of these subtopologies shows: a global table as a store of each that uses it.
+    """Return the chart of these subtopologies: a global table is a store of each that uses it.
 
     :param subs: in running order.
-    :param topic_name: what to call each topic.
+    :param topic_name: gives the printed name of a topic.
     :param internal: logical names of the repartition topics.
     """
     nodes = [node for sub in subs for node in sub.nodes]

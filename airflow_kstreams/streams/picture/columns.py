@@ -1,11 +1,12 @@
-"""Where things stand horizontally, once their order from left to right is known.
+"""Places things horizontally, once their order from left to right is known.
 
-This is ours because igraph keeps one gap between the middles of all neighbours, however wide they are.
+igraph cannot do it: it keeps one gap between the middles of things side by side, however wide they are.
 
-Rule: what an arrow connects should stand one above the other. The sum over all arrows of weight times squared
-horizontal distance is made small, row by row: the other rows standing still, the best places of one row that
-keep its order and its gaps are found exactly, by pooling neighbours that would overlap (isotonic regression).
-Each step makes the sum smaller, so a fixed number of steps is enough and the result is always the same.
+Rule: things that an arrow connects should lie one above the other. The sum over all arrows of weight times
+squared horizontal distance is made small, row by row: while the other rows are fixed, the best places of one
+row that keep its order and its gaps are found exactly, by pooling things that would overlap (isotonic
+regression). Each step makes the sum smaller, so a fixed number of steps is enough and the result is always
+the same.
 
 Invariant: after every step no two things of a row are nearer than the gap.
 """
@@ -25,9 +26,9 @@ class Link:
 
     :param upper: the upper thing.
     :param lower: the lower thing.
-    :param upper_dx: where the arrow leaves, from the middle of the upper thing.
-    :param lower_dx: where it arrives, from the middle of the lower thing.
-    :param weight: how much it matters that it is straight.
+    :param upper_dx: start of the arrow, from the middle of the upper thing.
+    :param lower_dx: end of the arrow, from the middle of the lower thing.
+    :param weight: importance of a straight arrow.
     """
 
     upper: str
@@ -43,8 +44,8 @@ def columns(
     """Return the middle of every thing.
 
     :param rows: things from left to right, from top to bottom.
-    :param widths: of every thing.
-    :param gap: between neighbours.
+    :param widths: width of every thing.
+    :param gap: smallest distance of things side by side.
     """
     pulls: dict[str, list[tuple[str, float, float]]] = {name: [] for row in rows for name in row}
     for link in links:
@@ -64,7 +65,7 @@ def columns(
 def _wish(
     name: str, pulls: Sequence[tuple[str, float, float]], middles: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Return where a thing would stand if it were alone, and how much that matters."""
+    """Return the best place of a thing if it were alone, and its weight."""
     total = sum(weight for _, _, weight in pulls)
     if not total:
         return middles[name], 0.01

@@ -1,4 +1,4 @@
-"""An order from left to right with few crossings, found by igraph's layered (Sugiyama) layout."""
+"""Finds an order from left to right with few crossings, by igraph's layered (Sugiyama) layout."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from airflow_kstreams.streams.errors import ConfigError
 
 
 def order(layers: Sequence[int], arrows: Sequence[tuple[int, int]]) -> list[float]:
-    """Return a number per vertex; within a layer, smaller ones stand further left.
+    """Return a number per vertex; within a layer, smaller ones are further left.
 
-    :param layers: of each vertex, 0 at the top.
+    :param layers: layer of each vertex, 0 at the top.
     :param arrows: pairs of vertices, from an upper to a lower one.
     :raises ConfigError: igraph is not installed.
     """
     try:
-        # Here and not above: it takes a second, and is no requirement of what draws nothing.
+        # Imported here: it takes a second, and only drawing requires it.
         import igraph
     except ImportError:
         raise ConfigError(
@@ -31,10 +31,10 @@ def order(layers: Sequence[int], arrows: Sequence[tuple[int, int]]) -> list[floa
 def _one_layer_a_step(
     layers: Sequence[int], arrows: Sequence[tuple[int, int]]
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """Cut every arrow into steps of one layer, with vertices of our own between them.
+    """Split every arrow into steps of one layer, with added vertices between them.
 
-    igraph would do that by itself, but its version 1.0.0 then overwrites memory: random graphs with longer
-    arrows, or several between the same vertices, end the process.
+    igraph would do that itself, but its version 1.0.0 then overwrites memory: random graphs with longer
+    arrows, or several between the same vertices, crash the process.
     """
     vertices = list(layers)
     steps: list[tuple[int, int]] = []

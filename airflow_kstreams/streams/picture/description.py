@@ -1,8 +1,8 @@
-"""A topology as text, in the shape of Kafka Streams' ``Topology#describe``, which its viewers read.
+"""Writes a topology as text, in the form of Kafka Streams' ``Topology#describe``, which its viewers read.
 
-The shape is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
-Streams promises no order (it prints sets), names stand in build order here: nodes, parents before children;
-the topics of a source and the stores of a processor as they were given; global tables come last.
+The form is that of ``TopologyDescription#toString`` to the last blank, blank line and line end. Where Kafka
+Streams promises no order (it prints sets), names are in build order here: nodes, parents before children; the
+topics of a source and the stores of a processor as they were given; global tables come last.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TopicName = Callable[[str], str]
 def describe(subs: Sequence[Subtopology], topic_name: TopicName = str) -> str:
     """Return the text.
 
-    :param subs: by id.
-    :param topic_name: what to call each topic.
+    :param subs: subtopologies by id.
+    :param topic_name: gives the printed name of a topic.
     """
     tables = global_tables_of(node for sub in subs for node in sub.nodes)
     return "Topologies:\n " + "".join(
@@ -49,7 +49,7 @@ def _subtopology(sub: Subtopology, topic_name: TopicName) -> str:
 
 
 def _global_table(number: int, definition: GlobalTableDef) -> str:
-    """Describe a global table, which Kafka Streams counts among the subtopologies."""
+    """Return the text of a global table, which Kafka Streams counts among the subtopologies."""
     topic = definition.topic
     source, table = map(printable, definition.node_names)
     lines = [

@@ -1,7 +1,7 @@
-"""How large a shape must be for what stands in it.
+"""Computes the size of a shape from its text.
 
-Names are set in a monospaced face, whose signs are 0.6 of the font size wide in every common family, so their
-width is known without asking a font.
+Names are set in a monospaced face, whose characters are 0.6 of the font size wide in every common family, so
+their width is known without the font.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NOTE_SIZE = 10.0
 NOTE_HEIGHT = 13.0
 LINE_HEIGHT = 15.0
 PADDING = 9.0
-#: How far the round end of a topic, or the lid of a store, reaches into its shape.
+#: Size of the round end of a topic, or the lid of a store, within its shape.
 CAP = 8.0
 _SIGN = 0.6 * NAME_SIZE
 _NOTE_SIGN = 0.6 * NOTE_SIZE
@@ -30,7 +30,7 @@ class Label:
     """A shape's text and size.
 
     :param lines: its name; joined they are the name again.
-    :param text_top: where the text begins, from the shape's top.
+    :param text_top: top of the text, from the shape's top.
     """
 
     lines: tuple[str, ...]
@@ -55,18 +55,18 @@ def label(shape: Shape) -> Label:
 
 
 def _columns(text: str) -> int:
-    """Return the width of a text in signs; those of East Asian scripts are two wide."""
+    """Return the width of a text in characters; those of East Asian scripts are two wide."""
     return sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
 
 
 def _wrapped(name: str) -> Iterator[str]:
-    """Cut a long name into lines, after a dash, dot or underscore where there is one in the second half."""
+    """Break a long name into lines, after a dash, dot or underscore where there is one in the second half."""
     line = ""
     for sign in name:
         if line and _columns(line + sign) > _LONGEST_LINE:
-            cut = 1 + max(line.rfind(mark) for mark in "-._ /:")
-            cut = cut if cut > len(line) // 2 else len(line)
-            yield line[:cut]
-            line = line[cut:]
+            end = 1 + max(line.rfind(mark) for mark in "-._ /:")
+            end = end if end > len(line) // 2 else len(line)
+            yield line[:end]
+            line = line[end:]
         line += sign
     yield line

@@ -1,10 +1,10 @@
-"""Where every box, frame and line of the picture is, in pixels.
+"""Places every box, frame and line of the picture, in pixels.
 
-This is ours because igraph's layered layout places points of equal size, and knows no frames around some of
-them; its order from left to right is what is taken from it.
+Of igraph's layered layout only the order from left to right is used, since it places points of equal size,
+without frames around some of them.
 
 An arrow runs straight down through ranks and layers and swings sideways only in the gaps between them. Where
-it passes a rank or layer without ending there, a *bend* keeps a lane free for it, like a thing of no height.
+it passes a rank or layer without ending there, a *bend*, a thing of no height, keeps a lane free for it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _STRAIGHT = 8.0
 class Box:
     """One shape.
 
-    :param x: of its middle.
-    :param y: of its top.
+    :param x: x of its middle.
+    :param y: y of its top.
     """
 
     shape: Shape
@@ -78,8 +78,8 @@ class Layout:
 class _Grid:
     """Rows of things: the layers of a frame, or the ranks of the picture.
 
-    :param rows: names of things and bends, from left to right.
-    :param paths: per arrow, everything it passes from its upper to its lower end.
+    :param rows: names of things and bends of each row, from left to right.
+    :param paths: the things and bends that each arrow passes, from its upper to its lower end.
     """
 
     rows: list[list[str]]
@@ -111,7 +111,7 @@ class _Grid:
 
 
 def layout(chart: Chart) -> Layout:
-    """Return where everything is.
+    """Return the places of all boxes, frames and lines.
 
     :raises ConfigError: the extra ``draw`` is not installed.
     """
@@ -119,7 +119,7 @@ def layout(chart: Chart) -> Layout:
 
 
 class _Composition:
-    """Frames first, each by itself, then the ranks of frames and topics, then everything in its place."""
+    """Lays out each frame by itself, then the ranks of frames and topics, then the whole picture."""
 
     def __init__(self, chart: Chart) -> None:
         self._chart = chart
@@ -135,7 +135,7 @@ class _Composition:
         self._outer = self._outer_grid()
 
     def layout(self) -> Layout:
-        """Put everything in its place."""
+        """Return the layout."""
         frames = {sub: self._frame(sub) for sub in self._chart.subtopologies}
         boxes = {shape.id: self._box(shape, frames) for shape in self._chart.shapes}
         return Layout(
@@ -150,7 +150,7 @@ class _Composition:
         )
 
     def _inside(self, arrow: Arrow) -> int | None:
-        """Return the subtopology that an arrow stays in, None if it begins or ends at a topic."""
+        """Return the subtopology that contains an arrow, None if it begins or ends at a topic."""
         start, end = self._shapes[arrow.start].subtopology, self._shapes[arrow.end].subtopology
         return start if start == end else None
 
@@ -167,7 +167,7 @@ class _Composition:
         self._bend_rows |= dict(zip(names, passed, strict=True))
 
     def _order(self) -> dict[str, float]:
-        """Ask for a good order of all shapes and bends at once, as if there were no frames."""
+        """Return a good order of all shapes and bends at once, as if there were no frames."""
         base = self._bases()
         layers: dict[str, int] = {}
         for shape in self._chart.shapes:
@@ -186,7 +186,7 @@ class _Composition:
         return dict(zip(layers, order(list(layers.values()), steps), strict=True))
 
     def _bases(self) -> list[int]:
-        """Return how many layers all ranks above each rank have."""
+        """Return the number of layers in all ranks above each rank."""
         depths = [1] * self._ranks.count
         for sub, rank in self._ranks.subtopologies.items():
             depths[rank] = max(depths[rank], self._ranks.depth(sub, self._chart))
@@ -256,12 +256,12 @@ class _Composition:
             )
 
     def _outer_name(self, name: str) -> str:
-        """Return the frame that a node is in; a topic and a bend stand for themselves."""
+        """Return the name of a node's frame, or of a topic or bend itself."""
         shape = self._shapes.get(name)
         return name if shape is None or shape.subtopology is None else _frame_name(shape.subtopology)
 
     def _port(self, name: str) -> float:
-        """Return how far a node is from the middle of its frame."""
+        """Return the distance of a node from the middle of its frame."""
         shape = self._shapes.get(name)
         if shape is None or shape.subtopology is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""A topology as a Mermaid flowchart, which many viewers of Markdown draw."""
+"""Writes a topology as a Mermaid flowchart, which many viewers of Markdown draw."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from airflow_kstreams.streams.picture.chart import Chart, Shape, ShapeKind
 
-#: What encloses the label of each kind: topics are pills, stores cylinders, nodes boxes.
+#: Brackets of the label of each kind: topics are pills, stores cylinders, nodes boxes.
 _BRACKETS: dict[ShapeKind, tuple[str, str]] = {
     "topic": ("([", "])"),
     "source": ("[", "]"),
@@ -52,8 +52,8 @@ def _vertex(shape: Shape) -> str:
 def _escaped(label: str) -> str:
     """Return a label in which nothing has a meaning to Mermaid, to Markdown or to HTML.
 
-    Whatever is not a letter or digit is written by its number, save what stands between two of them and then
-    means nothing: the dashes, dots and underscores of most names.
+    Characters other than letters and digits are written by their numbers, except dashes, dots and underscores
+    between two letters or digits, where they mean nothing.
     """
     padded = f" {label} "
     return "".join(

@@ -1,12 +1,12 @@
-"""Which rank a topic or subtopology stands in, and which layer of its frame a node or store.
+"""Assigns a rank to each topic and subtopology, and a layer of its frame to each node and store.
 
-This is ours because igraph's own layers are the longest paths alone: topics and frames would not alternate,
-and sinks not stand at the bottom.
+igraph's own layers, the longest paths, do not fit: topics and frames would not alternate, and sinks would not
+be at the bottom.
 
-Rule: a subtopology stands below every topic that another one writes and it reads, a topic below all its
-writers; a topic that no subtopology writes stands right above its reader. Within a frame sources are the
-top layer and sinks the bottom one, so that what comes and goes never crosses another node; between them a
-node stands right below the lowest of its parents and stores.
+Rule: a subtopology lies below every topic that it reads and another one writes, a topic below all its
+writers; a topic that no subtopology writes lies right above its reader. Within a frame sources are the top
+layer and sinks the bottom one, so that arrows from and to topics never cross another node; between them a
+node lies right below the lowest of its parents and stores.
 
 Invariant: every arrow goes from a higher rank or layer to a lower one.
 """
@@ -20,7 +20,7 @@ from airflow_kstreams.streams.picture.chart import Chart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """Where everything stands vertically.
+    """The vertical order of a chart.
 
     :param subtopologies: id -> rank; always odd.
     :param topics: shape id -> rank; always even.
@@ -33,16 +33,16 @@ class Ranks:
 
     @property
     def count(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return 1 + max((*self.subtopologies.values(), *self.topics.values()))
 
     def depth(self, subtopology: int, chart: Chart) -> int:
-        """Return how many layers a frame has."""
+        """Return the number of layers of a frame."""
         return 1 + max(self.layers[shape.id] for shape in chart.of(subtopology))
 
 
 def ranks(chart: Chart) -> Ranks:
-    """Return where everything stands vertically."""
+    """Return the vertical order of a chart."""
     subtopologies, topics = _outside(chart)
     layers: dict[str, int] = {}
     for subtopology in chart.subtopologies:
@@ -62,7 +62,7 @@ def _outside(chart: Chart) -> tuple[dict[int, int], dict[str, int]]:
             writers.setdefault(arrow.end, []).append(start)
     ranked: dict[int, int] = {}
     topics: dict[str, int] = {}
-    for subtopology in chart.subtopologies:  # in running order: what it reads is ranked before
+    for subtopology in chart.subtopologies:  # in running order, so that the topics it reads are ranked before
         above = [
             topics[topic] for topic, reader in readers.items() if reader == subtopology and topic in topics
         ]
@@ -82,7 +82,7 @@ def _inside(chart: Chart, subtopology: int) -> dict[str, int]:
     for arrow in chart.arrows:
         if arrow.end in above and arrow.start in layers:
             above[arrow.end].append(arrow.start)
-    for shape in shapes:  # what stands above comes first
+    for shape in shapes:  # upper shapes come first
         layers[shape.id] = 1 + max((layers[upper] for upper in above[shape.id]), default=-1)
     bottom = max(layers.values())
     return layers | {shape.id: bottom for shape in shapes if shape.kind == "sink"}

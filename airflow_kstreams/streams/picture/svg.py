@@ -1,8 +1,8 @@
-"""The picture as SVG.
+"""Draws the picture as SVG.
 
-Colours and fonts stand at each element rather than in a style sheet: notebooks put the picture into their own
-page, whose styles would mix with ours, and some renderers know no style sheets. Boxes are light with dark
-text, lines and titles of a middle grey, so that all can be read on light and on dark pages.
+Each element has its own colours and fonts, without a style sheet: notebooks put the picture into their own
+page, whose styles would mix with the picture's, and some renderers know no style sheets. Boxes are light with
+dark text, lines and titles of a middle grey, so that all can be read on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _draw_box(root: ET.Element, box: Box) -> None:
 
 def _draw_label(group: ET.Element, box: Box) -> None:
     y = box.y + box.label.text_top
-    # The round end of a topic takes away from its right.
+    # The round end of a topic takes space from its right side.
     x = _number(box.x - 0.75 * CAP if box.shape.kind == "topic" else box.x)
     common = {"x": x, "text-anchor": "middle"}
     note = {"y": _number(y + NOTE_SIZE), "font-family": _NOTE_FONT, "font-size": _number(NOTE_SIZE)}

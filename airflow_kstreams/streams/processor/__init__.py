@@ -1,5 +1,5 @@
-"""The Processor API: user code that sees each record, keeps state and forwards what it likes.
+"""The Processor API: user code that processes each record, keeps state and forwards results.
 
-Users' processors import it; ``kstream`` and ``topology`` add its operator as a node. Imports ``graph``,
+Users' processors import it; ``kstream`` and ``topology`` add its operator as a node. It imports ``graph``,
 ``serde`` and ``state.stores``. Ready-made operators are in ``kstream``.
 """

@@ -1,4 +1,4 @@
-"""What a processor may use whose calls run side by side."""
+"""Defines the context of a processor whose calls run side by side."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
 class AsyncProcessorContext(Generic[KR, VR]):
-    """One per processor instance; valid from ``init`` to ``close``.
+    """The services for one processor instance, valid from ``init`` to ``close``.
 
     Many calls of ``process`` use it at once: each of them, with the tasks it starts and what it hands to
-    ``asyncio.to_thread``, is given the facts of its own record, and what it forwards leaves at that record's
-    place in input order. Facts are those of :class:`~airflow_kstreams.streams.ProcessorContext`. Stores,
-    commits, punctuations and stream time are refused by name: when a call sees or asks for them, later
-    records have begun.
+    ``asyncio.to_thread``, gets the facts of its own record, and its results leave at that record's place in
+    input order. Facts are those of :class:`~airflow_kstreams.streams.ProcessorContext`. Stores, commits,
+    punctuations and stream time are refused by name: when a call asks for them, later records have begun.
 
     >>> class Priced(AsyncProcessor):
     ...     def init(self, context):
@@ -69,17 +68,16 @@ class AsyncProcessorContext(Generic[KR, VR]):
     ) -> None:
         """Hand a key and a value to the children of this node, when the call's record has its turn.
 
-        What a call forwards leaves in the order in which it forwards, as it is at that moment; nothing of a
-        call that fails leaves.
+        A call's results leave in the order of its forwards, as copied at that moment; a call that fails has
+        no results.
 
-        :param to: name of the one child to hand it to; every child unless given.
-        :param timestamp_ms: of the result; that of the record being processed unless given.
-        :param headers: of the result, a list of (name, bytes or None); those of the record being processed
-            unless given.
-        :raises TopologyError: there is no child of that name, the call has ended, or it is none of this
-            processor's.
-        :raises TypeError: the timestamp is no whole number, or the headers are no such list.
-        :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
+        :param to: name of the only child to forward to; every child unless given.
+        :param timestamp_ms: timestamp of the result; that of the record being processed unless given.
+        :param headers: headers of the result, a list of (name, bytes or None); those of the record being
+            processed unless given.
+        :raises TopologyError: there is no child of that name, the call has ended, or is another processor's.
+        :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
+        :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
         """
         target = self._forward if to is None else self._handing.child(to)
         self._call("forwards").add(handed(target, key, value, timestamp_ms, headers))
@@ -96,18 +94,19 @@ class AsyncProcessorContext(Generic[KR, VR]):
         """Write a record to a topic by name, when the call's record has its turn; see
         :meth:`ProcessorContext.send`.
 
-        :param topic: as in the topology; must exist.
-        :param key_serde: that of this subtopology's sink for the topic unless given, else bytes.
-        :param value_serde: likewise.
-        :raises TopologyError: the topic must not be written from here, the call has ended, or it is none of
-            this processor's.
+        :param topic: name in the topology; the topic must exist.
+        :param key_serde: serde of the key; unless given, that of this subtopology's sink for the topic, else
+            bytes.
+        :param value_serde: serde of the value, with the same default.
+        :raises TopologyError: the topic must not be written from here, the call has ended, or is another
+            processor's.
         """
         target = self._handing.topic(topic, key_serde, value_serde)
         self._call("sends").add(Handed(target, key, value, None, None))
 
     @property
     def resource(self) -> Any:
-        """What ``resource=`` gave, for the calls of a task to share.
+        """The resource of ``resource=``, which the calls of a task share.
 
         :raises TopologyError: the node has none, or there is no call.
         """
@@ -166,7 +165,9 @@ class AsyncProcessorContext(Generic[KR, VR]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what stands here for a name that another processor's context, or Kafka Streams', has."""
+            """Refuse a name of another processor's context, or of Kafka Streams', with the one to use
+            here.
+            """
             ours = java_method(type(self), name)
             asked = ours.partition("(")[0] or name
             if asked in REFUSED:

@@ -1,4 +1,4 @@
-"""What users implement to process records whose calls take their time, several at once."""
+"""Defines the class that users derive to process several records at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
 class AsyncProcessor(ABC, Generic[K, V, KR, VR]):
-    """Processes the records of one task, calls for several of them at once; a new instance is made for each
-    task, and all its calls share it.
+    """Processes the records of one task, several calls at once; each task makes a new instance, which all its
+    calls share.
 
     ``init`` comes before the first record and ``close`` after the last one and before the last commit, both
-    on the task's own thread; what they forward is committed. A task that fails is not closed.
+    on the task's own thread; their results are committed. A task that fails is not closed.
 
     >>> import asyncio
     >>> class Words(AsyncProcessor):

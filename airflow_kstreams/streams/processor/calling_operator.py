@@ -1,8 +1,8 @@
 """Runs a user's processor as a node whose calls run side by side.
 
-Rule: one instance per task, as ever, which all its calls share. A call gathers what it forwards
-(``gathering.py``); the node hands that on when the record has its turn, on the task's thread, with the
-record's own context. ``init`` and ``close`` run between records, and hand on at once.
+Rule: a task has one instance, which all its calls share. A call gathers its results (``gathering.py``); the
+node forwards them when the record has its turn, on the task's thread, with the record's own context. ``init``
+and ``close`` run between records, and forward at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef
 class CallingProcessorOperator:
     """Makes a processor for the task, and calls it for each record.
 
-    :param definition: makes a new processor: a plain one if the calls are implicit.
-    :param calls: how.
+    :param definition: makes a new processor, a plain one if the calls are implicit.
+    :param calls: options of the calls.
     """
 
     definition: AsyncProcessorDef | ProcessorDef
@@ -42,13 +42,13 @@ class CallingProcessorOperator:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The operator's traits for the engine."""
         return OperatorTraits(calls=self.calls, stores_of_user="all")
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that calls it.
 
-        :raises TopologyError: the definition made something else than such a processor.
+        :raises TopologyError: the definition made another object than such a processor.
         """
         options = self.calls
         base = Processor if options.implicit else AsyncProcessor
@@ -101,7 +101,7 @@ def _at_once(handing: Handing, step: Callable[[], object]) -> None:
 
 def _on_loop(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
     async def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[Handed]:
-        # A call is a task of its own on the loop, with context variables of its own.
+        # Each call is a task on the loop, with its own context variables.
         gathering = Gathering(handing, context, resource)
         CURRENT.set(gathering)
         try:

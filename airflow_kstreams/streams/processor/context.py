@@ -1,4 +1,4 @@
-"""What a processor may use: forwarding, sending, time, stores, and facts about the record being processed."""
+"""Defines a processor's context: forwarding, sending, time, stores, and facts of the processed record."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-#: What drives a punctuation: the record time the task has reached, or the time of day.
+#: The clock of a punctuation: the record time the task has reached, or the time of day.
 PunctuationClock = Literal["stream_time", "wall_clock"]
 
 Punctuate = Callable[[int], None]
@@ -30,11 +30,11 @@ Punctuate = Callable[[int], None]
 
 @answers_java_names
 class ProcessorContext(Generic[KR, VR]):
-    """One per processor instance; valid from ``init`` to ``close``.
+    """The services for one processor instance, valid from ``init`` to ``close``.
 
-    Facts about the record are those of the consumed record that led here. When a table emits at a commit
-    point, or a punctuation runs, there is none: then ``topic`` is None, ``partition`` and ``offset`` are -1,
-    ``headers`` are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's.
+    Facts of the record are those of the consumed record that led here. When a table emits at a commit point,
+    or a punctuation runs, there is no such record: then ``topic`` is None, ``partition`` and ``offset`` are
+    -1, ``headers`` are empty, and ``timestamp_ms`` is the table entry's, or the punctuation's.
 
     >>> class Where(Processor):
     ...     def init(self, context):
@@ -93,13 +93,13 @@ class ProcessorContext(Generic[KR, VR]):
     ) -> None:
         """Hand a key and a value to the children of this node.
 
-        :param to: name of the one child to hand it to; every child unless given.
-        :param timestamp_ms: of the result; that of the record being processed unless given.
-        :param headers: of the result, a list of (name, bytes or None); those of the record being processed
-            unless given.
+        :param to: name of the only child to forward to; every child unless given.
+        :param timestamp_ms: timestamp of the result; that of the record being processed unless given.
+        :param headers: headers of the result, a list of (name, bytes or None); those of the record being
+            processed unless given.
         :raises TopologyError: there is no child of that name.
-        :raises TypeError: the timestamp is no whole number, or the headers are no such list.
-        :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
+        :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
+        :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
         """
         target = self._forward if to is None else self._handing.child(to)
         if timestamp_ms is None and headers is None:
@@ -122,9 +122,10 @@ class ProcessorContext(Generic[KR, VR]):
         written only if a sink of this subtopology writes it, too: a run must know the writers of what it
         reads.
 
-        :param topic: as in the topology; must exist.
-        :param key_serde: that of this subtopology's sink for the topic unless given, else bytes.
-        :param value_serde: likewise.
+        :param topic: name in the topology; the topic must exist.
+        :param key_serde: serde of the key; unless given, that of this subtopology's sink for the topic, else
+            bytes.
+        :param value_serde: serde of the value, with the same default.
         :raises TopologyError: the topic must not be written from here.
         """
         target = self._handing.topic(topic, key_serde, value_serde)
@@ -134,19 +135,20 @@ class ProcessorContext(Generic[KR, VR]):
     def schedule(
         self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
     ) -> Punctuation:
-        """Call back again and again.
+        """Call a function at intervals.
 
-        By stream time: on every multiple of the interval since the epoch that stream time reaches, each once,
-        also over crashes and from run to run, after the record that brought stream time there; the callback
-        gets the multiple. Where stream time jumps, all the multiples in between come: choose an interval
-        that fits the gaps in the data. By wall clock: when the interval has passed, as far as the task is
-        between two records then; the callback gets the time.
+        By stream time: once for every multiple of the interval since the epoch that stream time reaches, also
+        over crashes and from run to run, after the record that brought stream time there; the callback gets
+        the multiple. If stream time jumps, all multiples in between come: choose an interval that fits the
+        gaps in the data. By wall clock: when the interval has passed and the task is between two records; the
+        callback gets the time.
 
         :param interval_ms: 1 or more.
-        :param clock: ``stream_time`` or ``wall_clock``; what depends on the latter differs when repeated.
+        :param clock: ``stream_time`` or ``wall_clock``; results that depend on the latter differ when
+            repeated.
         :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
-        :return: the punctuation, to cancel it.
-        :raises TopologyError: the interval or clock cannot be, or there is nothing to call that takes a time.
+        :return: the punctuation, with which it can be cancelled.
+        :raises TopologyError: the interval, the clock or the function is not valid.
         """
         self._refuse_stateless("schedule")
         where = self._handing.where

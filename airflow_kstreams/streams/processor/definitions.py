@@ -1,6 +1,4 @@
-"""Checks of processor definitions: when a topology is built, as far as a definition says what it makes, and
-of what it made, in each task.
-"""
+"""Checks processor definitions when a topology is built, and their processors in each task."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
 from airflow_kstreams.streams.processor.processor import Processor
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
 
-#: What methods are called with. A punctuation is checked where it is scheduled.
+#: Arguments of each method. A punctuation is checked where it is scheduled.
 _CALLED_WITH: dict[str, tuple[str, ...]] = {
     "init": ("context",),
     "process": ("record",),
@@ -29,7 +27,7 @@ _CALLED_WITH: dict[str, tuple[str, ...]] = {
     "close": (),
 }
 
-#: What takes classes that are no processors.
+#: Calls that take classes other than processors.
 _TAKEN_BY: dict[type, str] = {
     AsyncProcessor: "process_async or add_processor_async",
     ValueTransformer: "KTable.transform_values; for a stream, derive it from Processor",
@@ -37,7 +35,7 @@ _TAKEN_BY: dict[type, str] = {
 
 
 def class_of(definition: object) -> type | None:
-    """Return the class that a definition makes instances of; None if it is another function."""
+    """Return the class whose instances a definition makes; None if it is another function."""
     while isinstance(definition, functools.partial):
         definition = definition.func
     return definition if isinstance(definition, type) else None
@@ -51,7 +49,7 @@ def fits_threads(kind: type | None) -> bool:
 def check_processor_def(definition: object, what: str, site: CallSite) -> None:
     """Refuse a processor definition that cannot make an instance per task.
 
-    :raises TopologyError: it is an instance, cannot be called, or makes something else.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
     where = f"{what} at {site}"
     _check_definition(definition, Processor, where)
@@ -72,7 +70,7 @@ def check_processor_def(definition: object, what: str, site: CallSite) -> None:
 def check_transformer_def(definition: object, what: str, site: CallSite) -> None:
     """Refuse a definition that cannot make a transformer of values per task.
 
-    :raises TopologyError: it is an instance, cannot be called, or makes something else.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
     where = f"{what} at {site}"
     _check_definition(definition, ValueTransformer, where)
@@ -106,7 +104,8 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
     """Refuse a definition that cannot make an instance per task whose calls run side by side.
 
     :param threads: whether they run on threads.
-    :raises TopologyError: it is an instance, cannot be called, or makes another kind of processor.
+    :raises TopologyError: the definition is an instance, cannot be called, or makes another kind of
+        processor.
     """
     where = f"{what} at {site}"
     _check_definition(definition, AsyncProcessor, where)
@@ -116,7 +115,7 @@ def check_async_processor_def(definition: object, what: str, site: CallSite, *, 
 
 
 def check_processor_class(kind: type, what: str) -> None:
-    """Refuse a class of processors whose methods cannot be called, or that declares what cannot be.
+    """Refuse a class of processors whose methods cannot be called, or whose ``threads`` is not valid.
 
     :param what: names the processor in the message.
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments,
@@ -145,7 +144,7 @@ def check_processor_class(kind: type, what: str) -> None:
 
 
 def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None:
-    """Refuse a class whose calls cannot run side by side as its node says.
+    """Refuse a class whose calls cannot run side by side as its node requires.
 
     :param what: names the processor in the message.
     :param threads: whether they run on threads.
@@ -182,7 +181,7 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
 def _check_methods(kind: type, base: type, what: str) -> None:
     """Refuse a class whose methods cannot be called, or would only give a generator.
 
-    :param base: what it derives from.
+    :param base: its base class.
     :raises TopologyError: a method is missing, is a generator, or takes other arguments.
     """
     for name in sorted(getattr(kind, "__abstractmethods__", ())):
@@ -242,7 +241,7 @@ def _check_definition(definition: object, base: type, where: str) -> None:
 
 
 def _takes_arguments(definition: Any) -> bool:
-    """Say whether a definition cannot be called without arguments; not if it does not tell."""
+    """Say whether a definition is known to need arguments."""
     try:
         signature = inspect.signature(definition)
     except (TypeError, ValueError):
@@ -257,8 +256,8 @@ def _takes_arguments(definition: Any) -> bool:
 def made(definition: Any, base: type, task_id: str, node: str) -> Any:
     """Make the processor of one task.
 
-    :param base: what it must be.
-    :raises TopologyError: it is something else.
+    :param base: the class that it must have.
+    :raises TopologyError: the definition made another object.
     """
     processor = definition()
     if not isinstance(processor, base):

@@ -1,8 +1,8 @@
-"""What holds a processor to the keys that it is given, so that its results stay in the partition of their key
-(``KStream.process_values``).
+"""Refuses results with other keys than the processed record's, so that results stay in the partition of their
+key (``KStream.process_values``).
 
-Rule: while a record is processed, what the processor forwards has that record's key. Nothing may be forwarded
-at any other moment: which partition a key of the processor's choice belongs to, nothing tells there.
+Rule: while a record is processed, the processor's results have that record's key. At any other moment it may
+forward nothing, since the partition of a key of its choice is not known.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 class FixedKey:
     """The key of the record that one processor processes.
 
-    :param services: of its node.
+    :param services: services of its node.
     """
 
     __slots__ = ("_key", "_processing", "_record_context", "_where")
@@ -29,13 +29,13 @@ class FixedKey:
         self._processing = False
 
     def processing(self, run: Forward, node: str) -> Forward:
-        """Return the processor's closure, which takes note of the key.
+        """Return the processor's closure, which remembers the key.
 
         :param node: name of the processor's node.
         """
 
         def run_keyed(key: Any, value: Any, _node: str = node) -> None:
-            # The processor may change the key in place, where it is no plain value.
+            # The processor may change a key in place that is no plain value.
             self._key = self._kept(key)
             self._processing = True
             try:
@@ -46,7 +46,7 @@ class FixedKey:
         return run_keyed
 
     def kept_by(self, forward: Forward) -> Forward:
-        """Return a way to children that takes the record's own key alone."""
+        """Return a function to forward that takes only the record's own key."""
 
         def forward_keyed(key: Any, value: Any) -> None:
             if not self._processing:

@@ -1,10 +1,8 @@
-"""What a processor hands on while its calls run side by side: kept with its call, and handed on at the call's
-place in input order.
+"""Keeps the results of a call that runs beside others, until its place in input order comes.
 
-Rule: the call that code belongs to is found by a context variable, which coroutines, their tasks and
-``asyncio.to_thread`` pass on by themselves. What a call hands on is copied there and then, as a sink would
-have written it there and then. Once the call has ended nothing more is taken: what is handed on too late
-would depend on time.
+Rule: a context variable holds the call of the running code; coroutines, their tasks and ``asyncio.to_thread``
+pass it on by themselves. A result is copied at once, as a sink would have written it at once. Once the call
+has ended, results are refused: they would depend on time.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 
 
 class CallFacts(Protocol):
-    """What is known of a call's record."""
+    """The facts of a call's record."""
 
     timestamp_ms: int
 
@@ -38,11 +36,11 @@ class CallFacts(Protocol):
 
 
 class Gathering:
-    """What one call hands on.
+    """The results of one call.
 
-    :param handing: of the node; tells calls of several nodes apart.
-    :param facts: of the record.
-    :param resource: what the node's resource gave.
+    :param handing: the node's; distinguishes calls of several nodes.
+    :param facts: facts of the record.
+    :param resource: the node's resource.
     """
 
     __slots__ = ("_handed", "_lock", "_open", "facts", "handing", "resource")
@@ -56,7 +54,7 @@ class Gathering:
         self._lock = threading.Lock()
 
     def add(self, handed: Handed) -> None:
-        """Keep what is handed on.
+        """Keep a result.
 
         :raises TopologyError: the call has ended, or the object cannot be kept.
         """
@@ -83,16 +81,16 @@ class Gathering:
         )
 
     def end(self) -> Sequence[Handed]:
-        """Take no more, and return what was handed on."""
+        """Refuse further results, and return those kept."""
         with self._lock:
             self._open = False
             return self._handed
 
 
 class AtOnce:
-    """What a processor hands on while it starts or ends, between records: nothing waits for it.
+    """Passes results on at once, while a processor starts or ends, between records.
 
-    :param handing: of the node.
+    :param handing: the node's.
     """
 
     __slots__ = ("facts", "handing")
@@ -104,12 +102,12 @@ class AtOnce:
         self.facts: CallFacts = _NoRecord(handing)
 
     def add(self, handed: Handed) -> None:
-        """Hand on."""
+        """Pass a result on."""
         self.handing.hand(handed)
 
 
 class _NoRecord:
-    """The facts where there is no record."""
+    """The facts between records."""
 
     topic = None
     partition = offset = -1

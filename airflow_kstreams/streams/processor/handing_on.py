@@ -1,4 +1,4 @@
-"""How what a processor forwards and sends reaches children and topics; on the task's own thread."""
+"""Passes the results of a processor to children and topics, on the task's own thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from airflow_kstreams.streams.serde.base import Serde
 
 
 class Handed(NamedTuple):
-    """What a processor forwards or sends.
+    """A result that a processor forwards or sends.
 
-    :param to: a child or all of them, or a topic.
-    :param timestamp_ms: of the result; None for that of the record being processed.
-    :param headers: likewise.
+    :param to: a child, all children, or a topic.
+    :param timestamp_ms: timestamp of the result; None for that of the record being processed.
+    :param headers: headers of the result; None for those of the record being processed.
     """
 
     to: Forward | SendTarget
@@ -30,9 +30,9 @@ class Handed(NamedTuple):
 
 
 class Handing:
-    """The ways out of one processor in one task.
+    """Passes results of one processor in one task to its children and to topics.
 
-    :param services: of the node.
+    :param services: services of the node.
     :param children: name -> hands a record to that child only.
     :ivar where: the processor, for messages.
     """
@@ -47,9 +47,9 @@ class Handing:
         self.where = f"task {services.task_id}: processor {services.node!r}"
 
     def child(self, name: str) -> Forward:
-        """Return what hands a record to one child.
+        """Return the function that forwards to one child.
 
-        :raises TopologyError: there is none of that name.
+        :raises TopologyError: no child has that name.
         """
         try:
             return self._children[name]
@@ -62,7 +62,7 @@ class Handing:
     def topic(self, name: str, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
         """Return a topic that may be written by name.
 
-        :raises TopologyError: it must not be written from here.
+        :raises TopologyError: the topic must not be written from here.
         """
         how = (name, key_serde, value_serde)
         target = self._targets.get(how)
@@ -72,7 +72,7 @@ class Handing:
         return target
 
     def hand(self, handed: Handed) -> None:
-        """Hand a key and a value to children, or write them to a topic."""
+        """Forward a key and a value to children, or write them to a topic."""
         to, key, value, timestamp_ms, headers = handed
         if isinstance(to, SendTarget):
             partition_bytes = to.key_serde.partition_bytes
@@ -100,10 +100,10 @@ def _bytes(given: Any, _encoding: Encoding) -> bytes:
 
 
 def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None) -> Handed:
-    """Return what a processor forwards.
+    """Return a result to forward.
 
-    :raises TypeError: the timestamp is no whole number, or Kafka knows no such headers.
-    :raises ValueError: the timestamp is negative, which Kafka takes for none, or too large.
+    :raises TypeError: the timestamp is not a whole number, or Kafka allows no such headers.
+    :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
     """
     if timestamp_ms is not None:
         checked_time(timestamp_ms, "forward: timestamp_ms is {}")

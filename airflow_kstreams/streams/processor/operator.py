@@ -23,12 +23,12 @@ from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessorOperator:
-    """Makes a processor for the task, wraps each key and value into a record and hands it over.
+    """Makes a processor for the task, and passes it each key and value as a record.
 
     :param definition: makes a new processor.
     :param expires: names of the window and session stores whose entries expire by this node's stream time.
-    :param keeps_keys: whether what it forwards must have the key of the record that it processes. It then
-        runs on the task's own thread.
+    :param keeps_keys: whether its results must have the key of the processed record. It then runs on the
+        task's own thread.
     """
 
     definition: ProcessorDef
@@ -42,7 +42,7 @@ class ProcessorOperator:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The operator's traits for the engine."""
         return OperatorTraits(
             on_threads=self._calling,
             asks_for_commits=not fits_threads(class_of(self.definition)),
@@ -61,7 +61,7 @@ class ProcessorOperator:
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the processor and the closure that feeds it.
 
-        :raises TopologyError: the definition made something else than a processor.
+        :raises TopologyError: the definition made another object than a processor.
         """
         processor: Processor = made(self.definition, Processor, context.task_id, context.node)
         check_processor_class(type(processor), f"processor {context.node!r}")

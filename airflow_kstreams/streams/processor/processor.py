@@ -1,4 +1,4 @@
-"""What users implement to process records one by one (KIP-28)."""
+"""Defines the class that users derive to process records one by one (KIP-28)."""
 
 from __future__ import annotations
 
@@ -8,26 +8,21 @@ from typing import ClassVar, Generic
 
 import msgspec
 
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 
-@answers_methods_of(
-    timestamp="timestamp_ms",
-    **dict.fromkeys(
-        ("withKey", "withValue", "withTimestamp", "withHeaders"),
-        "context.forward(key, value, timestamp_ms=..., headers=...)",
-    ),
-)
+@answers_java_names
 class ProcessorRecord(msgspec.Struct, Generic[K, V], frozen=True, gc=True):
-    """A record as a processor sees it.
+    """A record for a processor.
 
     :param key: deserialized, None if the record has none.
     :param value: deserialized, None if the record has none.
-    :param timestamp_ms: of the record, or of the result that reached the processor; epoch milliseconds.
-    :param headers: of the consumed record, in order.
+    :param timestamp_ms: timestamp of the record, or of the result that reached the processor; epoch
+        milliseconds.
+    :param headers: headers of the consumed record, in order.
     """
 
     key: K
@@ -40,13 +35,13 @@ class Processor(ABC, Generic[K, V, KR, VR]):
     """Processes the records of one task; a new instance is made for each.
 
     ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
-    last record and before the last commit, so that what it forwards or stores is committed. A task that fails
-    is not closed.
+    last record and before the last commit, so that its results and changes of stores are committed. A task
+    that fails is not closed.
 
-    A class without state of its own may say ``threads = True``: where ``num.threads.per.task`` is more than
-    1, ``process`` then runs for several records at once, on that many threads, and what leaves is the same.
-    All threads of a task share its instance; ``threading.local`` holds what each needs for itself. Such a
-    processor has no stores, punctuations, commits or stream time, whatever the number of threads.
+    A class without state of its own may declare ``threads = True``: with ``num.threads.per.task`` above 1,
+    ``process`` then runs for several records at once, on that many threads, with the same results. All
+    threads of a task share its instance; ``threading.local`` holds objects of one thread. Such a processor
+    has no stores, punctuations, commits or stream time, whatever the number of threads.
 
     For type checkers, ``Processor[str, int, str, float]`` takes keys and values of the first two types and
     forwards keys and values of the others.
@@ -85,7 +80,7 @@ class Processor(ABC, Generic[K, V, KR, VR]):
         """Process one record."""
 
     def punctuate(self, stream_time_ms: int) -> None:
-        """Do what ``context.schedule`` asked for.
+        """Run a punctuation that ``context.schedule`` requested.
 
         :param stream_time_ms: the multiple of the interval that stream time has reached, or the time of day.
         """

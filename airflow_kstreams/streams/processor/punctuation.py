@@ -1,4 +1,4 @@
-"""Repeated calls on a processor, by stream time or by wall clock."""
+"""Schedules repeated calls on a processor, by stream time or by wall clock."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from airflow_kstreams.streams.graph.services import ProcessorServices, StreamTim
 class Punctuation:
     """A scheduled punctuation; made by ``ProcessorContext.schedule``.
 
-    :param cancel: ends it.
+    :param cancel: ends the punctuation.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
 
     def cancel(self) -> None:
-        """End it; once ended, this does nothing."""
+        """End the punctuation; a second call does nothing."""
         self._cancel()
 
 
@@ -29,8 +29,8 @@ def by_stream_time(
 ) -> Punctuation:
     """Schedule on the multiples of an interval.
 
-    Where stream time is known (an earlier run reached it), the first one is the next multiple; where it is
-    not, the multiples before the first record's time do not count.
+    If an earlier run reached a stream time, the first call is for the next multiple; if none did, multiples
+    before the first record's time do not count.
     """
     return Punctuation(StreamTimeTicks(context, interval_ms, punctuate, stream_time).cancel)
 
@@ -72,13 +72,13 @@ class StreamTimeTicks:
         self._timer.set(0 if self._next_ms is None else self._next_ms)
 
     def cancel(self) -> None:
-        """Call no more."""
+        """End the calls."""
         if self._timer is not None:
             self._timer.end()
             self._timer = None
 
     def _tick(self, now_ms: int) -> None:
-        """Call for the next multiple, if it is reached, and wait for the one after it."""
+        """Call for the next multiple, if stream time has reached it, and wait for the one after it."""
         if self._next_ms is None:
             self._next_ms = -(-now_ms // self._interval_ms) * self._interval_ms
         due_ms = self._next_ms

@@ -1,4 +1,4 @@
-"""What a processor cannot ask for if its calls may run beside those of other records."""
+"""Refuses requests of a processor whose calls may run beside those of other records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
 
-#: What is asked for -> what is said of it, and what to do instead.
+#: Requested name -> the error's text and remedy.
 REFUSED: Mapping[str, tuple[str, str]] = {
     "commit": (
         "asks for a commit",
@@ -22,21 +22,21 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     ),
     "stream_time_ms": (
         "asks for stream time",
-        "take the record's timestamp_ms, or have a processor above hand stream time on",
+        "take the record's timestamp_ms, or let a processor above forward stream time",
     ),
 }
 
 
 def refused_beside_others(where: str, name: str, of: str = "") -> TopologyError:
-    """Return what is said to a processor that asks for it all the same.
+    """Return the error of a processor that makes such a request.
 
     :param where: the processor, for the message.
-    :param name: what it asks for.
-    :param of: the name that it gives.
+    :param name: the method or attribute it asks for.
+    :param of: its argument.
     """
     what, fix = REFUSED[name]
     return TopologyError(
-        f"{where} {what}{f' {of!r}' if of else ''}, and its calls run beside those of other records: what "
-        "they see and do of that would depend on time",
+        f"{where} {what}{f' {of!r}' if of else ''}, and its calls run beside those of other records: their "
+        "results would depend on time",
         fix=fix,
     )

@@ -1,4 +1,4 @@
-"""What users implement to replace a table's values with stores, time and the key at hand."""
+"""Defines the class that users derive to replace a table's values by key, stores and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ValueTransformer(ABC, Generic[K, V, VR]):
     """Replaces the values of a table in one task; a new instance is made for each.
 
     ``init`` comes before the first record, when the task's stores are restored; ``close`` comes after the
-    last one. The context forwards nothing: what ``transform`` returns is the new value.
+    last one. The context forwards nothing: the result of ``transform`` is the new value.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver
@@ -43,7 +43,7 @@ class ValueTransformer(ABC, Generic[K, V, VR]):
     def transform(self, key: K, value: V | None) -> VR | None:
         """Return the new value of a key; None deletes it.
 
-        :param value: of the table; None if the key was deleted.
+        :param value: value in the table; None if the key was deleted.
         """
 
     def close(self) -> None:

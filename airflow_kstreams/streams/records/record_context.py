@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from airflow_kstreams.streams.hints.java_classes import answers_methods_of
+from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.type_variables import Given, Key, Value
 
@@ -50,11 +50,7 @@ class TaskRecordContext:
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"
 
 
-@answers_methods_of(
-    timestamp="timestamp_ms",
-    recordMetadata="topic, partition and offset",
-    record_metadata="topic, partition and offset",
-)
+@answers_java_names
 class RecordContext:
     """Topic, partition, offset, timestamp and headers of a record, for a function that declares a parameter
     ``context``.

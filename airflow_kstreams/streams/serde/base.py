@@ -1,4 +1,4 @@
-"""What a serde is."""
+"""Defines serdes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.type_variables import Written
 
     class Writes(Protocol[Written]):
-        """A serde as type checkers see it where something is only written: one of text writes what may be
-        None, too, since no serde is ever asked about that.
+        """A serde as type checkers see it where it only writes: one of text also fits values that may be
+        None, since no serde is ever called with None.
         """
 
         def _writes(self, written: Written, /) -> None: ...
 
 
-#: Which half of a record a serde is for.
+#: The part of a record that a serde is for.
 Side = Literal["key", "value"]
 
 
@@ -28,24 +28,24 @@ Side = Literal["key", "value"]
 class Serde(Generic[T]):
     """A pair of functions between Python objects and Kafka bytes.
 
-    Neither function ever sees None: a null key or value stays None without asking the serde. Both are plain
-    callables (often C functions) because the hot path calls them for every record. Serdes of one id are
+    Neither function ever gets None: a null key or value stays None without a call of the serde. Both are
+    plain callables (often C functions) because the hot path calls them for every record. Serdes of one id are
     equal.
 
-    Most formats need nothing but the object or the bytes. One that keeps its schemas in a registry must also
-    know the topic: it gives ``for_topic``, and a task uses what that returns. A serde that wraps another one
-    passes ``for_topic`` on.
+    Most formats need nothing but the object or the bytes. A format that keeps its schemas in a registry also
+    needs the topic: its serde has ``for_topic``, and a task uses the serde that this returns. A serde that
+    wraps another one passes ``for_topic`` on.
 
     :param id: stable text identifying the wire format; part of the topology hash.
-    :param serialize: object -> bytes; raises anything when the object does not fit.
-    :param deserialize: bytes -> object; raises anything when the bytes are not of this format.
-    :param for_topic: (real topic name, side) -> the serde to use there, of the same id; called in the task
-        that uses it, never while a topology is built. None: this serde serves every topic.
-    :param written_as: what bytes that are kept depend on, where that is less than the id says: a format
-        whose bytes name their schema reads those of its earlier schemas, too. The id unless given.
-    :param partition_bytes: object -> the bytes that decide a key's partition, where not all of its bytes
-        do: every window of a key lies in the key's own partition, as in Kafka Streams.
-    :raises TopologyError: one of the functions is none, or takes other arguments.
+    :param serialize: object -> bytes; may raise any error when the object does not fit.
+    :param deserialize: bytes -> object; may raise any error when the bytes are not of this format.
+    :param for_topic: (real topic name, side) -> the serde of this id for that topic; called in the task that
+        uses it, never while a topology is built. None: this serde serves every topic.
+    :param written_as: stable text on which stored bytes depend, if less than the id: a format whose bytes
+        name their schema also reads bytes of its earlier schemas. The id unless given.
+    :param partition_bytes: object -> the bytes that decide a key's partition, if not all of its bytes do:
+        every window of a key lies in the key's own partition, as in Kafka Streams.
+    :raises TopologyError: an argument is no function, or takes other arguments.
     """
 
     id: str
@@ -75,18 +75,18 @@ class Serde(Generic[T]):
 
     @property
     def stored_as(self) -> str:
-        """What a store's entries depend on: state that was written as something else is not read."""
+        """Text on which a store's entries depend: state written under another one is not read."""
         return self.written_as or self.id
 
     def __repr__(self) -> str:
-        # What makes a pydantic model's is of(): its id is another one, see typed.py.
+        # serdes.of() makes the serde of a pydantic model, whose id is another one, see typed.py.
         return f"serdes.{self.id.replace('model(', 'of(', 1) if self.id.startswith('model(') else self.id}"
 
     def bound(self, topic: str, side: Side) -> Serde[T]:
         """Return the serde to use for the keys or values of a topic.
 
-        :param topic: real name in Kafka; that of the changelog for a store's entries.
-        :raises ConfigError: what the format needs is not installed or not configured.
+        :param topic: name in Kafka; the changelog's for a store's entries.
+        :raises ConfigError: a library or setting that the format needs is missing.
 
         >>> from airflow_kstreams.streams import serdes
         >>> serdes.string().bound("flights", "key")
@@ -100,7 +100,7 @@ def wrapped_for_topic(
 ) -> Callable[[str, Side], Serde[T]] | None:
     """Return the ``for_topic`` of a serde that wraps another one.
 
-    :param inner: what is wrapped.
+    :param inner: the wrapped serde.
     :param wrap: makes the wrapping serde out of a bound ``inner``.
     """
     if inner.for_topic is None:

@@ -1,8 +1,8 @@
-"""The serde of a table's changes on their way through a repartition topic, byte-equal to Kafka Streams'
-ChangedSerializer since 3.5.
+"""Makes the serde of a table's changes in a repartition topic, byte-equal to Kafka Streams' ChangedSerializer
+since 3.5.
 
-The last byte says what stands before it: 0 the old value, 1 the new one, 2 the new value's length, a varint
-in Protocol Buffers' zigzag form, the new value and the old one.
+The last byte names the bytes before it: 0 the old value, 1 the new one, 2 the new value's length, a varint in
+Protocol Buffers' zigzag form, the new value and the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 def changed(value_serde: Serde) -> Serde:
     r"""Return the serde of :class:`~airflow_kstreams.streams.changes.Change`.
 
-    :param value_serde: of the values, which are not both None.
+    :param value_serde: the serde of the values, which are not both None.
 
     >>> from airflow_kstreams.streams import serdes
     >>> strings = changed(serdes.string())
@@ -74,7 +74,7 @@ def _varint(number: int) -> bytes:
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:
-    """Return a length and where it ends."""
+    """Return a length and the offset of its end."""
     zigzag = 0
     for place, byte in enumerate(data[:5]):
         zigzag |= (byte & 0x7F) << (7 * place)

@@ -1,7 +1,8 @@
-"""What the internal topics and stores of a foreign-key join hold; :mod:`.foreign_key_join` says why.
+"""Defines the records and entries of a foreign-key join's internal topics and stores
+(:mod:`.foreign_key_join`).
 
-Keys and values of the tables stand in it as the bytes that their own serdes write, so each is written once,
-however many records carry it. Nothing outside an application reads these topics: the format is ours.
+Keys and values of the tables are held as the bytes of their own serdes, so each is serialized once, however
+many records carry it. Nothing outside an application reads these topics, so the format is this package's own.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from airflow_kstreams.streams.serde.base import Serde
 
 
 class Subscription(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the left table tells the right one, under the foreign key.
+    """A message of the left table to the right one, under the foreign key.
 
-    :param key: of the left entry.
-    :param hash: of the left entry's value; None ends the subscription.
+    :param key: key of the left entry.
+    :param hash: hash of the left entry's value; None ends the subscription.
     :param answered: whether the resolver waits for an answer.
     """
 
@@ -26,10 +27,10 @@ class Subscription(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LeftCopy(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the left table tells the resolver, under its own key.
+    """A message of the left table to the resolver, under its own key.
 
-    :param foreign_key: under which a :class:`Subscription` was sent that is answered; None if none was.
-    :param hash: of the value, the same as in the subscription.
+    :param foreign_key: key of the :class:`Subscription` that is to be answered; None if none was sent.
+    :param hash: hash of the value, the same as in the subscription.
     :param value: None if the entry has no result.
     """
 
@@ -39,10 +40,10 @@ class LeftCopy(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the right table tells the resolver, under the left entry's key.
+    """A message of the right table to the resolver, under the left entry's key.
 
     :param foreign_key: the right entry's key.
-    :param hash: that of the subscription.
+    :param hash: the subscription's.
     :param value: the right entry's; None if there is none.
     :param to_subscription: whether a subscription asked for it; else the right entry changed.
     """
@@ -54,12 +55,12 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Waiting(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How far copies of a left entry and answers from one foreign key are apart.
+    """The difference between copies of a left entry and answers from one foreign key.
 
-    :param copies: how many copies came to which no answer came yet; below 0 if answers came earlier.
-    :param answer: the newest answer of those that came since both were equal.
+    :param copies: number of copies without an answer; below 0 if answers came earlier.
+    :param answer: the newest answer since both were equal.
     :param answer_ms: its timestamp.
-    :param hash: that of the newest copy.
+    :param hash: the newest copy's.
     """
 
     foreign_key: bytes
@@ -70,11 +71,11 @@ class Waiting(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class ResolverEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the resolver knows of a left entry.
+    """The resolver's entry for a left entry.
 
-    :param foreign_key: as in the newest :class:`LeftCopy`; likewise ``hash`` and ``value``.
+    :param foreign_key: the newest :class:`LeftCopy`'s, as are ``hash`` and ``value``.
     :param shown: whether its key is in the result.
-    :param waiting: foreign keys whose copies and answers are apart.
+    :param waiting: foreign keys whose copies and answers differ in number.
     """
 
     foreign_key: bytes | None = None
@@ -135,7 +136,7 @@ PREFIXED = "length_prefixed("
 
 
 def subscription_prefix(foreign_key: bytes) -> bytes:
-    r"""Return what the keys of all subscriptions to a foreign key begin with, and of no others.
+    r"""Return the prefix of the keys of all subscriptions to a foreign key, and of no others.
 
     >>> subscription_prefix(b"ab")
     b'\x00\x00\x00\x02ab'

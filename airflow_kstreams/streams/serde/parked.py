@@ -1,7 +1,7 @@
-"""What lies in a retry topic: the records that wait there, each until a later call of it has come to an end.
+"""Defines the entries of a retry topic: parked records, each until a later call for it has ended.
 
-A key is the parked record's own serialized key and its number in the order of parking; a value is everything
-that a later attempt, task or run needs to call again as if the record had come just then.
+A key is the parked record's own serialized key and its number in the order of parking; a value holds all that
+a later attempt, task or run needs to call again as if the record had just been consumed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.serde.base import Serde
 class ParkedKey(NamedTuple):
     """The key of an entry.
 
-    :param key: of the record, serialized.
+    :param key: the record's serialized key.
     :param number: rises in the order of parking.
     """
 
@@ -29,15 +29,15 @@ class ParkedKey(NamedTuple):
 class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
     """The value of an entry.
 
-    :param key: as the node got it, in its serde; so is ``value``.
-    :param timestamp_ms: of the record being processed, epoch milliseconds.
-    :param ordinal: of the call among those that the node makes for the consumed record.
-    :param failures: calls of it that have failed; 0 if it was parked behind another one of its key.
-    :param not_before_ms: when to call again, epoch milliseconds of the wall clock.
-    :param topic: where the record was consumed; None if a timer or a commit point brought it about.
+    :param key: the key that the node got, in its serde; so is ``value``.
+    :param timestamp_ms: timestamp of the record being processed, epoch milliseconds.
+    :param ordinal: number of the call among those of the node for the consumed record.
+    :param failures: number of its failed calls; 0 if it was parked behind another record of its key.
+    :param not_before_ms: time of the next call, epoch milliseconds of the wall clock.
+    :param topic: topic of the consumed record; None if a timer or a commit point produced the record.
     :param consumed_ms: the consumed record's own timestamp.
-    :param headers: of the consumed record.
-    :param replaced_headers: those that a processor gave it, None if it has the consumed record's.
+    :param headers: headers of the consumed record.
+    :param replaced_headers: headers that a processor gave it, None if it has the consumed record's.
     :param original: key and value of the consumed record, None if they are those that the node got.
     """
 
@@ -68,7 +68,7 @@ def parked_keys() -> Serde:
 def parked_records(keys: Serde, values: Serde) -> Serde:
     """Return the serde of a retry topic's values.
 
-    :param keys: of what the node gets; so are ``values``. What is parked depends on both.
+    :param keys: serde of the node's keys; ``values`` is that of its values. A parked record depends on both.
     """
     return Serde(
         id=f"parked({keys.id}, {values.id})",

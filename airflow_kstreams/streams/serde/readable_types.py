@@ -1,6 +1,6 @@
-"""Which types the serdes of msgspec read: what it does not read is refused where the serde is made.
+"""Refuses types that msgspec cannot read, where a serde is made of one.
 
-msgspec takes any class for a type, and refuses each value of one that it does not know when it reads it.
+msgspec itself accepts any class as a type, and fails only when it reads a value of an unknown one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.type_names import type_name
 
-#: What JSON and MessagePack hold by themselves.
+#: Types of JSON and MessagePack themselves.
 _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
 
 
@@ -56,7 +56,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
 def is_model(given: Any) -> bool:
     """Say whether an object is a pydantic model, or an instance of one.
 
-    Not asked by isinstance: whoever has no pydantic has no such class.
+    It compares names, not classes, because pydantic may not be installed.
     """
     return callable(getattr(given, "model_validate_json", None))
 
@@ -67,14 +67,14 @@ def _is_instance(given: Any) -> bool:
 
 
 def _unknown(annotation: Any) -> type | None:
-    """Return the first class of an annotation that msgspec does not know: no value can be read as one."""
+    """Return the first class of an annotation that msgspec does not know, and so cannot read."""
     if get_origin(annotation) is not None:
         return next(filter(None, map(_unknown, get_args(annotation))), None)
     if not inspect.isclass(annotation):
         return None
     if not isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.CustomType):
         return None
-    with suppress(TypeError):  # a protocol that does not say what belongs to it
+    with suppress(TypeError):  # a protocol that isinstance cannot check
         if any(issubclass(plain, annotation) or issubclass(annotation, plain) for plain in _PLAIN):
-            return None  # such values are read, or at least written
+            return None  # msgspec reads such values, or at least writes them
     return annotation

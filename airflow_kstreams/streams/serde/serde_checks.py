@@ -1,7 +1,6 @@
-"""Checks of the serdes that users pass: a mistake is refused at the line that makes it, and the
-argument is named.
+"""Checks the serdes that users pass: the error names the user's line and the argument.
 
-A serde's maker that was not called, or a format's name, would show up in a run only.
+A format's name, or a serde function that was not called, would otherwise fail only in a run.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.base import Serde
 
 _ROOM = __name__.rpartition(".")[0]
-#: How the functions of ``serdes`` are called.
+#: Calls of the functions of ``serdes``.
 _CALLED = {
     **{name: f"{name}()" for name in ("bytes", "double", "int32", "int64", "json", "msgpack", "string")},
     "of": "of(Order)",
     "session_windowed": "session_windowed(serdes.string())",
     "time_windowed": "time_windowed(serdes.string(), 60_000)",
 }
-#: What a type stands for.
+#: The serde to use in place of a type.
 _OF_TYPES: dict[type, str] = {
     bytes: "serdes.bytes()",
     dict: "serdes.json()",
@@ -32,11 +31,11 @@ _OF_TYPES: dict[type, str] = {
 
 
 def check_serdes(call: str, **given: Any) -> None:
-    """Refuse what is no serde; None is left to the caller.
+    """Refuse objects that are no serde; the caller handles None.
 
-    :param call: what was called, for the message: ``send_to``.
-    :param given: argument -> what the user gave.
-    :raises TopologyError: one of them is another object.
+    :param call: the user's call, for the message: ``send_to``.
+    :param given: argument -> the user's object.
+    :raises TopologyError: one of them is no serde.
     """
     for argument, serde in given.items():
         if serde is None or isinstance(serde, Serde):
@@ -48,7 +47,7 @@ def check_serdes(call: str, **given: Any) -> None:
 
 
 def _found(given: Any) -> tuple[str, str]:
-    """Return what was given in the place of a serde, and what to give."""
+    """Return the description of an object that is no serde, and its remedy."""
     name = getattr(given, "__name__", type(given).__name__)
     if isinstance(given, type):
         called = f"{name}(...)" if issubclass(given, Serde) else _OF_TYPES.get(given, f"serdes.of({name})")

@@ -1,4 +1,4 @@
-"""The serdes that ship with the engine, one function each; use as ``serdes.string()``.
+"""Makes the serdes that ship with the engine, one function each, e.g. ``serdes.string()``.
 
 Formats are Kafka's own where Kafka has one: ``string`` is Java's StringSerializer (UTF-8), ``int32`` its
 IntegerSerializer, ``int64`` its LongSerializer, ``double`` its DoubleSerializer. The callables are C
@@ -78,12 +78,12 @@ _JAVAS = {
     "serdeFrom": _OWN,
 }
 
-if not TYPE_CHECKING:  # type checkers object to names that are not there
+if not TYPE_CHECKING:  # hidden from type checkers, which otherwise accept any name
 
     def __getattr__(name: str) -> Any:
-        """Answer the names of Java's ``Serdes``.
+        """Refuse a name, with the serde to use if it is one of Java's ``Serdes``.
 
-        :raises AttributeError: there is no such name; says what stands for it here.
+        :raises AttributeError: always.
         """
         ours = _JAVAS.get(name)
         message = f"module {__name__!r} has no attribute {name!r}"
@@ -163,9 +163,9 @@ def json(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
 
     JSON has neither NaN nor infinity: both are written as ``null``.
 
-    :param type: what to decode into and check against: a ``msgspec.Struct``, a dataclass, a ``TypedDict``, or
-        any type msgspec knows; None gives plain dicts, lists, strings and numbers. A pydantic model is read
-        by :func:`of`.
+    :param type: the type to decode into and check against: a ``msgspec.Struct``, a dataclass, a
+        ``TypedDict``, or any type msgspec knows; None gives plain dicts, lists, strings and numbers. A
+        pydantic model is read by :func:`of`.
     :raises TopologyError: msgspec does not know the type.
 
     >>> import msgspec
@@ -195,7 +195,7 @@ def msgpack(type: Any) -> Serde[Any]: ...
 def msgpack(type: Any = None) -> Serde[Any]:  # noqa: A002  (as in msgspec)
     """Return the serde of MessagePack, e.g. ``{"a": 1}`` <-> hex ``81 a1 61 01``.
 
-    :param type: what to decode into and check against, as in :func:`json`.
+    :param type: the type to decode into and check against, as in :func:`json`.
     :raises TopologyError: msgspec does not know the type.
 
     >>> serdes.msgpack().serialize({"a": 1}).hex(" ")
@@ -248,10 +248,10 @@ _GIVE_BACK: tuple[tuple[Any, Any], ...] = (
 
 
 def gives_back(read: Serde, written: Serde) -> bool:
-    """Say whether one serde writes exactly the bytes that another one has read.
+    """Say whether one serde is known to write exactly the bytes that another one has read.
 
-    It is known of the functions above. A serde that was made of one of these with a function of the user's
-    is another one, whatever its id says.
+    It is known of the functions above only. A serde that combines one of them with a function of the user's
+    is another one, whatever its id.
     """
     return any(
         serialize == written.serialize and deserialize == read.deserialize

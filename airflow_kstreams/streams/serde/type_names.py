@@ -1,4 +1,4 @@
-"""How a type is named in a serde's id, which is part of the topology hash."""
+"""Names a type in a serde's id, which is part of the topology hash."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from typing import Any, get_args, get_origin
 
 
 def type_name(annotation: Any) -> str:
-    """Name a type without its module: an application file is ``__main__`` in one process and not in
-    another.
-    """
+    """Return a type's name without its module: an application file is ``__main__`` in one process only."""
     origin = get_origin(annotation)
     if origin is not None:
         arguments = ",".join(type_name(argument) for argument in get_args(annotation))

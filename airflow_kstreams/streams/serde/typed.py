@@ -1,8 +1,8 @@
-"""The serde of a class of the user's: JSON, checked against the class when it is read and when it is written.
+"""Makes the serde of a user's class: JSON, checked against the class when it is read and when it is written.
 
-Rule: an object has one form in bytes. Fields stand in the order of the class, those of a pydantic model by
-name; keys of dicts and items of sets are sorted; there are no spaces. Others may write the same object
-otherwise, so a key that was read is not always written as it was (``topology/entry_keys.py``).
+Rule: an object has one form in bytes. Fields are in the order of the class, those of a pydantic model by
+name; keys of dicts and items of sets are sorted; there are no spaces. Other producers may write the same
+object in another form, so a key that was read is not always written as it was (``topology/entry_keys.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def of(type: type[T]) -> Serde[T]:  # noqa: A002  (as in json)
     """Return the serde of a class as JSON, e.g. ``Order(customer="ann")`` <-> ``b'{"customer":"ann"}'``.
 
     Objects are checked against the class both when they are read and when they are written, and the error
-    names the field. :func:`json` with a type checks what is read alone, and is faster for it.
+    names the field. :func:`json` with a type checks only what is read, and so is faster.
 
     :param type: a ``msgspec.Struct``, a dataclass, or a pydantic model (version 2) where pydantic is
         installed.
@@ -62,7 +62,7 @@ def of(type: type[T]) -> Serde[T]:  # noqa: A002  (as in json)
 def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
     """Return the serde of a type that msgspec knows.
 
-    :param kind: the class of its objects; another one than the annotation of a generic class.
+    :param kind: the class of its objects, which differs from the annotation of a generic class.
     """
     name = type_name(annotation)
     try:
@@ -87,7 +87,7 @@ def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
 
 
 def _of_model(model: Any) -> Serde[Any]:
-    """Return the serde of a pydantic model; what it is made of has the last word on what fits."""
+    """Return the serde of a pydantic model; the model's own validation decides what fits."""
     name = type_name(model)
 
     def read(data: bytes) -> Any:
@@ -114,8 +114,8 @@ def _of_model(model: Any) -> Serde[Any]:
 
 
 def _no_keys(serde: Serde[Any], name: str) -> Callable[[str, Side], Serde[Any]]:
-    """Refuse a model with sets as a key: pydantic writes them in the order of hashes, which each process has
-    another one of.
+    """Refuse a model with sets as a key: pydantic writes them in the order of hashes, which differs by
+    process.
     """
 
     def for_topic(topic: str, side: Side) -> Serde[Any]:
@@ -135,7 +135,7 @@ def _holds_set(annotation: Any) -> bool:
 
 
 def _of_error(error: ValueError) -> str:
-    """Return what a pydantic error says of each field, without the values."""
+    """Return a pydantic error's text on each field, without the values."""
     listed: Callable[..., list[dict[str, Any]]] | None = getattr(error, "errors", None)
     if listed is None:
         return str(error)

@@ -1,4 +1,4 @@
-"""The serdes of windowed keys, byte-equal to Kafka Streams' own.
+"""Makes the serdes of windowed keys, byte-equal to Kafka Streams' own.
 
 A windowed key is the key's own bytes followed by the window: of a time window the start, of a session the
 end and the start, epoch milliseconds in 8 bytes each, signed, big-endian.
@@ -24,9 +24,9 @@ def time_windowed(key_serde: Serde[K], size_ms: int) -> Serde[Windowed[K]]:
 
     ``Windowed("a", 258, 358)`` <-> hex ``61 00 00 00 00 00 00 01 02``. The window's size is not written.
 
-    :param key_serde: of the key without the window.
-    :param size_ms: of the windows, 0 or more; gives a key that is read its end.
-    :raises TopologyError: the size is no such number, or ``key_serde`` no serde.
+    :param key_serde: serde of the key without the window.
+    :param size_ms: size of the windows, 0 or more, from which the end of a window that is read follows.
+    :raises TopologyError: the size is no such number, or ``key_serde`` is no serde.
 
     >>> hourly = serdes.time_windowed(serdes.string(), size_ms=3_600_000)
     >>> hourly.deserialize(hourly.serialize(Windowed("a", 0, 3_600_000)))
@@ -64,7 +64,7 @@ def session_windowed(key_serde: Serde[K]) -> Serde[Windowed[K]]:
 
     ``Windowed("a", 1, 258)`` <-> hex ``61 00 00 00 00 00 00 01 02 00 00 00 00 00 00 00 01``.
 
-    :param key_serde: of the key without the session.
+    :param key_serde: serde of the key without the session.
     """
     check_serdes("serdes.session_windowed", key_serde=key_serde)
     serialize, deserialize = key_serde.serialize, key_serde.deserialize

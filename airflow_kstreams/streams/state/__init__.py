@@ -1,5 +1,5 @@
-"""What a task remembers: ``stores`` while it runs, ``files`` from run to run.
+"""The state of a task: ``stores`` while it runs, ``files`` from run to run.
 
-Nothing else lives here: which stores a topology has is said in ``graph.store_specs``, restoring from a
-changelog is a step of ``batch.task``.
+The stores of a topology are specified by ``graph.store_specs``; restoring from a changelog is a step of
+``batch.task``.
 """

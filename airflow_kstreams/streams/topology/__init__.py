@@ -1,7 +1,7 @@
-"""Topologies: frozen graphs of nodes and stores, how they are built node by node, checked as a whole, cut
-into subtopologies and planned for a run; how an application file is loaded.
+"""Topologies: builds frozen graphs of nodes and stores, checks them, splits them into subtopologies, plans
+them for a run, and loads application files.
 
-Called by ``kstream``, ``runtime``, ``testing`` and all that starts runs. Imports ``graph``,
-``partitioning``, ``processor``, ``serde`` and ``picture``. Nothing is bound or run here, and building one
-touches no network.
+Called by ``kstream``, ``runtime``, ``testing`` and all that starts runs. Imports ``graph``, ``partitioning``,
+``processor``, ``serde`` and ``picture``. Nothing is bound or run here, and building a topology contacts no
+network.
 """

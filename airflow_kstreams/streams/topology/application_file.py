@@ -1,9 +1,9 @@
-"""An application file: the user's own program, which defines ``topology()``.
+"""Loads an application file, the user's own program, which defines ``topology()``.
 
 The file is run as a module named by its stem wherever the topology is built: by capture, by the driver and by
-every executor. Names of user classes, and so the topology hash, are the same in every process. It travels to
-executors as its text, never as a pickled topology: pickling the function by value would also pickle the
-user's classes by value, and that breaks typed structs (a ``msgspec.Struct`` rebuilt that way loses its
+every executor. So names of user classes, and the topology hash, are the same in every process. The file
+travels to executors as text, never as a pickled topology: pickling the function by value would also pickle
+the user's classes by value, which breaks typed structs (a ``msgspec.Struct`` rebuilt that way loses its
 fields).
 """
 
@@ -23,7 +23,7 @@ from types import ModuleType
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.topology.topology import Topology
 
-#: What an application file must define.
+#: The function that an application file must define.
 FACTORY = "topology"
 
 #: Modules made from application files in this process, by file and digest: worker processes serve many tasks.
@@ -38,7 +38,7 @@ _loading = threading.RLock()
 class ApplicationFile:
     """The text of an application file and the name of its topology function.
 
-    :param filename: for messages and tracebacks; need not exist where the topology is built.
+    :param filename: name for messages and tracebacks; the file need not exist where the topology is built.
     :param text: the source.
     :param function: name of the function that returns the topology.
     """
@@ -51,7 +51,7 @@ class ApplicationFile:
     def read(cls, path: str | Path) -> ApplicationFile:
         """Read a file.
 
-        :raises TopologyError: there is none.
+        :raises TopologyError: the file does not exist.
         """
         file = Path(path)
         if not file.is_file():
@@ -65,7 +65,7 @@ class ApplicationFile:
     def of(cls, factory: Callable[[], Topology]) -> ApplicationFile:
         """Find the file that defines a topology function.
 
-        :raises TopologyError: it is not a top-level function of a file.
+        :raises TopologyError: the function is not a top-level function of a file.
         """
         filename = getattr(sys.modules.get(factory.__module__), "__file__", None)
         if filename is None or "." in factory.__qualname__ or factory.__name__ == "<lambda>":
@@ -79,8 +79,8 @@ class ApplicationFile:
     def topology(self) -> Topology:
         """Run the file and call its topology function.
 
-        :raises TopologyError: the file does not run, has no such function, or that returns something else;
-            with the user's file and line.
+        :raises TopologyError: the file does not run, has no such function, or the function returns another
+            object; with the user's file and line.
         """
         factory = getattr(self._module(), self.function, None)
         if not callable(factory):
@@ -89,8 +89,8 @@ class ApplicationFile:
                 f"application file {self.filename!r} must define a function {self.function}(), found {found}",
                 fix="define `def topology(): ...` at the top level, ending with `return builder.build()`",
             )
-        # Tasks of one process ask at the same moment, and what it calls may be no more made for that than the
-        # imports of its file.
+        # Tasks of one process call it at the same time, for which neither the user's function nor the imports
+        # of its file may be made.
         with _loading, self._as_topology_error(f"{self.function}() fails"):
             topology = factory()
         if not isinstance(topology, Topology):
@@ -103,7 +103,7 @@ class ApplicationFile:
 
     def _module(self) -> ModuleType:
         key = (self.filename, hashlib.sha256(self.text.encode()).hexdigest())
-        with _loading:  # several tasks of one process ask at the same moment
+        with _loading:  # several tasks of one process call this at the same time
             if key not in _modules:
                 _modules[key] = self._run()
             return _modules[key]
@@ -125,7 +125,7 @@ class ApplicationFile:
             code = compile(self.text, self.filename, "exec")
             folder = str(path.parent)
             if folder not in sys.path:
-                sys.path.insert(0, folder)  # as spark-submit does, so that the file finds its neighbours
+                sys.path.insert(0, folder)  # as spark-submit does: the file imports those beside it
             # Tracebacks show the user's lines also on executors, where the file may not exist.
             linecache.cache[self.filename] = (len(self.text), None, self.text.splitlines(True), self.filename)
             sys.modules[name] = module
@@ -134,13 +134,13 @@ class ApplicationFile:
         return module
 
     def _is_main_program(self) -> bool:
-        """Whether the module that has the name is this very file, imported before."""
+        """Whether the module of this name is this file, imported before."""
         other = getattr(sys.modules[Path(self.filename).stem], "__file__", None)
         return other is not None and Path(other).resolve() == Path(self.filename)
 
     @contextlib.contextmanager
     def _as_topology_error(self, what: str) -> Iterator[None]:
-        """Convert what user code raises into one line that names the user's file and line."""
+        """Convert an error of user code into one line that names the user's file and line."""
         try:
             yield
         except KStreamsError:

@@ -1,4 +1,4 @@
-"""The low-level builder: sources, processors, sinks and stores by name. The DSL compiles to it."""
+"""Builds topologies of sources, processors, sinks and stores by name. The DSL compiles to it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TopologyBuilder:
 
     :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
         given.
-    :raises TopologyError: that is no partition grouper.
+    :raises TopologyError: the object is no partition grouper.
 
     >>> class Upper(Processor):
     ...     def init(self, context):
@@ -99,13 +99,13 @@ class TopologyBuilder:
 
         :param name: unique in the topology.
         :param topics: one or more; none if there is a pattern.
-        :param pattern: a regular expression that the whole names of the topics match, as they are when a run
-            begins; see :meth:`KStreamBuilder.stream`.
-        :param key_serde: of keys; bytes unless given.
-        :param value_serde: of values; bytes unless given.
-        :param timestamps: where the records' timestamps come from; their own unless given.
+        :param pattern: a regular expression for the whole names of the topics that exist when a run begins;
+            see :meth:`KStreamBuilder.stream`.
+        :param key_serde: serde of keys; bytes unless given.
+        :param value_serde: serde of values; bytes unless given.
+        :param timestamps: extractor of the records' timestamps; their own unless given.
         :raises TopologyError: the name is taken, a topic's name is illegal or given twice, or the pattern is
-            no regular expression, or stands beside names.
+            no regular expression, or is given with names.
         """
         site = call_site()
         check_serdes(f"source {name!r}", key_serde=key_serde, value_serde=value_serde)
@@ -136,8 +136,8 @@ class TopologyBuilder:
         """Add a node that runs a processor.
 
         :param name: unique in the topology.
-        :param processor_def: called without arguments, makes a new :class:`Processor` for each task; a class
-            will do.
+        :param processor_def: a class, or a function without arguments that makes a new :class:`Processor` for
+            each task.
         :param parents: names of the nodes that forward to it.
         :param stores: names of the stores it may use.
         :raises TopologyError: the name is taken, a parent is unknown, or the definition cannot be called.
@@ -160,13 +160,13 @@ class TopologyBuilder:
         """Add a node that runs a processor whose calls for several records run at once.
 
         :param name: unique in the topology; part of idempotency keys and of the retry topic's name.
-        :param processor_def: called without arguments, makes a new :class:`AsyncProcessor` for each task; a
-            class will do.
+        :param processor_def: a class, or a function without arguments that makes a new
+            :class:`AsyncProcessor` for each task.
         :param parents: names of the nodes that forward to it.
         :param max_in_flight: this and the options behind it as for :meth:`KStream.map_values_async`. A
-            ``retry`` with order ``key`` or ``unordered`` names the serdes of what the node gets.
+            ``retry`` with order ``key`` or ``unordered`` names the serdes of the node's keys and values.
         :raises TopologyError: the name is taken, a parent is unknown, the definition makes no such processor,
-            an option cannot be, or ``retry`` lacks a serde.
+            an option is not valid, or ``retry`` lacks a serde.
 
         >>> class Priced(AsyncProcessor):
         ...     def init(self, context):
@@ -233,9 +233,9 @@ class TopologyBuilder:
         )
 
     def move_children(self, parent: str, node: str) -> Self:
-        """Have a node that was just added forward to all that its parent forwards to.
+        """Move the children of a node to a new child of it.
 
-        :param parent: of the node alone from now on.
+        :param parent: has the new node as its only child from now on.
         """
         below = self._nodes.pop(node)
         nodes = self._nodes
@@ -261,10 +261,10 @@ class TopologyBuilder:
         """Add a node that writes a topic.
 
         :param name: unique in the topology.
-        :param topic: must exist when a run begins.
+        :param topic: name of a topic that exists when a run begins.
         :param parents: names of the nodes that forward to it.
-        :param key_serde: of keys; bytes unless given.
-        :param value_serde: of values; bytes unless given.
+        :param key_serde: serde of keys; bytes unless given.
+        :param value_serde: serde of values; bytes unless given.
         :param partitioner: as for :meth:`KStream.send_to`.
         :raises TopologyError: the name is taken, a parent is unknown, the topic's name is illegal, or the
             partitioner is no function.
@@ -290,8 +290,8 @@ class TopologyBuilder:
     def add_state_store(self, spec: StoreSpec, *processors: str) -> Self:
         """Add a store, one instance per task.
 
-        :param spec: adding an equal spec again changes nothing, so that several processors may bring it
-            along.
+        :param spec: the store's spec; adding an equal one again changes nothing, so that several processors
+            may add it.
         :param processors: names of processors, added before, that may use it.
         :raises TopologyError: another store has the name, the name is illegal, or a processor is unknown.
 
@@ -340,7 +340,7 @@ class TopologyBuilder:
     def add_repartition(
         self, name: str, parent: str, *, key_serde: Serde, value_serde: Serde, partitions: int | None = None
     ) -> Self:
-        """Add an internal topic with the sink that writes and the source that reads it.
+        """Add an internal topic, with the sink that writes it and the source that reads it.
 
         :param name: the topic becomes ``<application id>-<name>-repartition``, the source
             ``<name>-repartition-source``.
@@ -357,9 +357,9 @@ class TopologyBuilder:
         return self
 
     def build(self) -> Topology:
-        """Return the topology as it is now.
+        """Return the topology built so far.
 
-        :raises TopologyError: it cannot run; the user's file and line are named.
+        :raises TopologyError: the topology cannot run; the user's file and line are named.
         """
         topology = Topology(
             nodes=_with_expiry(self._nodes, self._stores),
@@ -412,8 +412,8 @@ class TopologyBuilder:
 
 
 def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> tuple[Node, ...]:
-    """Return the nodes; of the processors that share a window or session store, the first expires its
-    entries. The DSL's operators expire the stores they keep by themselves.
+    """Return the nodes, in which the first processor of a window or session store expires its entries. The
+    DSL's operators expire their own stores.
     """
     result = dict(nodes)
     for name, spec in stores.items():
@@ -428,7 +428,7 @@ def _with_expiry(nodes: Mapping[str, Node], stores: Mapping[str, StoreSpec]) -> 
 
 
 def _retry_spec(name: str, retry: RetryPolicy, *, keys_changed: bool) -> StoreSpec:
-    """Return the store of what a processor parks.
+    """Return the spec of the store of a processor's parked records.
 
     :param keys_changed: whether it may get other keys than those of the records that were consumed.
     :raises TopologyError: a serde is missing.

@@ -1,6 +1,4 @@
-"""Whether there is a dead-letter topic, and whether it may be what it is; the same for a run and for the test
-driver.
-"""
+"""Checks the dead-letter topic, in a run and in the test driver."""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
 
 
 def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
-    """Refuse a dead-letter topic that the topology reads, or that is a changelog; if records may go there.
+    """Refuse a dead-letter topic, if records may go there, that the topology reads or that is a changelog.
 
-    :raises ConfigError: it is such a topic.
+    :raises ConfigError: the topic is such a one.
     """
     topic = settings.dead_letter_topic
     taken = {*plan.sources, *plan.globals, *plan.changelogs}

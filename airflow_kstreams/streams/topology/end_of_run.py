@@ -1,23 +1,23 @@
-"""How far the end of a run may bring the stream time of each subtopology (``stream.time.advance``).
+"""Computes the stream time to which the end of a run may bring each subtopology (``stream.time.advance``).
 
-Rule: a run that is over for all records dated before a moment brings stream time there. What a subtopology
-reads from others may come later still, dated earlier: what a window above has not given yet, or would still
-take. So it stays behind the moment by what lies above it: the largest sum, over the paths that lead to it, of
-what the subtopologies on the path hold back.
+Rule: a run that has processed all records dated before a moment brings stream time there. Results of other
+subtopologies may come later and be dated earlier: those that a window upstream has not emitted yet, or would
+still change. So a subtopology stays behind the moment: by the largest sum, over the paths that lead to it, of
+the times that the subtopologies on the path hold back.
 
 - A fold by windows holds back size and grace: an open window at stream time t holds records dated after
   t - size - grace, and takes such. Whether its results are suppressed or not makes no difference. A session
   holds back gap and grace, since its result has the time of its last record.
-- A join of streams holds back for how long it keeps elements.
-- Whatever came into it, what leaves a fold or a join is dated no further back. Every other node passes on the
-  times that it gets, so it adds nothing. (A processor may date what it forwards as it likes: windows below
-  need the grace for that.)
+- A join of streams holds back the time for which it keeps elements.
+- Results of a fold or a join are dated no further back, whatever its input. Every other node passes on the
+  times of its input, so it adds nothing. (A processor may date its results freely: windows downstream need
+  the grace for that.)
 
-Some records may be dated before any moment, which says nothing about them: of a source whose timestamps are
-extracted from values, since the cut of a run goes by the records' own; of a topic behind ``set_timestamp``;
-of what lies below a node with a retry topic, where records wait for days. Such a subtopology, and all below
-it, are advanced only if the user names these topics and nodes. Within the subtopology of the node itself it
-depends on whether records are parked when the run ends.
+Some records may be dated before any moment: those of a source whose timestamps are extracted from values,
+since the cut of a run goes by the records' own; those of a topic behind ``set_timestamp``; those downstream
+of a node with a retry topic, where records wait for days. Such a subtopology, and all below it, are advanced
+only if the user names these topics and nodes. Within the subtopology of the node itself it depends on whether
+records are parked when the run ends.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _OWN_TIME = "record_time"
 def stream_time_plans(
     subs: Sequence[Subtopology], real_topic: Callable[[str], str] = str
 ) -> dict[int, StreamTimePlan]:
-    """Return how far the end of a run brings each subtopology, by id.
+    """Return the stream time plan of each subtopology, by id.
 
     :param subs: in running order.
-    :param real_topic: turns a topic's name in the topology into the one to give.
+    :param real_topic: turns a topic's name in the topology into the one to show.
     """
     behind: dict[str, int] = {}
     names: dict[str, set[str]] = {}
@@ -65,7 +65,7 @@ def stream_time_plans(
 
 
 def description_of(plans: Mapping[int, StreamTimePlan]) -> str:
-    """Return in words how far the end of a run brings each subtopology."""
+    """Return the plans in words."""
     lines = [f"  Sub-topology: {sub}: {_in_words(plan)}\n" for sub, plan in sorted(plans.items())]
     return "Stream time at the end of a run (stream.time.advance):\n" + "".join(lines)
 
@@ -73,7 +73,7 @@ def description_of(plans: Mapping[int, StreamTimePlan]) -> str:
 def _in_words(plan: StreamTimePlan) -> str:
     moment = "the run's moment"
     if plan.behind_ms:
-        moment += f" less {plan.behind_ms} ms, which what lies above may hold back"
+        moment += f" less {plan.behind_ms} ms, which nodes upstream may hold back"
     if plan.by_name:
         return f"{moment}; only if stream.time.advance.also names {', '.join(plan.by_name)}"
     return moment
@@ -85,7 +85,7 @@ def held_back_ms(node: Node) -> int | None:
 
 
 def _held(nodes: Sequence[Node]) -> dict[str, int]:
-    """Return how far behind stream time what comes out of each node may be dated."""
+    """Return how far behind stream time the results of each node may be dated."""
     held: dict[str, int] = {}
     for node in nodes:
         own_ms = held_back_ms(node)
@@ -105,7 +105,7 @@ def _redated(nodes: Sequence[Node]) -> set[str]:
 
 
 def _extracted(node: Node) -> tuple[str, ...]:
-    """Return the topics of a source whose records have other times than their own."""
+    """Return the topics of a source whose timestamps are not the records' own."""
     if not isinstance(node, SourceNode) or node.timestamps is None or node.timestamps.id == _OWN_TIME:
         return ()
     return node.topics

@@ -1,4 +1,4 @@
-"""Whether the entries of a store can follow their keys to another processor; what the plan says of it."""
+"""Finds out whether the entries of a store can follow their keys to another processor, for the plan."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WINDOWS = {"time_windowed(": _TIME, "session_windowed(": 2 * _TIME}
 _EXACT = frozenset({"bytes", "string", "int32", "int64", "double"})
 #: Formats that write what they have read themselves as it was, and may write what others wrote otherwise.
 _STEADY = frozenset({"json", "msgpack", "of"})
-#: Where the name of a format ends, and its parameters begin.
+#: The end of a format's name, before its parameters.
 _PARAMETERS = re.compile(r"[(),]")
 
 
 def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> EntryKeys:
-    """Return what is known of the keys of a store's entries.
+    """Return the plan's statement on the keys of a store's entries.
 
     :param sub: the subtopology that it belongs to.
     :param internal: logical names of the repartition topics.

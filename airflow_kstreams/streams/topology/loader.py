@@ -4,8 +4,8 @@
 ``KSTREAMS-PLAN`` on stdout, or the error as JSON after ``KSTREAMS-ERROR`` on stderr. With a third argument,
 the partition count of every source topic as a JSON object, it prints :class:`LoadedGroups` after
 ``KSTREAMS-GROUPS`` instead. ``--settings`` gives settings as a JSON object by dotted names. With ``--parent``
-it ends when that process does, even if that was killed at once (on Linux). Airflow's workers use it so,
-because user code then neither stays in their memory nor can it take them down.
+it ends with that process, even if that is killed at once (on Linux). Airflow's workers use it, so that user
+code neither stays in their memory nor can crash them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ PLAN_MARKER = "KSTREAMS-PLAN "
 #: Starts the line that carries the partition groups.
 GROUPS_MARKER = "KSTREAMS-GROUPS "
 
-#: Of Linux's ``prctl``: the signal that a process gets when its parent ends.
+#: Option of Linux's ``prctl``: the signal that a process gets when its parent ends.
 _PR_SET_PDEATHSIG = 1
 
 
 class LoadedGroups(msgspec.Struct, frozen=True, kw_only=True):
     """Partition groups of an application file's topology.
 
-    :param topology_hash: of the topology that was loaded, which may be newer than an earlier plan.
-    :param groups: by subtopology id as text.
+    :param topology_hash: hash of the loaded topology, which may be newer than an earlier plan.
+    :param groups: partition groups by subtopology id as text.
     """
 
     topology_hash: str
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
     if given.parent is not None and not _ends_with(given.parent):
         return 1
     try:
-        # What user code prints must not mix with the answer.
+        # Output of user code must not mix with the answer.
         with contextlib.redirect_stdout(sys.stderr):
             settings = ApplicationSettings.parse(given.application_id, json.loads(given.settings))
             topology = with_outputs(load_topology(given.file), settings)
@@ -93,16 +93,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ends_with(parent: int) -> bool:
-    """Have the kernel kill this process when its parent ends; return whether the parent is still there.
+    """Ask the kernel to kill this process when its parent ends; return whether the parent still lives.
 
-    The process asks for it itself, not its parent between fork and exec, where a parent with threads may
-    not run Python.
+    This process asks, not its parent between fork and exec, where a parent with threads may not run Python.
 
     :param parent: process id.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have ended before the kernel knew what to do then.
+    # The parent may have ended before the request.
     return os.getppid() == parent
 
 

@@ -1,7 +1,7 @@
 """Lets a topology write other topics than the ones it names: the setting ``output.topics``.
 
-A backfill runs the very application file of the live application, and must not write into its topics unless
-somebody says so for each of them.
+A backfill runs the application file of the live application, and must not write into its topics unless the
+user allows it for each of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 
 def with_outputs(topology: Topology, settings: ApplicationSettings) -> Topology:
-    """Return the topology as the settings have it: with the topics that it is to write.
+    """Return the topology with the output topics of the settings.
 
-    :raises TopologyError: ``output.topics`` leaves out a topic that is written, or gives one that is read; or
-        the run keeps to a data interval and names no outputs, or shares a topic that it writes and reads with
+    :raises TopologyError: ``output.topics`` lacks a topic that is written, or names one that is read; or the
+        run keeps to a data interval and names no outputs, or shares a topic that it writes and reads with
         other runs.
     """
     if settings.outputs is None and not settings.keeps_to_interval:
@@ -61,8 +61,8 @@ def _refuse_missing(written: set[str], outputs: Mapping[str, str], settings: App
     missing = sorted(written - outputs.keys())
     if missing:
         raise TopologyError(
-            f"application {settings.application_id!r} writes {', '.join(map(repr, missing))}, and nothing "
-            "says which topic takes its place",
+            f"application {settings.application_id!r} writes {', '.join(map(repr, missing))}, "
+            "and no topic is named to take its place",
             fix="name one for each, or the same if it is to be written: in a DAG "
             f"backfill_outputs={{{missing[0]!r}: 'backfilled-{missing[0]}'}}, else by the setting "
             f"output.topics={missing[0]}=backfilled-{missing[0]}",

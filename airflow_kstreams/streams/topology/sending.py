@@ -1,4 +1,4 @@
-"""Where ``ProcessorContext.send`` may write, and in which bytes."""
+"""Finds the topic and the serdes of ``ProcessorContext.send``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from airflow_kstreams.streams.topology.topology import Topology
 def send_target(
     topology: Topology, subtopology: Subtopology, application_id: str, topic: str, node: str
 ) -> SendTarget:
-    """Find out how to write a topic by name.
+    """Return the target of records that are sent to a topic by name.
 
-    A topic that some subtopology reads is written only through a sink of the sender's subtopology: a run
-    must know all writers of such a topic, to know when its readers have seen everything.
+    A topic that some subtopology reads is written only through a sink of the sender's subtopology: a run must
+    know all writers of such a topic, to know when its readers have read all records.
 
-    :param topic: as in the topology.
-    :param node: that sends, for messages.
-    :raises TopologyError: the name is no topic's, the topic is read by the topology and no sink here writes
-        it, its sink has a partitioner, or it belongs to the engine.
+    :param topic: name in the topology.
+    :param node: name of the sending node, for messages.
+    :raises TopologyError: Kafka does not allow the name, the topology reads the topic and no sink here writes
+        it, its sink has a partitioner, or the topic belongs to the engine.
     """
     if not is_legal_topic(topic):
         raise TopologyError(
@@ -58,14 +58,14 @@ def send_target(
 def _written_as(topology: Topology, topic: str, node: str) -> str:
     """Return the topic that takes a topic's place, see ``output.topics``.
 
-    :raises TopologyError: none does, although only those that are named may be written.
+    :raises TopologyError: no topic is named, although only named ones may be written.
     """
     outputs = topology.written_as
     if outputs is None or any(topic == internal.name for internal in topology.internal_topics):
         return topic
     if topic not in outputs:
         raise TopologyError(
-            f"processor {node!r} sends to {topic!r}, and nothing says which topic takes its place",
+            f"processor {node!r} sends to {topic!r}, and no topic is named to take its place",
             fix="name one, or the same, among the outputs of the backfill (setting output.topics)",
         )
     return outputs[topic]

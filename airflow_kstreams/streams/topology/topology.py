@@ -1,6 +1,4 @@
-"""The topology an application defines: frozen, executes nothing, cut into subtopologies that run one after
-another.
-"""
+"""Defines topologies: frozen, not executable, divided into subtopologies that run one after another."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ from airflow_kstreams.streams.topology.entry_keys import entry_keys
 __all__ = ["Subtopology", "Topology"]
 from airflow_kstreams.streams.windows import SlidingWindow
 
-#: What makes a window of a fold another one; its grace does not.
+#: Fields that distinguish windows of a fold; grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
 
 
@@ -53,13 +51,13 @@ class Topology:
 
     Topics are named logically: an internal topic by its own name, every other topic by its name in Kafka.
 
-    :param nodes: in build order; every parent stands before its children.
-    :param stores: in build order.
+    :param nodes: the nodes in build order, every parent before its children.
+    :param stores: the stores in build order.
     :param internal_topics: the repartition topics that the engine creates.
     :param partition_grouper: decides which partitions one task reads together.
-    :param grouper_site: where the builder was given it.
-    :param written_as: every topic that may be written, by the name that processors know it by; None for the
-        topics as they are named. Sinks have the real ones.
+    :param grouper_site: line that gave it to the builder.
+    :param written_as: every topic that may be written, by its name for processors; None if topics keep their
+        names. Sinks have the real names.
     """
 
     nodes: tuple[Node, ...]
@@ -80,23 +78,22 @@ class Topology:
         return components.subtopologies(self.nodes, self.stores)
 
     def ordered_subtopologies(self) -> tuple[Subtopology, ...]:
-        """Return the connected components in running order: every writer of a topic stands before its
-        readers.
+        """Return the connected components in running order: every writer of a topic comes before its readers.
 
-        :raises TopologyError: there is a cycle; a built topology has none.
+        :raises TopologyError: the components form a cycle, as in no built topology.
         """
         return components.in_running_order(self.subtopologies())
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """What stands for the patterns of sources among the names of topics."""
+        """The placeholders of sources' patterns among the names of topics."""
         sources = (node for node in self.nodes if isinstance(node, SourceNode))
         return tuple(pattern_topic(node.pattern) for node in sources if node.pattern)
 
     def matched(self, names: Collection[str]) -> Topology:
-        r"""Return the topology with the topics that match its patterns, in their places. Its hash stays.
+        r"""Return the topology with matching topics in place of its patterns, and the same hash.
 
-        :param names: of the topics that there are.
+        :param names: names of all existing topics.
         :raises TopologyError: no topic matches a pattern, or two match one topic.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -128,8 +125,7 @@ class Topology:
         return ProtocolTopics(application_id).internal(topic) if internal else topic
 
     def changelog_topic(self, store: str, application_id: str) -> str:
-        """Return the name of a store's changelog topic in Kafka; for the records that wait to be called
-        again, that is the retry topic.
+        """Return the name of a store's changelog topic in Kafka; that of parked records is the retry topic.
 
         :param store: name of the store.
         :param application_id: the application.
@@ -141,7 +137,7 @@ class Topology:
     def topology_hash(self) -> str:
         """Return a hash over names, types, edges, topics, serde ids, stores and partition counts.
 
-        Function bodies do not count: a mended lambda may resume a failed run.
+        Function bodies do not count, so that a corrected lambda may resume a failed run.
         """
         canonical: dict[str, Any] = {
             "nodes": [_node_facts(node) for node in self.nodes],
@@ -161,7 +157,7 @@ class Topology:
         """Reduce the topology to plain data under the application's real topic names.
 
         :raises ConfigError: the application id cannot name topics.
-        :raises TopologyError: an engine-made topic name is too long, or is also the name of a topic the user
+        :raises TopologyError: an internal topic's name is too long, or is also the name of a topic the user
             reads or writes.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -201,7 +197,7 @@ class Topology:
 
         :param counts: partition count of every topic that is read, by real name.
         :return: groups by subtopology id, with real topic names.
-        :raises TopologyError: the partition grouper fails, or gives groups that cannot be; the partitions are
+        :raises TopologyError: the partition grouper fails, or its groups are not valid; the partitions are
             named.
         """
         names = {self.real_topic(topic.name, application_id): topic.name for topic in self.internal_topics}
@@ -225,12 +221,12 @@ class Topology:
         return found
 
     def describe(self, *, application_id: str | None = None) -> str:
-        """Return the topology as text, in the shape Kafka Streams prints.
+        """Return the topology as text, in the form of Kafka Streams.
 
-        :param application_id: shows internal topics by their names in Kafka; by their logical names unless
-            given.
+        :param application_id: given, internal topics are shown by their names in Kafka, else by their logical
+            names.
         :raises ConfigError: the application id cannot name topics.
-        :raises TopologyError: it gives internal topics names that they cannot have.
+        :raises TopologyError: the application id gives internal topics names that Kafka does not allow.
 
         >>> from airflow_kstreams.streams import TopologyBuilder
         >>> builder = TopologyBuilder().add_source("in", "words").add_sink("out", "copies", "in")
@@ -245,7 +241,7 @@ class Topology:
         return describe(self.subtopologies(), self._topic_name(application_id))
 
     def describe_stream_time(self, *, application_id: str | None = None) -> str:
-        """Return how far the end of a run brings stream time of each subtopology (``stream.time.advance``).
+        """Return the stream time to which the end of a run brings each subtopology (``stream.time.advance``).
 
         :param application_id: as in :meth:`describe`.
         :raises ConfigError: as :meth:`describe`.
@@ -260,7 +256,7 @@ class Topology:
         >>> print(builder.build().describe_stream_time().rstrip())
         Stream time at the end of a run (stream.time.advance):
           Sub-topology: 0: the run's moment
-          Sub-topology: 1: the run's moment less 65000 ms, which what lies above may hold back
+          Sub-topology: 1: the run's moment less 65000 ms, which nodes upstream may hold back
         """
         subs = self.ordered_subtopologies()
         return description_of(stream_time_plans(subs, self._topic_name(application_id)))
@@ -285,7 +281,7 @@ class Topology:
         return to_svg(self._chart(application_id))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """Show the topology in a notebook: as a picture, or as text where the extra ``draw`` is missing."""
+        """Show the topology in a notebook: as a picture, or as text if the extra ``draw`` is missing."""
         shown = {"text/plain": self.describe()}
         try:
             shown["image/svg+xml"] = self.to_svg()
@@ -298,10 +294,10 @@ class Topology:
         return chart(self.ordered_subtopologies(), self._topic_name(application_id), internal)
 
     def _topic_name(self, application_id: str | None) -> TopicName:
-        """Return what turns a topic's logical name into the one to show."""
+        """Return the function that turns a topic's logical name into the one to show."""
         if application_id is None:
             return str
-        self.plan(application_id)  # refuses an id that cannot be
+        self.plan(application_id)  # refuses an id that is not valid
         return lambda topic: self.real_topic(topic, application_id)
 
     @property
@@ -384,7 +380,7 @@ def _gives_up(node: Node) -> bool:
 
 
 def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
-    """Name what the entries of a store mean; state of another meaning would be misread, not refused."""
+    """Return the meaning of a store's entries; state of another meaning would otherwise be misread."""
     for node in sub.nodes:
         window = traits_of(node).windows.get(store.name)
         if window is not None:
@@ -407,7 +403,7 @@ def _store_facts(store: StoreSpec) -> list[Any]:
 
 
 def _check_patterns(plan: TopologyPlan) -> None:
-    """Refuse a pattern that matches a topic that the engine makes, or that is written by another name."""
+    """Refuse a pattern that matches a topic of the engine, or one that is written under another name."""
     own = ProtocolTopics(plan.application_id)
     engines = (*own.protocol, own.dead_letters, *plan.repartition_topics, *plan.changelogs)
     others = dict.fromkeys(plan.outputs, "which the topology writes")

@@ -1,4 +1,4 @@
-"""What a topology must satisfy as a whole before it is built; the builder checks each call by itself."""
+"""Checks a whole topology before it is built; the builder checks each call by itself."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def validate(
 ) -> None:
     """Refuse a topology that cannot run.
 
-    :param store_sites: where each store was added.
+    :param store_sites: line that added each store.
     :param internal_owners: internal topic -> names of the nodes that the engine made for it.
-    :raises TopologyError: the first thing wrong, with the user's file and line.
+    :raises TopologyError: the first fault, with the user's file and line.
     """
     _check_reads_and_writes(topology)
     _check_stores(topology, store_sites)
@@ -127,7 +127,7 @@ def _check_patterns(topology: Topology) -> None:
             others.setdefault(node.topic, f"which {node.name!r} ({node.site}) writes")
         elif isinstance(node, SourceNode) and not node.pattern:
             others |= dict.fromkeys(node.topics, f"which {node.name!r} ({node.site}) reads")
-    for topic in topology.internal_topics:  # whose name in Kafka is another one
+    for topic in topology.internal_topics:  # whose name in Kafka differs
         others.pop(topic.name, None)
     refuse_overlaps(topology.patterns, others)
 
@@ -184,7 +184,7 @@ def _check_names(topology: Topology, tables: Mapping[str, GlobalTableDef]) -> No
 
 
 def _read_from(topology: Topology, topic: str) -> list[Node]:
-    """Return the nodes that see what is read from a topic, in topological order."""
+    """Return the nodes that get the records of a topic, in topological order."""
     reached: set[str] = set()
     found: list[Node] = []
     for subtopology in topology.subtopologies():

@@ -1,4 +1,4 @@
-"""A Kafka cluster in memory, see :class:`InMemoryKafka`."""
+"""Imitates a Kafka cluster in memory, see :class:`InMemoryKafka`."""
 
 from __future__ import annotations
 

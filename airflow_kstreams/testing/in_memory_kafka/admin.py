@@ -1,4 +1,4 @@
-"""The port ``AdminPort`` in memory."""
+"""Implements the port ``AdminPort`` in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BROKER: Mapping[str, str] = {
 
 
 class InMemoryAdmin:
-    """Topics and offsets as the in-memory broker knows them.
+    """The topics and offsets of the in-memory broker.
 
     :param broker: the broker.
     """
@@ -54,7 +54,7 @@ class InMemoryAdmin:
         return self._broker.describe(names)
 
     def topic_configs(self, names: Collection[str]) -> TopicConfigs:
-        """Return the settings of topics as they are in force, those that the engine asks for."""
+        """Return the settings of topics that are in force and that the engine asks for."""
         self._broker.catch_up()
         topics = self._broker.topics
         return TopicConfigs(
@@ -83,7 +83,7 @@ class InMemoryAdmin:
             self._broker.create(topic)
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions; one that has so many is left alone.
+        """Give a topic more partitions; a topic that has so many is left alone.
 
         :raises KafkaClientError: there is no such topic, or it has more partitions.
         """
@@ -111,7 +111,7 @@ class InMemoryAdmin:
         return {tp: log.start for tp, log in self._led(partitions).items()}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the first offset that is dated at or after a time, epoch milliseconds."""
+        """Return the first offset whose record is dated at or after a time, epoch milliseconds."""
         found = {tp: log.offset_at(times_ms[tp]) for tp, log in self._led(times_ms).items()}
         return {tp: offset for tp, offset in found.items() if offset is not None}
 
@@ -149,4 +149,4 @@ class InMemoryAdmin:
         return {tp: self._broker.log(tp, what) for tp in partitions}
 
     def close(self) -> None:
-        """Let go of the client, which holds nothing."""
+        """Do nothing: the client holds no resource."""

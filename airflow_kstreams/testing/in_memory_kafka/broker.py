@@ -1,4 +1,4 @@
-"""The state that all clients of one in-memory Kafka share: topics, groups, transactions, what is due when."""
+"""Keeps the state that clients of an in-memory Kafka share: topics, groups, transactions, due actions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ _RETRY_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Something became final: a transaction was decided commit, or a record or offset was written outside
-    any.
+    """Records and offsets that became final: by a committed transaction, or written outside any.
 
-    :param transactional_id: whose transaction; None outside any.
-    :param records: in the order they were written.
-    :param offsets: by group.
+    :param transactional_id: id of the transaction's writer; None outside any.
+    :param records: the records in the order they were written.
+    :param offsets: committed offsets by group.
     """
 
     at_ms: int
@@ -58,7 +57,7 @@ class Topic:
         return "compact" in self.spec.configs.get("cleanup.policy", "")
 
     def partition_for(self, key: bytes | None) -> int:
-        """Return the partition of a serialized key, as Java's producer picks it."""
+        """Return the partition of a serialized key, by Java's default partitioner."""
         if key is not None:
             return partition_of_key(key, len(self.logs), len(self.logs))
         self.keyless += 1
@@ -79,7 +78,7 @@ _TOPIC_DEFAULTS: Mapping[str, str] = {
     "retention.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
-#: Where a topic takes a setting from that it was not given itself: topic's name -> broker's name.
+#: Defaults of a topic's settings: the topic's name -> the broker's name.
 _INHERITED: Mapping[str, str] = {
     "cleanup.policy": "log.cleanup.policy",
     "max.message.bytes": "message.max.bytes",
@@ -90,10 +89,10 @@ _INHERITED: Mapping[str, str] = {
 
 
 class Broker:
-    """See the module.
+    """The broker of an in-memory Kafka.
 
     :param clock: gives the time and waits.
-    :param random: varies what a real cluster leaves open; None for the plainest behaviour.
+    :param random: varies behaviour that a real cluster leaves open; None for the plainest behaviour.
     """
 
     def __init__(self, clock: Clock, random: Random | None) -> None:
@@ -124,14 +123,14 @@ class Broker:
     # == time
 
     def later(self, milliseconds: int, action: Callable[[], None]) -> None:
-        """Run an action when a time has passed, at once for 0."""
+        """Run an action after a time, at once for 0."""
         if milliseconds <= 0:
             action()
         else:
             heapq.heappush(self._due, (self.clock.now_ms() + milliseconds, next(self._ids), action))
 
     def catch_up(self) -> None:
-        """Do what is due by now; every request begins with this."""
+        """Run the actions that are due; every request begins with this."""
         due = self._due
         if due:
             now_ms = self.clock.now_ms()
@@ -139,7 +138,7 @@ class Broker:
                 heapq.heappop(due)[2]()
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not past the next thing that is due."""
+        """Wait, at most until the next action is due."""
         if self._due:
             next_seconds = (self._due[0][0] - self.clock.now_ms()) / 1000
             seconds = min(seconds, max(next_seconds, 0.001))
@@ -147,9 +146,9 @@ class Broker:
         self.catch_up()
 
     def until(self, ready: Callable[[], bool], what: str, *, timeout_seconds: float) -> None:
-        """Wait as a client does that must ask again.
+        """Wait until a condition holds, as a client does that must ask again.
 
-        :raises KafkaClientError: in vain.
+        :raises KafkaClientError: the time is over.
         """
         self.catch_up()
         deadline = self.clock.monotonic_seconds() + timeout_seconds
@@ -178,7 +177,7 @@ class Broker:
     def grow(self, name: str, count: int) -> None:
         """Give a topic more partitions.
 
-        :raises KafkaClientError: there is no such topic, or it has more.
+        :raises KafkaClientError: the topic does not exist, or has more.
         """
         what, topic = f"giving topic {name} {count} partitions", self.topics.get(name)
         if topic is None:
@@ -201,7 +200,7 @@ class Broker:
         topic.spec = replace(topic.spec, configs={**topic.spec.configs, **configs})
 
     def configs_of(self, topic: Topic) -> dict[str, str]:
-        """Return the settings of a topic as they are in force."""
+        """Return the settings of a topic that are in force."""
         inherited = {name: self.configs[of] for name, of in _INHERITED.items() if of in self.configs}
         return {**_TOPIC_DEFAULTS, **inherited, **topic.spec.configs}
 
@@ -211,16 +210,16 @@ class Broker:
         return int(given or BROKER_MAX_BYTES)
 
     def offsets_refusal(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> str | None:
-        """Return the code with which the group coordinator refuses offsets, None if it takes them."""
+        """Return the error code of the group coordinator for offsets, None if it takes them."""
         limit = int(self.configs.get("offset.metadata.max.bytes", OFFSET_METADATA_MAX))
         if any(len(committed.metadata) >= limit for committed in offsets.values()):
             return "OFFSET_METADATA_TOO_LARGE"
-        # A batch that its topic does not take has no code of its own in the protocol.
+        # The protocol has no code of its own for a batch that its topic does not take.
         largest = int(self.configs.get("message.max.bytes", BROKER_MAX_BYTES))
         return "UNKNOWN" if offsets_bytes(group, offsets) > largest else None
 
     def delete(self, name: str) -> None:
-        """Delete a topic, if it exists, and what groups had committed of it."""
+        """Delete a topic, if it exists, and the offsets that groups have committed of it."""
         if self.topics.pop(name, None) is not None:
             for group in self._groups.values():
                 for partition in [tp for tp in group if tp.topic == name]:
@@ -242,7 +241,7 @@ class Broker:
     def log(self, partition: TopicPartition, what: str) -> PartitionLog:
         """Return a partition's log.
 
-        :raises KafkaClientError: there is none.
+        :raises KafkaClientError: the partition does not exist.
         """
         topic = self.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.logs):
@@ -254,7 +253,7 @@ class Broker:
         return topic.logs[partition.partition]
 
     def dated(self, log: PartitionLog, content: Content) -> Content:
-        """Return a record's content as the broker dates it: by its own clock under LogAppendTime."""
+        """Return a record's content with the broker's date: by its own clock under LogAppendTime."""
         default = self.configs.get(_INHERITED[_TIMESTAMP_TYPE])
         if self.topics[log.at.topic].spec.configs.get(_TIMESTAMP_TYPE, default) != "LogAppendTime":
             return content
@@ -303,7 +302,7 @@ class Broker:
             )
 
     def expire_offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> None:
-        """Forget what a group has committed; None for all partitions."""
+        """Forget a group's committed offsets; None for all partitions."""
         known = self._group(group)
         for partition in list(known if partitions is None else partitions):
             known.pop(partition, None)

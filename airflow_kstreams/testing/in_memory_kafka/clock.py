@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it."""
+"""Provides a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class ManualClock:
     """The port ``Clock`` for tests; sleeping moves it instead of waiting.
 
-    :param now_ms: where it starts, epoch milliseconds.
+    :param now_ms: its first time, epoch milliseconds.
 
     >>> clock = ManualClock(now_ms=1_000)
     >>> clock.sleep(2.5)
@@ -23,9 +23,9 @@ class ManualClock:
         return self._began_ms + round(self._seconds * 1000)
 
     def monotonic_seconds(self) -> float:
-        """Return seconds since it was made."""
+        """Return the seconds since the clock was made."""
         return self._seconds
 
     def sleep(self, seconds: float) -> None:
-        """Move on."""
+        """Move the clock on."""
         self._seconds += max(0.0, seconds)

@@ -1,4 +1,4 @@
-"""An in-memory Kafka: the port ``ClusterPort``, and what a test does to a cluster."""
+"""Implements the port ``ClusterPort`` in memory, with the changes that tests make to a cluster."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ from airflow_kstreams.testing.in_memory_kafka.writer import (
 class InMemoryKafka:
     """A cluster without a broker, for tests of whole runs: logs, transactions, groups, compaction.
 
-    It is one thread's: nothing runs behind the caller's back, time passes by the clock alone, and the same
-    calls give the same logs. A contract suite runs on it and on a real broker.
+    One thread uses it: nothing runs in the background, time passes by the clock alone, and the same calls
+    give the same logs. A contract suite runs on it and on a real broker.
 
     :param clock: gives the time and waits; a ``ManualClock`` unless given.
-    :param random: varies what a real cluster leaves open (fetch sizes, when records leave a producer, how
-        long after a decision the transaction's markers arrive); without it everything happens at once.
+    :param random: varies behaviour that a real cluster leaves open (fetch sizes, when records leave a
+        producer, how long after a decision the transaction's markers arrive); without it everything happens
+        at once.
     :param timeout_seconds: bound of every request.
 
     >>> kafka = InMemoryKafka()
@@ -68,8 +69,8 @@ class InMemoryKafka:
     def reader(self, *, group_id: str, isolation: Isolation = "read_committed") -> ReaderPort:
         """Make a reader.
 
-        :param group_id: whose committed offsets it reads and writes.
-        :param isolation: what it sees.
+        :param group_id: the group whose committed offsets it reads and writes.
+        :param isolation: ``read_committed`` or ``read_uncommitted``.
         """
         reader = InMemoryReader(
             self._broker, group_id=group_id, isolation=isolation, timeout_seconds=self._timeout_seconds
@@ -87,8 +88,8 @@ class InMemoryKafka:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
         :param transactional_id: claimed by ``init_transactions``.
-        :param transaction_timeout_ms: after which the broker aborts a transaction.
-        :param max_message_bytes: of the topics that it writes, by topic.
+        :param transaction_timeout_ms: time after which the broker aborts a transaction.
+        :param max_message_bytes: limit of each topic that it writes.
         """
         limits = writer_limits(max_message_bytes)
         if transactional_id is None:
@@ -109,14 +110,14 @@ class InMemoryKafka:
         """Make an admin client."""
         return InMemoryAdmin(self._broker)
 
-    # == what a test puts in and looks at
+    # == input and output of tests
 
     def create_topic(self, name: str, *, partitions: int = 1, **configs: str) -> None:
         """Create a topic, unless it exists.
 
-        :param name: of the topic.
-        :param partitions: how many.
-        :param configs: by Kafka's names, dots as underscores: ``cleanup_policy="compact"``.
+        :param name: the topic's name.
+        :param partitions: number of its partitions.
+        :param configs: settings by Kafka's names, dots as underscores: ``cleanup_policy="compact"``.
         """
         dotted = {config.replace("_", "."): value for config, value in configs.items()}
         self._broker.create(TopicSpec(name=name, partitions=partitions, configs=dotted))
@@ -133,7 +134,7 @@ class InMemoryKafka:
     ) -> int:
         """Write one record outside any transaction and return its offset.
 
-        :param topic: must exist.
+        :param topic: name of an existing topic.
         :param value: serialized; None for none.
         :param key: serialized; None for none.
         :param partition: -1 lets Java's partitioner decide.
@@ -150,10 +151,10 @@ class InMemoryKafka:
         ).position
 
     def records(self, topic: str, *, isolation: Isolation = "read_committed") -> list[LogRecord]:
-        """Return what a reader sees of a topic now, by partition and offset.
+        """Return the records that a reader sees of a topic now, by partition and offset.
 
-        :param topic: which one.
-        :param isolation: of the reader.
+        :param topic: the topic's name.
+        :param isolation: the reader's isolation.
         """
         self._broker.catch_up()
         return [record for log in self._logs(topic) for record in log.read(log.start, 1 << 62, isolation)[0]]
@@ -161,8 +162,8 @@ class InMemoryKafka:
     def values(self, topic: str, *, isolation: Isolation = "read_committed") -> list[bytes | None]:
         """Return the values a reader sees of a topic now, by partition and offset.
 
-        :param topic: which one.
-        :param isolation: of the reader.
+        :param topic: the topic's name.
+        :param isolation: the reader's isolation.
         """
         return [record.value() for record in self.records(topic, isolation=isolation)]
 
@@ -173,23 +174,23 @@ class InMemoryKafka:
     def partitions(self, topic: str) -> Sequence[TopicPartition]:
         """Return the partitions of a topic.
 
-        :param topic: which one.
+        :param topic: the topic's name.
         """
         return [log.at for log in self._logs(topic)]
 
     def observe(self, observer: Callable[[Commit], None]) -> None:
-        """Have a function called with everything that becomes final, in that order.
+        """Register a function that is called with every commit, in order.
 
         :param observer: called with each commit.
         """
         self._broker.observer = observer
 
-    # == what happens to clusters
+    # == changes of clusters
 
     def join_group(self, group_id: str, client_id: str = "consumer") -> None:
         """Let a consumer that is no reader of this package join a group.
 
-        :param group_id: of the group.
+        :param group_id: the group.
         :param client_id: names the consumer.
         """
         members = self._broker.members.setdefault(group_id, [])
@@ -200,16 +201,16 @@ class InMemoryKafka:
     def leave_group(self, group_id: str) -> None:
         """Let every consumer leave a group.
 
-        :param group_id: of the group.
+        :param group_id: the group.
         """
         self._broker.members.pop(group_id, None)
 
     def compact(self, topic: str, *, drop_tombstones: bool = False) -> None:
         """Let the log cleaner run over a topic.
 
-        :param topic: which one.
-        :param drop_tombstones: whether their time to stay is over. Those that a reader is yet to pass stay:
-            ``delete.retention.ms`` leaves it the time.
+        :param topic: the topic's name.
+        :param drop_tombstones: whether tombstones are removed, too, except those that a reader has yet to
+            pass, for which ``delete.retention.ms`` leaves time.
         """
         self._broker.catch_up()
         for log in self._logs(topic):
@@ -227,26 +228,26 @@ class InMemoryKafka:
         self.admin().delete_records(before)
 
     def truncate(self, partition: TopicPartition, end: int) -> None:
-        """Let a replica become leader that holds nothing at or past an offset.
+        """Make a replica the leader that lacks the records from an offset on.
 
-        :param partition: which one.
-        :param end: where its log ends then.
+        :param partition: the partition.
+        :param end: the end of its log then.
         """
         self._broker.log(partition, "truncating").truncate(end)
 
     def expire_offsets(self, group_id: str, partitions: Collection[TopicPartition] | None = None) -> None:
-        """Let the offsets expire that a group has committed.
+        """Let the committed offsets of a group expire.
 
-        :param group_id: whose.
-        :param partitions: which; all unless given.
+        :param group_id: the group.
+        :param partitions: partitions of the offsets; all unless given.
         """
         self._broker.expire_offsets(group_id, partitions)
 
     def add_partitions(self, topic: str, count: int) -> None:
         """Give a topic more partitions.
 
-        :param topic: which one.
-        :param count: how many it has then.
+        :param topic: the topic's name.
+        :param count: number of its partitions then.
         :raises KafkaClientError: there is no such topic, or it has more partitions.
         """
         self._broker.grow(topic, count)
@@ -254,7 +255,8 @@ class InMemoryKafka:
     def configure_broker(self, **configs: str) -> None:
         """Change settings of the broker.
 
-        :param configs: by Kafka's names, dots as underscores: ``transaction_max_timeout_ms="60000"``.
+        :param configs: settings by Kafka's names, dots as underscores:
+            ``transaction_max_timeout_ms="60000"``.
         """
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
         self._broker.configs |= dotted
@@ -265,25 +267,25 @@ class InMemoryKafka:
     def alter_topic(self, topic: str, **configs: str) -> None:
         """Change settings of a topic.
 
-        :param topic: which one.
-        :param configs: by Kafka's names, dots as underscores.
+        :param topic: the topic's name.
+        :param configs: settings by Kafka's names, dots as underscores.
         """
         dotted = {name.replace("_", "."): value for name, value in configs.items()}
         self._broker.alter(topic, dotted)
 
     def time_out_transaction(self, transactional_id: str) -> bool:
-        """Abort an id's open transaction and fence its producer, as if it were too old.
+        """Abort the open transaction of an id and fence its producer, as if its timeout had passed.
 
-        :param transactional_id: whose.
+        :param transactional_id: the id.
         :return: whether one was open.
         """
         self._broker.catch_up()
         return self._broker.transactions.time_out(transactional_id)
 
     def restart(self, *, leaderless_ms: int = 0) -> None:
-        """Cut every connection: each writer may have repeated a request from now on.
+        """Close every connection: each writer may have repeated a request from now on.
 
-        :param leaderless_ms: how long partitions have no leader then: no request finds where they end, and
+        :param leaderless_ms: time in which partitions have no leader: no request finds their ends, and
             transactions that end meanwhile leave no markers, as with brokers that have KAFKA-20734; the next
             marker of the same producer decides.
         """

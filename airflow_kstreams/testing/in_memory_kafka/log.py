@@ -1,9 +1,9 @@
-"""One partition's log: records, transaction markers, the last stable offset.
+"""Keeps one partition's log: records, transaction markers, the last stable offset.
 
 Invariant: offsets only grow and are never given twice, unless the log is truncated; compaction and deletion
-leave gaps. The last stable
-offset is the first offset of the oldest transaction without a marker in this partition, else the high
-watermark; a read_committed reader sees what lies before it, less the records of aborted transactions.
+leave gaps. The last stable offset is the first offset of the oldest transaction without a marker in this
+partition, else the high watermark; a read_committed reader sees the records before it, except those of
+aborted transactions.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _CREATE_TIME = 1
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Transaction:
-    """What one producer writes between two decisions.
+    """The records and offsets of one producer between two decisions.
 
     :ivar committed: the coordinator's decision, None while there is none.
-    :ivar records: what it wrote, in order.
+    :ivar records: its records, in order.
     :ivar logs: the partitions it wrote to.
-    :ivar offsets: by group.
-    :ivar unmarked: how many partitions and groups still wait for the decision's marker.
+    :ivar offsets: its offsets by group.
+    :ivar unmarked: number of partitions and groups that still wait for the decision's marker.
     """
 
     transactional_id: str
@@ -42,7 +42,7 @@ class Transaction:
 
 
 class LogRecord:
-    """A record in a log, in the shape of the port ``Record``."""
+    """A record in a log, with the attributes of the port ``Record``."""
 
     __slots__ = ("_at", "_headers", "_key", "_timestamp_ms", "_value", "epoch", "position", "transaction")
 
@@ -119,7 +119,7 @@ def _position(entry: Any) -> int:
 class PartitionLog:
     """The log of one partition.
 
-    :param at: which one.
+    :param at: the partition.
     """
 
     __slots__ = ("_entries", "_open", "at", "epoch", "high_watermark", "start")
@@ -152,7 +152,7 @@ class PartitionLog:
     def mark(self, transaction: Transaction, now_ms: int) -> None:
         """Append the marker of a decided transaction.
 
-        It ends whatever its producer has open here, whichever transaction that was of.
+        It ends the open records of its producer here, whichever transaction they are of.
         """
         self._open.pop(id(transaction), None)
         for left, _ in list(self._open.values()):
@@ -188,7 +188,7 @@ class PartitionLog:
         return records, max(position, end)
 
     def offset_at(self, time_ms: int) -> int | None:
-        """Return the first offset that is dated at or after a time, None if there is none."""
+        """Return the first offset whose record is dated at or after a time, None if there is none."""
         for entry in self._entries:
             dated_ms = entry.timestamp()[1] if isinstance(entry, LogRecord) else entry.written_ms
             if dated_ms >= time_ms:
@@ -196,12 +196,12 @@ class PartitionLog:
         return None
 
     def delete_before(self, offset: int) -> None:
-        """Move the start of the log; what lies before it is gone."""
+        """Move the start of the log, which deletes the records before it."""
         self.start = max(self.start, offset)
         del self._entries[: bisect_left(self._entries, self.start, key=_position)]
 
     def truncate(self, end: int) -> None:
-        """Lose what lies at or past an offset, as when a replica that lagged becomes the leader."""
+        """Delete the records from an offset on, as when a replica that lagged becomes the leader."""
         self.epoch += 1
         self.high_watermark = min(self.high_watermark, end)
         del self._entries[bisect_left(self._entries, end, key=_position) :]

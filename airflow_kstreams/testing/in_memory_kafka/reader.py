@@ -1,4 +1,4 @@
-"""The port ``ReaderPort`` in memory."""
+"""Implements the port ``ReaderPort`` in memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 
 
 class InMemoryReader:
-    """Reads assigned partitions; see ``kafka/reader.py``, whose behaviour it has.
+    """Reads assigned partitions, with the behaviour of ``kafka/reader.py``.
 
     An end is reported once: again only after the position moved.
 
-    :param broker: what to read.
-    :param group_id: whose committed offsets to read and write.
-    :param isolation: what to see.
+    :param broker: the broker to read from.
+    :param group_id: the group whose committed offsets it reads and writes.
+    :param isolation: ``read_committed`` or ``read_uncommitted``.
     :param timeout_seconds: bound of a wait for committed offsets.
     """
 
@@ -33,7 +33,7 @@ class InMemoryReader:
         self._paused: set[TopicPartition] = set()
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Return the offset to read next, None where the partition is not assigned."""
+        """Return the next offset to read, None if the partition is not assigned."""
         return self._positions.get(partition)
 
     def group_metadata(self) -> str:
@@ -70,7 +70,7 @@ class InMemoryReader:
         self._paused.difference_update(partitions)
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Return the group's committed offsets; under read_committed once no transaction holds any back."""
+        """Return the group's committed offsets; under read_committed, wait for pending transactions."""
         broker = self._broker
         broker.catch_up()
         if self._isolation == "read_committed":
@@ -89,7 +89,7 @@ class InMemoryReader:
                 self._broker.commit_offsets(self._group, portion)
 
     def close(self) -> None:
-        """Let go of the assignment. Closing twice is harmless."""
+        """Drop the assignment. Closing twice is harmless."""
         self._positions = {}
 
     def _fetch(self, max_records: int) -> Fetched:

@@ -1,8 +1,8 @@
-"""How large records, batches and commits of offsets are: the arithmetic of Kafka's formats.
+"""Computes the sizes of records, batches and commits of offsets, by Kafka's formats.
 
-Three limits go by three measures. The client refuses a record by what it may take at most in a request, not
-compressed. A partition's leader refuses a batch by what it takes in the log, headers of batch and records
-included, as the writer compressed it. The group coordinator refuses a commit by the batch of records that it
+Three limits have three measures. The client measures a record by its largest size in a request, not
+compressed. A partition's leader measures a batch by its size in the log, headers of batch and records
+included, as the writer compressed it. The group coordinator measures a commit by the batch of records that it
 would write to the topic of offsets, one record for each partition, never compressed.
 """
 
@@ -17,30 +17,30 @@ from airflow_kstreams.testing.in_memory_kafka.log import Content
 #: ``offset.metadata.max.bytes``, which the broker counts in characters. The client sends one more than it was
 #: given.
 OFFSET_METADATA_MAX = 4_096
-#: Of a record in a request, besides key, value and headers, as the client reckons.
+#: Size of a record in a request, besides key, value and headers, as the client computes it.
 _CLIENT_OVERHEAD = 36
-#: Of a batch in the log.
+#: Size of a batch's header in the log.
 _BATCH_OVERHEAD = 61
 #: Fields of a committed offset besides its metadata, and of its key besides group and topic.
 _OFFSET_VALUE_FIXED, _OFFSET_KEY_FIXED = 2 + 8 + 4 + 8 + 1, 2 + 2 + 2 + 4
 
 
 def request_bytes(content: Content) -> int:
-    """Return how large a record is to the client, which compares it with ``message.max.bytes``."""
+    """Return the size of a record that the client compares with ``message.max.bytes``."""
     key, value, _, headers = content
     size = _CLIENT_OVERHEAD + len(key or b"") + len(value or b"")
     return size if not headers else size + _headers_bytes(content)
 
 
 def is_too_large(contents: Sequence[Content], limit_bytes: int) -> bool:
-    """Whether a topic does not take a batch, however its writer compresses it."""
+    """Whether a topic refuses a batch, however its writer compresses it."""
     if _BATCH_OVERHEAD + sum(map(request_bytes, contents)) <= limit_bytes:
         return False
     return batch_bytes(contents) > limit_bytes and _compressed_bytes(contents) > limit_bytes
 
 
 def batch_bytes(contents: Iterable[Content]) -> int:
-    """Return how large a batch is in the log when nothing compresses it."""
+    """Return the size of a batch in the log, not compressed."""
     total = _BATCH_OVERHEAD
     for delta, content in enumerate(contents):
         key, value, _, _ = content
@@ -51,7 +51,7 @@ def batch_bytes(contents: Iterable[Content]) -> int:
 
 
 def offsets_bytes(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> int:
-    """Return how large the batch is that commits offsets of a group."""
+    """Return the size of the batch that commits offsets of a group."""
     total = _BATCH_OVERHEAD
     for delta, (at, committed) in enumerate(offsets.items()):
         key = _OFFSET_KEY_FIXED + len(group.encode()) + len(at.topic.encode())
@@ -63,7 +63,7 @@ def offsets_bytes(group: str, offsets: Mapping[TopicPartition, CommittedOffset])
 
 
 def _compressed_bytes(contents: Iterable[Content]) -> int:
-    """Return about how large a batch is in the log when its writer compresses it."""
+    """Return the approximate size of a batch in the log, compressed by its writer."""
     parts: list[bytes] = []
     for key, value, _, headers in contents:
         parts += [key or b"", value or b""]
@@ -82,12 +82,12 @@ def _headers_count_bytes(content: Content) -> int:
 
 
 def _field(data: bytes | None) -> int:
-    """Return the size of some bytes with their length before them."""
+    """Return the size of a field: its bytes and their length."""
     return 1 if data is None else _signed(len(data)) + len(data)
 
 
 def _signed(number: int) -> int:
-    """Return the size of a number that may be negative, and is not."""
+    """Return the size of a number of a signed type that is not negative."""
     return _unsigned(2 * number)
 
 

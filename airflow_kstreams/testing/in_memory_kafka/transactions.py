@@ -1,13 +1,13 @@
-"""The transaction coordinator: producer ids, epochs, decisions, and what a decision sets in motion.
+"""Imitates the transaction coordinator: producer ids, epochs, decisions, and their markers.
 
-A decision (commit or abort) is final at once; its markers reach the partitions and groups later, each in its
-own time, and until then the last stable offsets stay where they are. The next transaction of the same id, and
-a producer that claims the id, must wait for them.
+A decision (commit or abort) is final at once; its markers reach the partitions and groups later, each at its
+own time, and until then the last stable offsets do not move. The next transaction of the same id, and a
+producer that claims the id, must wait for the markers.
 
-Fencing: claiming an id raises its epoch at once and aborts what the older epoch left open; a transaction that
-outlives its timeout is aborted and its producer fenced in the same way. Requests of an older epoch are
-refused from then on. A request of the *same* epoch is not: it ends or extends whatever transaction is open,
-because the requests name none. That is what makes repeated requests dangerous.
+Fencing: claiming an id raises its epoch at once and aborts the older epoch's open transaction; a transaction
+that outlives its timeout is aborted and its producer fenced in the same way. Requests of an older epoch are
+refused from then on. A request of the *same* epoch is not: it ends or extends the open transaction, because
+requests name no transaction. That makes repeated requests dangerous.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class InvalidTransactionError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What claiming a transactional id gives."""
+    """The epoch of a claimed transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -42,7 +42,7 @@ class Claim:
 
 @dataclass(slots=True, kw_only=True)
 class _Owner:
-    """A transactional id as the coordinator knows it."""
+    """The coordinator's state of a transactional id."""
 
     producer_id: int
     epoch: int = -1
@@ -56,9 +56,9 @@ class TransactionCoordinator:
     """Keeps every transactional id.
 
     :param later: ``later(milliseconds, action)`` runs an action when that time has passed, at once for 0.
-    :param now_ms: the time, for markers.
-    :param led: whether partitions have leaders; without, decisions leave no marker, as KAFKA-20734 has it.
-    :param marker_lag_ms: drawn for each marker.
+    :param now_ms: gives the time of markers.
+    :param led: whether partitions have leaders; without leaders, decisions leave no marker (KAFKA-20734).
+    :param marker_lag_ms: draws the delay of each marker.
     :param on_decided: called with each decided transaction, before its markers are written.
     :param on_offsets: called with the group and the transaction when the offsets' marker is written.
     """
@@ -84,7 +84,7 @@ class TransactionCoordinator:
     def claim(self, transactional_id: str, timeout_ms: int) -> Claim:
         """Claim an id.
 
-        :raises ConcurrentError: what the older epoch left is fenced and decided, but not completed yet.
+        :raises ConcurrentError: the older epoch's transaction is fenced and decided, but not completed yet.
         """
         owner = self._owners.get(transactional_id)
         if owner is None:
@@ -112,7 +112,9 @@ class TransactionCoordinator:
     def add_offsets(
         self, claim: Claim, group: str, offsets: dict[TopicPartition, CommittedOffset]
     ) -> Transaction:
-        """Add offsets to the open transaction, beginning one if there is none. Raises as the former."""
+        """Add offsets to the open transaction, beginning one if there is none; raises as
+        :meth:`add_partition`.
+        """
         transaction = self._transaction(claim)
         transaction.offsets.setdefault(group, {}).update(offsets)
         return transaction
@@ -131,7 +133,7 @@ class TransactionCoordinator:
         self._decide(owner, owner.transaction, committed=committed)
 
     def time_out(self, transactional_id: str) -> bool:
-        """Abort an id's open transaction and fence its producer, as the broker does with one that is too old.
+        """Abort the open transaction of an id and fence its producer, as the broker does after the timeout.
 
         :return: whether one was open.
         """

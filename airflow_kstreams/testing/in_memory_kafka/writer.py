@@ -1,7 +1,7 @@
-"""The port ``WriterPort`` in memory: transactional and idempotent writers.
+"""Implements the port ``WriterPort`` in memory: transactional and idempotent writers.
 
 Records wait in the writer until ``flush``, ``send_offsets`` or ``commit``; with a random source they may
-leave earlier, as they do when a client's own thread sends them. What waits when a process dies is lost.
+leave earlier, as if a client's own thread sent them. Records that wait when a process dies are lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SENT_EARLY = 0.25
 
 @runtime_checkable
 class GroupReader(Protocol):
-    """A reader that can say for which group offsets are committed."""
+    """A reader that names the group for which offsets are committed."""
 
     def group_metadata(self) -> str: ...
 
@@ -49,8 +49,8 @@ class GroupReader(Protocol):
 class InMemoryIdempotentWriter:
     """The port ``WriterPort`` without transactions.
 
-    :param broker: where to write.
-    :param limits: of its records and batches.
+    :param broker: the broker to write to.
+    :param limits: limits of its records and batches.
     :param timeout_seconds: bound of every request.
     """
 
@@ -79,16 +79,16 @@ class InMemoryIdempotentWriter:
         """Lose the connection: a request may have been repeated."""
 
     def init_transactions(self) -> None:
-        """Reach the cluster; there is no transactional id to claim."""
+        """Connect to the cluster; there is no transactional id to claim."""
 
     def begin(self) -> None:
-        """Start over remembering delivery failures."""
+        """Forget former delivery failures."""
         self._failure = None
 
     def flush(self) -> None:
         """Deliver every record.
 
-        :raises RecordError: a record was refused for what it is.
+        :raises RecordError: a record was refused for itself, e.g. for its size.
         """
         self._refuse_closed()
         self._broker.catch_up()
@@ -98,7 +98,7 @@ class InMemoryIdempotentWriter:
             raise self._failure
 
     def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
-        """Commit offsets; without transactions that is the reader's own commit, after a flush."""
+        """Commit offsets: without transactions by the reader's own commit, after a flush."""
         self.flush()
         reader.commit(offsets)
 
@@ -107,12 +107,12 @@ class InMemoryIdempotentWriter:
         self.flush()
 
     def abort(self) -> None:
-        """Drop what still waits; what was sent stays sent."""
+        """Drop waiting records; records that were sent stay in their topics."""
         self._waiting.clear()
         self._failure = None
 
     def close(self) -> None:
-        """Drop what still waits. Closing twice is harmless."""
+        """Drop waiting records. Closing twice is harmless."""
         self._waiting.clear()
         self._closed = True
 
@@ -128,7 +128,7 @@ class InMemoryIdempotentWriter:
         if self._closed:
             raise ValueError("this writer is closed")
         self._refuse_produce()
-        # The real client cannot send 0, so what is dated so is sent as 1.
+        # The real client cannot send the timestamp 0, so 1 is sent in its place.
         written = self._broker.clock.now_ms() if timestamp_ms is None else timestamp_ms or 1
         content: Content = (key, value, written, list(headers) if headers else None)
         if (size := request_bytes(content)) > self._limits.record_bytes:
@@ -157,7 +157,7 @@ class InMemoryIdempotentWriter:
         self._send()
 
     def _send(self) -> None:
-        """Append everything that waits, up to the first record that is refused."""
+        """Append the waiting records, up to the first that is refused."""
         refused = self._refused()
         waiting, self._waiting = self._waiting, []
         for number, (at, content) in enumerate(waiting):
@@ -170,16 +170,16 @@ class InMemoryIdempotentWriter:
                 self._append(log, content)
 
     def _refusal(self, at: TopicPartition, content: Content, why: str) -> RecordError:
-        """Return the error of a record that the broker refuses, or that is the first of such a batch."""
+        """Return the error of a record that the broker refuses, alone or as the first of its batch."""
         limit = self._broker.max_message_bytes(self._broker.topics[at.topic])
         alone = "SIZE" in why and request_bytes(content) > limit
         name = content_id(at.topic, content[0], content[1]) if alone else ""
         return record_refused(at.topic, at.partition, why, content=name)
 
     def _refused(self) -> Mapping[int, str]:
-        """Return the records that wait and are the first of a batch that the broker refuses, with the reason.
+        """Return the first record of each waiting batch that the broker refuses, with the reason.
 
-        What waits for one partition leaves in batches as large as they may be.
+        Records that wait for one partition leave in batches of the largest allowed size.
         """
         refused: dict[int, str] = {}
         by_partition: dict[TopicPartition, list[int]] = {}
@@ -224,7 +224,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     """The port ``WriterPort`` with transactions.
 
     :param transactional_id: claimed by ``init_transactions``.
-    :param transaction_timeout_ms: after which the broker aborts a transaction.
+    :param transaction_timeout_ms: time after which the broker aborts a transaction.
     """
 
     def __init__(
@@ -254,10 +254,10 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     def repeat_last_request(self, after_requests: int) -> bool:
         """Let a second copy of the last request about a transaction reach the coordinator later.
 
-        That is what a client does that got no answer; the copy acts on whatever is open when it arrives. The
-        writer becomes suspect, because the real one notices the lost connection.
+        A client that got no answer does so; the copy acts on the transaction that is open when it arrives.
+        The writer becomes suspect, because the real one notices the lost connection.
 
-        :param after_requests: how many more partitions and offsets this writer adds to transactions before
+        :param after_requests: number of partitions and offsets that this writer adds to transactions before
             the copy arrives.
         :return: whether there was such a request.
         """
@@ -293,7 +293,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         self._broker.until(claimed, "claiming the transactional id", timeout_seconds=self._timeout_seconds)
 
     def begin(self) -> None:
-        """Begin a transaction; the broker hears of it with the first record or offset.
+        """Begin a transaction, which the broker learns with its first record or offset.
 
         :raises KafkaClientError: the writer is suspect, not initialised, or in a transaction.
         """
@@ -314,7 +314,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
         """Deliver every record.
 
         :raises TaskFencedError: a newer writer claimed the transactional id.
-        :raises RecordError: a record was refused for what it is.
+        :raises RecordError: a record was refused for itself, e.g. for its size.
         """
         self._guarded("sending", super().flush)
 
@@ -356,7 +356,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
     def commit(self) -> None:
         """Deliver every record and commit.
 
-        A transaction of which the broker never heard is committed without asking it, as the real client does.
+        A transaction without records and offsets is committed without a request, as by the real client.
 
         :raises TaskFencedError: a newer writer claimed the transactional id.
         """
@@ -401,7 +401,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             self._suspect = True
 
     def _send(self) -> None:
-        """Append what waits; a record stays waiting while the coordinator asks to come again."""
+        """Append waiting records; a record keeps waiting while the coordinator asks for another try."""
         claim = self._claimed("sending") if self._waiting else None
         refused, number = self._refused(), 0
         while self._waiting and self._failure is None and claim is not None:
@@ -427,7 +427,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
                 copy()
 
     def _guarded(self, what: str, request: Callable[[], object]) -> None:
-        """Make a request; wait while the coordinator asks to come again, convert fencing."""
+        """Make a request, again while the coordinator asks for another try; convert fencing."""
         if self._fenced:
             raise self._fencing(what)
         try:

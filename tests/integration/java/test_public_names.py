@@ -1,4 +1,4 @@
-"""No public name of Kafka Streams' DSL is missing from ``hints/java_classes.py``, and none is made up."""
+"""No public name of Kafka Streams' DSL is missing from ``hints/java_table.py``, and none is made up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.streams.hints.java_classes import ALL, CLASSES
-from airflow_kstreams.streams.hints.java_neighbours import NEIGHBOURS
+from airflow_kstreams.streams.hints.java_table import ALL, CLASSES, NEIGHBOURS
 from dev.servers import embedded
 from tests.integration.java.peer import java
 

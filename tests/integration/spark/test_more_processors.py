@@ -59,7 +59,7 @@ def test_counts_go_on_when_spark_has_copied_the_state_of_new_processors(
     app.run("run-3")
     expanded = expand()
     assert expanded.returncode == 0, expanded.stderr[-4000:]
-    assert "All state is copied: the next run takes over" in expanded.stdout
+    assert "All state is copied: the next run makes the takeover" in expanded.stdout
     send()
     (told,) = app.run("run-4").warnings
     assert told.startswith("subtopology 0 has 4 processors from this run on, 2 before")

@@ -144,6 +144,6 @@ def test_log_shows_the_last_renewal_of_the_lease_when_a_sensor_waits(
     driver.lease.release()
     assert not sensor.poke(Context()).is_done
 
-    waiting = "Not yet: application app with 0 records left, or fewer"
+    waiting = "Still waiting for application app with 0 records left, or fewer"
     held = f"; driver of r1 holds the lease for run r1 and renewed it last at {renewed}"
     assert lines == [waiting + held, waiting]

@@ -150,7 +150,7 @@ def test_conditions_that_no_letter_fits_are_an_error(airlines: InMemoryKafka, dr
     [
         (("--where", "airline"), 2, "'airline' is not FIELD=VALUE"),
         (("--where", "=UA"), 2, "'=UA' is not FIELD=VALUE"),
-        (("--where", "topic=a", "--where", "topic=b"), 2, "topic stands there twice"),
+        (("--where", "topic=a", "--where", "topic=b"), 2, "topic is given twice"),
         (("--where", "airline=UA"), 1, "letters have no field 'airline' -- what to do: use topic,"),
         (("--where", "partition=x"), 1, "no letter has partition=x"),
     ],

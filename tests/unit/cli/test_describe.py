@@ -48,7 +48,7 @@ def test_ending_is_refused_when_nothing_is_written_as_it(tmp_path: Path) -> None
     result = invoke("describe", FLIGHTS, "--output", str(tmp_path / "x.png"))
     assert result.exit_code == 1
     assert "no topology is written as .png" in result.stderr
-    assert ".svg, .mmd, .mermaid, or say what to write: --format" in result.stderr
+    assert ".svg, .mmd, .mermaid, or give the format: --format" in result.stderr
     assert not (tmp_path / "x.png").exists()
 
 

@@ -59,7 +59,7 @@ def test_plan_is_shown_and_nothing_changes_when_run_dry(scene: Scene) -> None:
 def test_state_is_copied_and_the_next_run_takes_over_when_run(scene: Scene) -> None:
     result = processors("--to", "4", "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "All state is copied: the next run takes over" in result.stdout
+    assert "All state is copied: the next run makes the takeover" in result.stdout
     scene.run()
     again = processors("--to", "4")
     assert (again.exit_code, again.stderr) == (0, "")

@@ -75,7 +75,7 @@ def test_setting_is_refused_even_if_allowed_when_it_names_a_callback_or_class(na
     with pytest.raises(ConfigError, match="names code to run") as caught:
         check_client_settings({**BROKER, name: "os.system"})
     assert "os.system" not in str(caught.value)
-    with pytest.raises(ConfigError, match="needs no leave or can have none"):
+    with pytest.raises(ConfigError, match="is allowed anyway or cannot be allowed"):
         AllowedSettings.parse(name)
 
 

@@ -15,9 +15,8 @@ import pytest
 
 import airflow_kstreams.streams as ours
 import airflow_kstreams.testing as testing
-from airflow_kstreams.streams.hints.java_classes import ALL, CLASSES, java_class, ours_for
-from airflow_kstreams.streams.hints.java_names import told
-from airflow_kstreams.streams.hints.java_neighbours import NEIGHBOURS
+from airflow_kstreams.streams.hints.java_names import java_class, ours_for, told
+from airflow_kstreams.streams.hints.java_table import ALL, CLASSES, NEIGHBOURS
 from airflow_kstreams.streams.records.record_context import RecordContext
 
 OWN = {name: getattr(ours, name) for name in ours.__all__}

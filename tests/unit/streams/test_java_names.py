@@ -27,13 +27,12 @@ from airflow_kstreams.streams import (
     WindowStore,
     serdes,
 )
-from airflow_kstreams.streams.hints.java_names import (
+from airflow_kstreams.streams.hints.java_names import java_method, told
+from airflow_kstreams.streams.hints.java_table import (
     METHODS,
     METHODS_OF,
     SETTINGS_OF_STREAMS,
     VALUES_OF_STREAMS,
-    java_method,
-    told,
 )
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore

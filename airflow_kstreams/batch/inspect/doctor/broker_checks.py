@@ -1,4 +1,4 @@
-"""What the broker's own settings say."""
+"""Checks the broker's own settings."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from airflow_kstreams.batch.inspect.doctor.seen import DoctorView, Subject
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
-from airflow_kstreams.batch.run.matched_topics import matched_plan
+from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 

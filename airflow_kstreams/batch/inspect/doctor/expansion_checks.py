@@ -1,4 +1,4 @@
-"""Whether processors that are on their way arrive.
+"""Checks that processors which are being added come into use.
 
 Rule: a deletion is in a changelog for ``delete.retention.ms`` after it is compacted; a copy that has made no
 step for half of that begins anew when it goes on. And one run is usual until one takes over: an expansion

@@ -1,4 +1,4 @@
-"""Whether every attempt of a run sees the same global tables.
+"""Checks that every attempt of a run sees the same global tables.
 
 Rule: a topic is compacted, and what a run may still read is not compacted away: ``min.compaction.lag.ms`` is
 longer than a run.

@@ -1,4 +1,4 @@
-"""Whether the keys of topics that have grown lie where their growth puts them, by the newest records.
+"""Checks, by the newest records, that the keys of topics that have grown lie where their growth puts them.
 
 Rule: a task fails at the first key that lies elsewhere; here a person learns it before a run does. The same
 arithmetic judges both (``records/key_check.py``). What a plan does not say is whether keys have windows, of

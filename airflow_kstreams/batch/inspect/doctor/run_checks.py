@@ -1,4 +1,4 @@
-"""What the application's own state says: lease, slice, and everything that the next begin would refuse."""
+"""Checks the application's own state: lease, slice, and everything that the next begin would refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks look at: the subject, and what was read of the cluster once for all of them."""
+"""Holds what the checks look at: the subject, and what was read of the cluster once for all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings and replicas of topics say. One finding names all topics that are in the same way."""
+"""Checks the settings and replicas of topics. One finding names all topics that have the same fault."""
 
 from __future__ import annotations
 

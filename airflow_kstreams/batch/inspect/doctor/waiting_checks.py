@@ -1,4 +1,4 @@
-"""Whether partitions that topics have gained wait longer than they should.
+"""Checks that partitions which topics have gained do not wait longer than they should.
 
 Rule: one run is usual, for it reads what they wait for. A run whose slice is cut, by its data interval or by
 an open transaction, may leave some of that to the next. What has waited for several runs is not coming nearer

@@ -1,4 +1,4 @@
-"""What lies in a store outside a run, read from its changelog: single keys, or everything.
+"""Reads a store outside a run, from its changelog: single keys, or everything.
 
 Only looks: it claims nothing, commits nothing, and uses no local files of tasks. ``stored_state`` is the
 reader, ``entry_form`` knows how each kind of store writes its entries, ``moment`` as of when they are.

@@ -1,4 +1,4 @@
-"""How the records of a changelog read as the entries of its store, for each kind of store.
+"""Turns the records of a changelog into the entries of its store, for each kind of store.
 
 A kind that writes its keys in a form of its own registers itself: ``entry_form.register(ItsSpec, its_form)``.
 Every other one is read as a key-value store whose keys are those of its changelog.

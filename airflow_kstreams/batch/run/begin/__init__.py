@@ -1,4 +1,4 @@
 """Begins a run: freezes what it will read, checks what is there, and writes both in one transaction.
 
-Called by ``run.coordinator``. Imports ``past`` beside it, ``ledger``, ``protocol`` and ``streams``.
+Called by ``run.coordinator``. Imports ``evidence``, ``ledger``, ``protocol`` and ``streams``.
 """

@@ -38,11 +38,9 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     refuse_orphaned,
 )
 from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
-from airflow_kstreams.batch.run.fence import fence
 from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
-from airflow_kstreams.batch.run.matched_topics import gone_warnings
-from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
+from airflow_kstreams.batch.run.session import CoordinatorSession, fence
+from airflow_kstreams.batch.run.slice_request import SliceRequest, gone_warnings, refuse_losses
 from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
 from airflow_kstreams.batch.run.takeover import take_over
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind

@@ -1,4 +1,5 @@
-"""What earlier runs left parked, as begin and reset see it, and whether a topology would go on with it.
+"""Finds what earlier runs left parked, for begin and reset, and refuses a topology that would not go on with
+it.
 
 Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic that is
 not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of it is

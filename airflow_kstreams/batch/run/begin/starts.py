@@ -1,10 +1,10 @@
-"""Start and stop offsets of a new slice, and whether there is anything new.
+"""Decides where each partition of a new slice starts and stops, and finds what is lost at its start.
 
 Rule: ``[start, stop)`` with start = committed offset, else the stop offset of the last finished run, else the
 first-run policy; stop = last stable offset, after a bounded wait for it to reach the high watermark read
 first (a commit returns before its markers are written). Nothing is ever skipped silently: a start outside the
 log is an error, and so is a partition that was read, if nothing says how far. What earlier runs left
-is gathered in ``prior_runs.py``, what a loss is called in ``data_loss.py``.
+is gathered in ``evidence/prior_runs.py``; ``data_loss.py`` words each loss.
 """
 
 from __future__ import annotations

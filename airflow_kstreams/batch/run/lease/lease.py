@@ -58,7 +58,7 @@ class CoordinatorLease:
 
     @property
     def held(self) -> Lease | None:
-        """The lease as it was taken, None when none is held."""
+        """The lease as it was taken; None without one."""
         return self._held
 
     def new(self, caller: Claimant, generation: int, *, slice_run_id: str = "") -> Lease:
@@ -82,12 +82,14 @@ class CoordinatorLease:
         self._held = lease
 
     def end_former(self, ledger: Ledger) -> None:
-        """Let the lease go that a former owner has left, before its tasks are fenced for a new start.
+        """Release the lease that a former owner has left, before a new start fences its tasks.
 
-        A start writes its own lease, and the offsets that it has read, only after that fence. An attempt that
-        claims its id in between would go on by the former lease, and what it commits would be taken back.
+        The start writes its own lease, and the offsets that it has read, only after that fence. A task
+        attempt that claims its transactional id in between would find the former lease in force and go on,
+        and the
+        start would overwrite the offsets that it commits.
 
-        :param ledger: as read under the claim, by which the former owner is none any more.
+        :param ledger: as read under the claim, which fenced the former owner.
         :raises TaskFencedError: another coordinator claimed the transactional id.
         """
         former = ledger.held_lease
@@ -191,7 +193,7 @@ class CoordinatorLease:
                 raise self._superseded or _none_held()
             found = self._session.read_ledger().lease
             if found is None or not self._is_mine(found) or found.expires_ms == 0:
-                # Nothing is ours to release any more: a late release would overwrite the new owner's lease.
+                # Nothing is left to release: a release now would overwrite the new owner's lease.
                 self._superseded = superseded(self._app, lease, found)
                 self._held = None
                 raise self._superseded
@@ -260,7 +262,7 @@ class CoordinatorLease:
 
     @contextmanager
     def racing(self, caller: Claimant, ledger: Ledger) -> Iterator[None]:
-        """Raise a race that a caller lost while it began as what it was, however the loss looked.
+        """Turn every error by which a caller loses a race into the one that says so.
 
         :param ledger: as the caller saw it before.
         """

@@ -1,4 +1,4 @@
-"""Who may work on an application: the caller of begin, what it is refused for, and by which errors."""
+"""Names the claimant of an application, and builds the errors that refuse it."""
 
 from __future__ import annotations
 

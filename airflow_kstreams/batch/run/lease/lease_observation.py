@@ -1,4 +1,4 @@
-"""Whether the owner of a lease is alive: judged by its renewals, never by the clock of its machine.
+"""Judges whether the owner of a lease is alive: by its renewals, never by the clock of its machine.
 
 Rule: a lease is free when it was released, or when no renewal was seen for as long as it lasts, measured on
 one's own monotonic clock from the first look. So clocks that differ between machines, or are set while a run

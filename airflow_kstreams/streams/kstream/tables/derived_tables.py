@@ -38,7 +38,7 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
 class _Node(NamedTuple):
-    """What a node that derives a table is called, and by which method it was made.
+    """The names of a node that derives a table, and of the method that made it.
 
     :ivar kind: begins its name where the user gave none.
     :ivar name: that the user gave.

@@ -1,5 +1,6 @@
-"""How two tables are joined by a foreign key. What each node does is written in
-``operators/foreign_key_subscribe.py``, ``foreign_key_answer.py`` and ``foreign_key_resolve.py``.
+"""Adds the nodes, topics and stores that join two tables by a foreign key. The operators of these nodes
+stand in ``operators/tables``: ``foreign_key_subscribe.py``, ``foreign_key_answer.py`` and
+``foreign_key_resolve.py``.
 
 **The shape.** Kafka Streams (KIP-213) sends subscriptions to the right table's task, and its responses back
 to the left table's: a cycle of topics, which a run that reads up to frozen stops could never end. Here it is
@@ -66,7 +67,7 @@ ForeignKeyJoinKind = Literal["join", "left_join"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinByForeignKey:
-    """What a user says of a join by a foreign key, see :meth:`KTable.join`.
+    """The options of a join by a foreign key, see :meth:`KTable.join`.
 
     :param store: where the result is kept.
     :param value_serde: of the results.
@@ -81,7 +82,7 @@ class JoinByForeignKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Join:
-    """What the parts of one join share."""
+    """One join: what the functions that add its nodes share."""
 
     graph: StreamGraph
     name: str

@@ -1,5 +1,5 @@
-"""A topic that every task sees whole, as a table, and how a stream is joined with it. What the join does is
-written in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
+"""A table of a topic that every task sees whole, and the node that joins a stream with it, whose operator
+stands in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
 
 No partition counts have to fit, and no stream is repartitioned: whichever task a record is in, the entry that
 it names is there.

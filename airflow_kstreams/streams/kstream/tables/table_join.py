@@ -1,4 +1,4 @@
-"""How a stream is joined with a table. What the join does is written in
+"""Adds the node that joins a stream with a table; its operator stands in
 :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
 
 Invariant: equal keys of both sides lie in one task. That holds if both topics have equal partition counts and

@@ -1,4 +1,4 @@
-"""How two tables are joined. What the join does is written in
+"""Adds the nodes that join two tables; their operators stand in
 :mod:`airflow_kstreams.streams.kstream.operators.tables.tables_join`.
 
 Invariant: equal keys of both tables lie in one task: both have keys of one serde, and what they are read from

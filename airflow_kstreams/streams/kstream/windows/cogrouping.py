@@ -1,4 +1,4 @@
-"""Several grouped streams folded into one table; what is known of them while the topology is built.
+"""Folds several grouped streams into one table: adds the nodes that bring them together, and the fold.
 
 Invariant: equal keys of all streams lie in one task. Their keys have one serde, a stream whose key changed
 goes through a repartition topic of its own, and the topics of a task that shares a store must have the same
@@ -84,7 +84,7 @@ class Cogroup:
     ) -> KnownWindowedTable:
         """Add the fold by windows with its store, and return its table.
 
-        :raises TopologyError: as :meth:`aggregated`, or the merger is missing or in vain.
+        :raises TopologyError: as :meth:`aggregated`, or the window and the merger do not fit.
         """
         fold = aggregating_windows(window, initializer, cogrouping(self.aggregators), merger)
         spec = self._all.store_spec(store, value_serde, "aggregate")
@@ -92,7 +92,7 @@ class Cogroup:
 
     @property
     def _all(self) -> GroupedRecords:
-        """What the fold's store is to know of the records."""
+        """The records of all streams, as the fold's store needs them described."""
         first = self.groups[0]
         serdes = Serdes(key=_key_serde(first), value=None)
         return GroupedRecords(

@@ -1,4 +1,4 @@
-"""Where sliding windows that are closed are kept.
+"""Gives a fold by sliding windows a second store for closed windows where one store cannot keep them.
 
 Rule: windows of later records begin with what closed ones hold, so a fold keeps them for another size. It
 keeps them where the open ones are. Where ``suppress`` waits for windows it cannot: a store hands a window

@@ -1,4 +1,4 @@
-"""How tables of windows are made: folded from grouped records, and held back until they are final."""
+"""Makes tables of windows: folds grouped records, and holds results back until they are final."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def aggregating_windows(
 ) -> Fold:
     """Return the fold of what a user gave to ``aggregate``.
 
-    :raises TopologyError: something is no function, or the merger is missing or in vain.
+    :raises TopologyError: something is no function, or the window and the merger do not fit.
     """
     sessions = isinstance(window, SessionWindow)
     if sessions != (merger is not None):

@@ -1,10 +1,10 @@
-"""The checkpoint file: which part of the changelogs the files of a task's stores already hold.
+"""Defines the checkpoint file, which names the part of the changelogs that the files of a task's stores hold.
 
 Rule: it is read and deleted before the files are opened, and written after the task's last commit, when they
 are closed. It counts only if it is of the same application, task, topology and store format, of the same
 changelog (topic id), if its offset lies in the log, and if it is younger than half the changelog's
-``delete.retention.ms``: compaction drops a tombstone when that time is over, and a reader who starts behind
-the tombstone's key would keep a key that was deleted.
+``delete.retention.ms``: compaction drops a tombstone when that time is over, and a reader who starts between
+a key's record and its tombstone's place would keep a key that was deleted.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from airflow_kstreams.streams.decoders import decode_json
 
 log = logging.getLogger(__name__)
 
-#: Of the file's layout.
+#: Version of the file's layout.
 VERSION = 1
 
 
 class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one store's files go.
+    """The part of a changelog that one store's files hold.
 
-    :param store_format: what the files are written in.
-    :param topic_id: of the changelog topic.
+    :param store_format: the files' format.
+    :param topic_id: id of the changelog topic.
     :param offset: every committed record of the changelog partition below it is in the files.
     """
 
@@ -38,9 +38,9 @@ class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is.
+    """The task that owns the state.
 
-    :param tasks: how many tasks its subtopology has.
+    :param tasks: number of tasks of its subtopology.
     """
 
     application_id: str
@@ -52,8 +52,8 @@ class StateOwner(msgspec.Struct, frozen=True, kw_only=True):
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a checkpoint file.
 
-    :param written_ms: when it was written, epoch milliseconds.
-    :param stores: by name.
+    :param written_ms: time of writing, epoch milliseconds.
+    :param stores: checkpoints of stores by name.
     """
 
     owner: StateOwner
@@ -81,12 +81,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogPartition:
-    """What the broker says of a changelog partition now.
+    """The broker's present facts of a changelog partition.
 
-    :param topic_id: of its topic.
+    :param topic_id: id of its topic.
     :param start_offset: first offset of the log.
     :param end_offset: its high watermark.
-    :param delete_retention_ms: how long compaction keeps tombstones.
+    :param delete_retention_ms: time for which compaction keeps tombstones.
     """
 
     topic_id: str
@@ -103,11 +103,11 @@ def usable_offsets(
     changelogs: Mapping[str, ChangelogPartition],
     now_ms: int,
 ) -> dict[str, int]:
-    """Return from which offset on each store must be replayed; stores without a valid entry are absent.
+    """Return the offset from which each store must be replayed; stores without a valid entry are absent.
 
     :param owner: the task that asks.
     :param formats: store format by store name.
-    :param changelogs: by store name.
+    :param changelogs: changelog partition by store name.
     :param now_ms: epoch milliseconds.
     """
     if checkpoint.owner != owner:
@@ -126,7 +126,7 @@ def usable_offsets(
 
 
 def _flaw(entry: StoreCheckpoint, store_format: str, changelog: ChangelogPartition, age_ms: int) -> str:
-    """Say what is wrong with an entry; nothing if it is valid."""
+    """Return the fault of an entry, empty if it is valid."""
     if entry.store_format != store_format:
         return f"its files are in the format {entry.store_format}, expected {store_format}"
     if entry.topic_id != changelog.topic_id:

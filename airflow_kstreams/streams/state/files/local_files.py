@@ -1,4 +1,4 @@
-"""The steps on local files that claiming and keeping state is made of, each atomic or harmless when torn."""
+"""Makes the steps on local files for claiming and keeping state, each atomic or harmless when torn."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _OWNER_ONLY = 0o700
 
 
 class LocalFiles:
-    """Local files. Tests put another one in its place that crashes between any two steps."""
+    """Local files. Tests replace this object by one that crashes between any two steps."""
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder that only this user may enter, and those above it; an existing one is fine."""
+        """Make a folder that only this user may enter, with its parents; an existing one is fine."""
         path.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename atomically.
 
         :raises FileNotFoundError: there is no source.
-        :raises OSError: the target is a folder with something in it.
+        :raises OSError: the target is a folder that is not empty.
         """
         source.rename(target)
 
     def sync_folder(self, path: Path) -> None:
-        """Make what was created, renamed and removed in a folder survive a crash of the machine."""
+        """Make the files created, renamed and removed in a folder survive a crash of the machine."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -1,13 +1,14 @@
-"""The files of one task's stores, from the claim by an attempt to its end.
+"""Manages the files of one task's stores, from their claim by an attempt to its end.
 
-Steps: claim the folder; read the checkpoint and delete it; wipe the files it does not vouch for; open the
+Steps: claim the folder; read the checkpoint and delete it; delete the files it does not vouch for; open the
 stores. At a clean end, after the last commit: close the stores, write the checkpoint, give the folder back.
 At any other end: discard the folder.
 
-Crash argument: ``state_folder.py`` shows that a home was left by a clean end. The checkpoint stands in it
-last, when the files are closed and durable, and is gone before they are opened, so a folder with a checkpoint
-holds exactly what the checkpoint says, whatever line a crash hits. Its offset was read before the last
-commit: no other attempt can have written to the changelog until then, or that commit would have been fenced.
+Crash argument: ``state_folder.py`` shows that a home was left by a clean end. The checkpoint is written last,
+when the files are closed and durable, and deleted before they are opened, so a folder with a checkpoint holds
+exactly the entries that the checkpoint vouches for, at whatever line a crash comes. Its offset was read
+before the last commit: no other attempt can have written to the changelog until then, or that commit would
+have been fenced.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LocalState:
         self._folder: StateFolder | None = None
 
     def claim(self) -> Checkpoint | None:
-        """Take the folder over, read the checkpoint and delete it.
+        """Claim the folder, read the checkpoint and delete it.
 
         :return: None if there is no whole checkpoint.
         :raises StateStoreError: the folder cannot be written.
@@ -75,8 +76,8 @@ class LocalState:
     def open(self, offsets: Mapping[str, int]) -> dict[str, int]:
         """Open the stores, those with an offset on their files, the others empty.
 
-        :param offsets: from which offset on a store must be replayed.
-        :return: the same, without the stores whose files turned out to be damaged: they are empty.
+        :param offsets: offset from which each store must be replayed.
+        :return: the offsets without the stores whose files are damaged, which are opened empty.
         :raises StateStoreError: the folder cannot be written.
         """
         if self._folder is None:
@@ -101,9 +102,9 @@ class LocalState:
     def keep(self, checkpoint: Checkpoint) -> bool:
         """Leave the files for the next attempt, after the task's last commit.
 
-        :param checkpoint: what the files hold; those of stores without an entry are removed.
-        :return: False if a later attempt has left its own by now.
-        :raises StateStoreError: they cannot be written.
+        :param checkpoint: the entries that the files hold; files of stores without an entry are removed.
+        :return: False if a later attempt has left its own files.
+        :raises StateStoreError: the files cannot be written.
         """
         if self._folder is None:
             return False
@@ -124,8 +125,8 @@ class LocalState:
         return given
 
     def discard(self) -> None:
-        """Close the stores and remove their files, unless they were kept. Best effort: what stays is removed
-        by the next attempt.
+        """Close the stores and remove their files, unless they were kept. Best effort: the next attempt
+        removes the rest.
         """
         folder, self._folder = self._folder, None
         if folder is None:

@@ -1,19 +1,19 @@
-"""A task's folder of local state, which belongs to one attempt at a time.
+"""Claims a task's folder of local state for one attempt at a time.
 
-Rule: state that a clean end left lies in the task's home, ``<root>/<application id>-state/<task>``. An
-attempt claims it by renaming it to a name of its own, ``<task>.<token>``, or makes that folder when there is
-no home; it gives the folder back by renaming it to the home.
+Rule: after a clean end, state lies in the task's home, ``<root>/<application id>-state/<task>``. An attempt
+claims it by renaming it to a name of its own, ``<task>.<token>``, or makes that folder when there is no home;
+it gives the folder back by renaming it to the home.
 
-Invariants: two attempts never share a folder, because a rename succeeds once. What lies in the home was left
-by a clean end: nothing else is ever renamed to it. While an attempt lives, it holds a lock on
-``<task>.<token>.lock``, which the kernel lets go of when it dies; the folder of an attempt that is dead is
-removed by the next one.
+Invariants: two attempts never share a folder, because a rename succeeds once. The home holds the state of a
+clean end: no other folder is ever renamed to it. While an attempt lives, it holds a lock on
+``<task>.<token>.lock``, which the kernel drops when the attempt dies; the next attempt removes the folders of
+dead ones.
 
-Crash argument: the lock file is made before the folder and removed after it, so a folder without a lock file
-cannot be; a lock file without a folder is removed like one with a folder. A crash anywhere between the two
-renames leaves no home, so the next attempt begins with an empty folder. The renames are made durable before
-anything in the folder is changed or trusted, so a crash of the machine cannot bring back the home together
-with files of a later time.
+Crash argument: the lock file is made before the folder and removed after it, so no folder lacks a lock file;
+a lock file without a folder is removed like one with a folder. A crash anywhere between the two renames
+leaves no home, so the next attempt begins with an empty folder. The renames are made durable before anything
+in the folder is changed or trusted, so a crash of the machine cannot bring back the home together with files
+of a later time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from airflow_kstreams.streams.state.files.local_files import LocalFiles
 class StateFolder:
     """A folder of local state, claimed; made by :meth:`claim`.
 
-    :param path: where the files lie while the claim lasts.
+    :param path: the files' folder while the claim lasts.
     """
 
     def __init__(self, home: Path, path: Path, lock: _Lock, files: LocalFiles) -> None:
@@ -41,7 +41,7 @@ class StateFolder:
 
     @classmethod
     def claim(cls, home: Path, files: LocalFiles) -> StateFolder:
-        """Take over the home of a task, or make an empty folder; remove what dead attempts left.
+        """Claim the home of a task, or make an empty folder; remove the folders of dead attempts.
 
         :raises OSError: the folders cannot be made.
         """
@@ -63,7 +63,7 @@ class StateFolder:
     def give_back(self) -> bool:
         """Leave the folder as the task's home.
 
-        :return: False if there was a home by now: a later attempt left it, and this folder is removed.
+        :return: False if a later attempt has left a home; then this folder is removed.
         """
         try:
             self._files.rename(self.path, self._home)
@@ -98,7 +98,7 @@ class _Lock:
         while True:
             path = home.with_name(f"{home.name}.{uuid.uuid4().hex}.lock")
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            # Another attempt may have swept the file away before it was locked.
+            # Another attempt may have removed the file before it was locked.
             if _locked(handle) and os.fstat(handle).st_nlink:
                 return cls(path, handle)
             os.close(handle)
@@ -116,7 +116,7 @@ class _Lock:
         return None
 
     def remove(self, files: LocalFiles) -> None:
-        """Remove the file and let go of the lock."""
+        """Remove the file and the lock."""
         try:
             files.remove(self.path)
         finally:

@@ -1,12 +1,12 @@
-"""What window and session stores share: entries that have their time, and leave when it is over.
+"""Keeps entries that expire by stream time, for window and session stores.
 
 Rule: an entry's id is a tuple that begins with the moment it ages from (the start of a window, the end of a
 session) and ends with the serialized key, so ids sort by age. An entry expires when stream time reaches that
 moment plus the time the store keeps its entries; ``expire`` then deletes it, oldest first, with a tombstone
-in the changelog. Where entries are kept, in memory or in RocksDB, changes nothing of that.
+in the changelog. The rule is the same in memory and in RocksDB.
 
-Crash argument: nothing but the entries decides what expires when; a store restored from its changelog, at any
-drain, expires the same entries at the same stream times.
+Crash argument: only the entries decide what expires when; a store restored from its changelog, at any drain,
+expires the same entries at the same stream times.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = ["Entry", "EntryId", "ExpiringStore", "bind_expiry"]
 class ExpiringStore(ABC):
     """The task's side of a store whose entries expire.
 
-    A store in RocksDB is a :class:`PersistentStore`, too: it has what its entries have of that.
+    A store in RocksDB is a :class:`PersistentStore`, too, by the methods of its entries.
 
     :param spec: name, serdes, storage, and whether changes are logged.
     :param record_context: gives the timestamp of the record being processed.
     :param kept_ms: an entry expires when stream time reaches the first part of its id plus this.
-    :param put: what a user put, of a value as it is stored, if that is another.
+    :param put: returns the user's object of a stored value, if they differ.
     """
 
-    # How many times an id begins with.
+    # Number of times at the beginning of an id.
     times: ClassVar[int]
     # Bound to closures and C functions in the constructor: operators call them for every record.
     get_entry: Callable[[EntryId], Entry | None]
     put_entry: Callable[[EntryId, Entry | None], None]
     ids_of: Callable[..., list[EntryId]]
-    # Of a store in RocksDB only.
+    # Set for a store in RocksDB only.
     open: Callable[[Path], None]
     close: Callable[[], None]
     store_format: str
@@ -83,7 +83,7 @@ class ExpiringStore(ABC):
             entry_id=self.entry_id,
             on_earliest=lambda aging_ms: self.on_earliest(aging_ms + kept_ms),
         )
-        # What keeps the entries.
+        # The entries.
         self.held: HeldEntries = (
             EntriesInRocksDB(form, record_context)
             if spec.storage == "rocksdb"
@@ -102,14 +102,14 @@ class ExpiringStore(ABC):
     def changelog_key(self, entry_id: EntryId) -> bytes:
         """Return the changelog key of an entry.
 
-        :param entry_id: of an entry, present or not.
+        :param entry_id: id of an entry, present or not.
         """
 
     @abstractmethod
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for.
+        """Return the id of a changelog key.
 
-        :param changelog_key: as :meth:`changelog_key` makes them.
+        :param changelog_key: a key of :meth:`changelog_key`.
         """
 
     def approximate_count(self) -> int:
@@ -117,13 +117,13 @@ class ExpiringStore(ABC):
         return self.held.count()
 
     def entries(self) -> Iterable[tuple[EntryId, Entry]]:
-        """Return every entry as it is now, oldest first."""
+        """Return all present entries, oldest first."""
         return self.held.entries()
 
     def expire(self, stream_time_ms: int, leave: Callable[[EntryId, Entry], None] | None = None) -> None:
-        """Delete what has expired, oldest first.
+        """Delete expired entries, oldest first.
 
-        :param stream_time_ms: of the node that keeps the store.
+        :param stream_time_ms: stream time of the node that keeps the store.
         :param leave: called with each entry once it is deleted.
         """
         self.held.expire(stream_time_ms - self.kept_ms, leave or _unseen)
@@ -134,7 +134,7 @@ class ExpiringStore(ABC):
         return None if oldest_ms is None else oldest_ms + self.kept_ms
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return self.held.undrained_count()
 
     def undrained_at_least(self) -> int:
@@ -152,21 +152,21 @@ class ExpiringStore(ABC):
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record; it is not a change.
 
-        :param key: as :meth:`changelog_key` makes them.
+        :param key: a key of :meth:`changelog_key`.
         :param value: None deletes the entry.
-        :param timestamp_ms: of the record; becomes the entry's.
+        :param timestamp_ms: timestamp of the record, which becomes the entry's.
         :raises StateStoreError: the record is not of the store's format.
         """
         self.held.restore(key, value, timestamp_ms)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
+        """Apply changelog records in their order, and return their size in bytes."""
         return self.held.restore_batch(records)
 
     def _of_key(
         self, key: bytes, first_ms: int | None, last_ms: int | None = None
     ) -> Iterator[tuple[EntryId, Any]]:
-        """Iterate over (id, value) of a key's entries as they are now, oldest first.
+        """Iterate over (id, value) of a key's present entries, oldest first.
 
         :param first_ms: first part of the first id; None for all.
         :param last_ms: first part of the last one; None for all.
@@ -185,7 +185,7 @@ class ExpiringStore(ABC):
     def _key_bytes(self, key: Any, *times_ms: int | None) -> bytes:
         """Serialize a key that a user gave.
 
-        :param times_ms: what the user gave with it, to be checked.
+        :param times_ms: the user's times, to be checked.
         """
         key_bytes = key_bytes_of(self, key)
         for time_ms in times_ms:
@@ -204,11 +204,11 @@ def bind_expiry(
 ) -> None:
     """Let a node expire its store as its stream time goes on; one node per store.
 
-    A run is worth it for that only where listeners make something of what expires: what else waits in the
-    node to be emitted has left it by each commit.
+    Expiry alone starts a run only if listeners use the expired entries: all other waiting results of the node
+    have left it by each commit.
 
-    :param context: of the node, which is being bound.
-    :param leaving: called with each entry that expired before the listeners of the store are.
+    :param context: context of the node, which is being bound.
+    :param leaving: called with each expired entry, before the store's listeners.
     """
 
     def expire(stream_time_ms: int, _node: str = context.node) -> None:
@@ -228,13 +228,13 @@ def bind_expiry(
 
     timer = context.stream_timer(expire)
     store.on_earliest = wait_for
-    # What the changelog brought back, at whatever stream time the last run ended.
+    # Entries from the changelog, at whatever stream time the last run ended.
     context.on_open(lambda: wait_for(store.next_expiry_ms()))
 
 
 def _no_keeper(expiry_ms: int) -> None:
-    """Take a moment while no node keeps the store yet."""
+    """Ignore a moment while no node keeps the store yet."""
 
 
 def _unseen(entry_id: EntryId, entry: Entry) -> None:
-    """Take an entry that expired where nobody waits for it."""
+    """Ignore an expired entry of a store without listeners."""

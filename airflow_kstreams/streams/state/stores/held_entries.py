@@ -1,6 +1,6 @@
-"""What keeps the entries of a store whose entries have their time: in memory or in RocksDB.
+"""Defines the port of entries that expire, which are held in memory or in RocksDB.
 
-An id is a tuple: the moment an entry ages from, what else sets it apart, the serialized key. Ids sort by age.
+An id is a tuple: the moment an entry ages from, any further distinction, the serialized key. Ids sort by age.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Entry = tuple[Any, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldForm:
-    """What entries of a kind of store look like.
+    """The form of the entries of a kind of store.
 
-    :param spec: of the store.
-    :param values: how its values become bytes.
-    :param times: how many times an id begins with.
+    :param spec: the store's spec.
+    :param values: turns its values into bytes.
+    :param times: number of times at the beginning of an id.
     :param changelog_key: id -> key of its changelog's records.
-    :param entry_id: the other way round.
+    :param entry_id: key of its changelog's records -> id.
     :param on_earliest: called with the first part of an id that is before all others.
     """
 
@@ -50,7 +50,7 @@ class HeldForm:
 
 
 class HeldEntries(Protocol):
-    """The entries of one task's store, and what changed of them since the last drain.
+    """The entries of one task's store, with their changes since the last drain.
 
     :ivar get_entry: returns an entry, None if there is none.
     :ivar put_entry: sets one; None deletes it.
@@ -60,16 +60,16 @@ class HeldEntries(Protocol):
     put_entry: Callable[[EntryId, Entry | None], None]
 
     def count(self) -> int:
-        """Return how many there are; an estimate on disk."""
+        """Return the number of entries; an estimate on disk."""
         ...
 
     def entries(self) -> Iterable[tuple[EntryId, Entry]]:
-        """Return every entry as it is now, oldest first."""
+        """Return all present entries, oldest first."""
         ...
 
     def expire(self, latest_ms: int, leave: Callable[[EntryId, Entry], None]) -> None:
-        """Delete the entries that age from a moment up to ``latest_ms``, oldest first, and hand each on when
-        it is gone.
+        """Delete the entries that age from a moment up to ``latest_ms``, oldest first; pass each to ``leave``
+        then.
         """
         ...
 
@@ -90,7 +90,7 @@ class HeldEntries(Protocol):
         ...
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         ...
 
     def undrained_at_least(self) -> int:

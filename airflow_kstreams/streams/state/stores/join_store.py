@@ -1,16 +1,16 @@
-"""The store of one side of a windowed join: every element of a stream, kept for the elements of the other.
+"""Stores one side of a windowed join: the elements of a stream, for the elements of the other.
 
-Rule: an element is a value with a key, a time ``t`` and an arrival number; elements of a key stand in the
-order (t, arrival), and equal ones stand side by side. An element is kept while ``t + retention >= stream
-time``. No read returns one beyond that, whether or not it was removed from memory yet, so results depend on
-the rule and never on the moment of a removal.
+Rule: an element is a value with a key, a time ``t`` and an arrival number; elements of a key are in the order
+(t, arrival), and equal ones are all kept. An element is kept while ``t + retention >= stream time``. No read
+returns one beyond that, whether or not it was removed from memory yet, so results depend on the rule and
+never on the moment of a removal.
 
-Elements are removed a period at a time, once stream time has left all of it behind: periods are an eighth of
-the retention, so at most that much more is held, and each element is touched once. Within a period they go in
-the order (t, arrival).
+Elements are removed a period at a time, once all of it is beyond retention: periods are an eighth of the
+retention, so at most that much more is held, and each element is touched once. Within a period they are
+removed in the order (t, arrival).
 
-An element may *wait* for a partner (outer and left joins). Those that wait are found by time, and the mark
-travels in the changelog with the element.
+An element may *wait* for a partner (outer and left joins). Waiting elements are found by time, and the
+changelog holds the mark with the element.
 
 Changelog: key = the key's bytes + t (8 bytes, signed) + arrival number (8 bytes), both big-endian; value =
 one byte, 1 if the element waits, else 0, + the value's bytes; a removed element is a tombstone.
@@ -42,16 +42,16 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_serializer,
 )
 
-#: (t, arrival number, value); the value None stands for an element that was removed.
+#: (t, arrival number, value); the value None marks a removed element.
 Element = tuple[int, int, Any]
 
-#: What follows the key in a changelog key.
+#: The bytes behind the key in a changelog key.
 POSITION = struct.Struct(">qQ")
 _POSITION_BYTES = POSITION.size
 #: First byte of a changelog value.
 WAITS = b"\x01"
 WAITS_NOT = b"\x00"
-#: What to do about a value that does not fit.
+#: Remedy for a value that does not fit.
 FIX = "give the join the serdes of its streams; after a change of format, a new name"
 
 #: A period is at least a second, so that short windows do not remove elements one by one.
@@ -63,7 +63,7 @@ class JoinStore:
 
     :param spec: name, serdes and retention.
     :ivar stream_time: gives the stream time of the join, -1 before the first record.
-    :ivar period_ms: how often :meth:`remove_expired` has something to do.
+    :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     """
 
     __slots__ = (
@@ -163,7 +163,7 @@ class JoinStore:
         return elements[low : bisect_left(elements, (last_ms + 1,), low)]
 
     def match(self, key: bytes, elements: list[Element]) -> None:
-        """Note that elements of a key, as :meth:`find` gave them, wait no longer."""
+        """Mark elements of a key, found by :meth:`find`, as no longer waiting."""
         waiting = self._waiting
         if not waiting:
             return
@@ -180,8 +180,8 @@ class JoinStore:
         return queue[0][0] if queue else None
 
     def release(self, before_ms: int) -> list[tuple[bytes, Element]]:
-        """Return the elements before a moment that wait, with their serialized keys, by (t, arrival); they
-        wait no longer.
+        """Return the waiting elements before a moment, with their serialized keys, by (t, arrival); they wait
+        no longer.
         """
         released: list[tuple[bytes, Element]] = []
         queue = self._queue
@@ -233,7 +233,7 @@ class JoinStore:
         return sum(map(len, self._elements.values()))
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self._changed)
 
     def undrained_at_least(self) -> int:
@@ -263,7 +263,7 @@ class JoinStore:
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record.
 
-        :raises StateStoreError: it is not of the store's format.
+        :raises StateStoreError: the record is not of the store's format.
         """
         try:
             time_ms, number = self._position(key, len(key) - _POSITION_BYTES)
@@ -293,11 +293,11 @@ class JoinStore:
             heappush(self._queue, (time_ms, number))
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
+        """Apply changelog records in their order, and return their size in bytes."""
         return restore_each(self.restore, records)
 
     def _replace(self, elements: list[Element], element: Element) -> None:
-        """Put a restored element in the place of the one with its number, or where it belongs."""
+        """Replace the element of the same number by a restored one, or insert it."""
         at = bisect_left(elements, element[:2])
         if at < len(elements) and elements[at][:2] == element[:2]:
             elements[at] = element
@@ -305,7 +305,7 @@ class JoinStore:
             elements.insert(at, element)
 
     def _remember(self, key: bytes, time_ms: int) -> None:
-        """Note that a key has an element in a period of time."""
+        """Record that a key has an element in a period of time."""
         period = time_ms // self.period_ms
         keys = self._periods.get(period)
         if keys is None:
@@ -327,14 +327,14 @@ class JoinStore:
         logged, logged_below, changed = self._logged, self._logged_below, self._changed
         for key in keys:
             elements = self._elements.get(key, [])
-            cut = bisect_left(elements, (end_ms,))
+            count = bisect_left(elements, (end_ms,))
             if logged:
-                for time_ms, number, _ in elements[:cut]:
+                for time_ms, number, _ in elements[:count]:
                     if number < logged_below:
                         removed.append((time_ms, number, key))
                     else:
                         changed.pop(number, None)
-            del elements[:cut]
+            del elements[:count]
             if not elements:
                 self._elements.pop(key, None)
         removed.sort()
@@ -352,4 +352,4 @@ def _no_time() -> int:
 
 
 def _wake_no_join(time_ms: int) -> None:
-    """Stand in until the join is bound."""
+    """Do nothing, until the join is bound."""

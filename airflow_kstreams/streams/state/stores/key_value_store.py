@@ -1,4 +1,4 @@
-"""What a key-value store offers: to users, to operators, and to the task that logs and restores it."""
+"""Defines key-value stores for users, operators, and the task that logs and restores them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key-value store as users see it, Python objects in and out, over entries by serialized key."""
+"""Gives users a key-value store of Python objects, over entries by serialized key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Entry = tuple[Any, int]
 @answers_java_names
 @shown_as("KeyValueStore")
 class KeyedAccess(ABC):
-    """The part of :class:`KeyValueStore` that is the same wherever the entries live.
+    """The part of :class:`KeyValueStore` that is the same in memory and on disk.
 
     :param spec: name and serdes.
     :param record_context: gives the timestamp of the record being processed.

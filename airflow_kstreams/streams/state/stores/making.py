@@ -1,7 +1,6 @@
-"""Makes stores: one instance per store and task, of the form that belongs to its spec.
+"""Makes stores: one instance per store and task, of the class registered for its spec.
 
-A form is a class of specs and the class of stores that is registered for it; a new one registers itself where
-it is defined: ``make_store.register(ItsSpec, ItsStore)``.
+A new class of stores registers itself where it is defined: ``make_store.register(ItsSpec, ItsStore)``.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ __all__ = [
 
 @singledispatch
 def make_store(spec: StoreSpec, record_context: RecordContext) -> StateStore:
-    """Make a task's instance of a store: of the form that is registered for the spec's class, else a
-    key-value store.
+    """Make a task's instance of a store: of the class registered for the spec's class, else a key-value
+    store.
 
-    :param spec: what to make.
+    :param spec: the store's spec.
     :param record_context: the task's; entries that users put take their timestamp from it.
     :raises ConfigError: a package that the store's storage needs is not installed.
     """
@@ -90,6 +89,6 @@ make_store.register(SessionStoreSpec, SessionStore)
 make_store.register(VersionedStoreSpec, VersionedStore)
 changelog_keys.register(WindowStoreSpec, lambda spec: window_store_keys(spec.key_serde))
 changelog_keys.register(SessionStoreSpec, lambda spec: session_windowed(spec.key_serde))
-# A version's key is followed by its end, as a window's by its start.
+# A version's end follows its key, as a window's start follows its key.
 changelog_keys.register(VersionedStoreSpec, lambda spec: window_store_keys(spec.key_serde))
 changelog_values.register(VersionedStoreSpec, lambda spec: versioned_store_values(spec.value_serde))

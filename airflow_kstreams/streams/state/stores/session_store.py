@@ -1,4 +1,4 @@
-"""The session store: one value per key and session.
+"""Implements the session store: one value per key and session.
 
 A session runs from the time of its first record to that of its last, both included. A changelog key is the
 serialized key followed by the session's end and start, epoch milliseconds in 8 bytes each, signed,
@@ -28,7 +28,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
     Keys and values are Python objects, written in the serdes of the store's spec; a session is named by its
     start and end. A value handed out belongs to the store: change it only to ``put`` it back, else the change
     misses the changelog. Entries are deleted when stream time has passed their end by more than the spec's
-    ``retention_ms``. Iteration is over the entries as they are when it begins.
+    ``retention_ms``. Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(end_ms, start_ms, serialized key)``.
 
@@ -48,7 +48,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
     times = 2
 
     def __init__(self, spec: SessionStoreSpec[K, V], record_context: RecordContext) -> None:
-        # A session's end lies in the session, while a window's end does not: hence the one more.
+        # A session's end lies in the session, while a window's end does not, hence + 1.
         super().__init__(spec, record_context, kept_ms=spec.retention_ms + 1)
 
     def get(self, key: K, start_ms: int, end_ms: int) -> V | None:
@@ -115,7 +115,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
         return key + _END_AND_START.pack(entry_id[0], entry_id[1])
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for.
+        """Return the id of a changelog key.
 
         :param changelog_key: serialized key, end and start.
         """

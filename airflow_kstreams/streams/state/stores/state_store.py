@@ -1,4 +1,4 @@
-"""What every store offers to the task that logs and restores it, whatever it offers to users."""
+"""Defines the methods of every store for the task that logs and restores it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from airflow_kstreams.streams.ports import Record
 class StateStore(Protocol):
     """One task's instance of a store.
 
-    Keys of the changelog hold what sets entries apart: of a key-value store the key, of a window store
-    the key and the window's start. The value None deletes an entry.
+    Keys of the changelog distinguish entries: in a key-value store by the key, in a window store by the key
+    and the window's start. The value None deletes an entry.
     """
 
     name: str
@@ -27,7 +27,7 @@ class StateStore(Protocol):
         ...
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain. A store on disk may count one twice that
+        """Return the number of entries changed since the last drain. A store on disk may count one twice that
         was removed and came back.
         """
         ...
@@ -52,12 +52,12 @@ class StateStore(Protocol):
         ...
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order: what :meth:`restore` does for each, at bulk speed.
+        """Apply changelog records in their order, as :meth:`restore` does for each, but faster.
 
-        A store may keep the values as bytes and read them when they are first asked for. It reads at least
-        one of each batch, so that a format that is not the store's shows before any record is processed.
+        A store may keep the values as bytes and decode them at their first read. It decodes at least one of
+        each batch, so that a wrong format is found before any record is processed.
 
-        :return: how many bytes their keys and values have.
+        :return: size of their keys and values in bytes.
         :raises StateStoreError: a value is not of the store's format.
         """
         ...
@@ -65,14 +65,14 @@ class StateStore(Protocol):
 
 @runtime_checkable
 class PersistentStore(Protocol):
-    """What the task needs of a store whose entries lie in files.
+    """Methods of a store in files for the task.
 
-    A store that is used without :meth:`open` keeps its files in a temporary folder that goes with it.
+    A store that is used without :meth:`open` keeps its files in a temporary folder, which is removed with it.
     """
 
     @property
     def store_format(self) -> str:
-        """What the files are written in, serdes included; files of another format are not opened."""
+        """The files' format, serdes included; files of another format are not opened."""
         ...
 
     def open(self, folder: Path) -> None:
@@ -83,9 +83,9 @@ class PersistentStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the files, which then durably hold everything drained and restored. Iterators end.
+        """Close the files, which then durably hold all drained and restored entries. Iterators end.
 
-        What was changed and not drained is lost: it was never committed.
+        Changes that were not drained are lost: they were never committed.
 
         Closing twice is harmless.
 
@@ -97,8 +97,8 @@ class PersistentStore(Protocol):
 def restore_each(restore: Callable[[bytes, bytes | None, int], None], records: Sequence[Record]) -> int:
     """Apply changelog records one by one, for a store without a bulk path.
 
-    :param restore: :meth:`StateStore.restore` of the store.
-    :return: how many bytes their keys and values have.
+    :param restore: the store's :meth:`StateStore.restore`.
+    :return: size of their keys and values in bytes.
     """
     size_bytes = 0
     for record in records:

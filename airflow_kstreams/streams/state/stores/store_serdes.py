@@ -1,9 +1,9 @@
-"""How a store uses the serdes of its spec: which keys it refuses, what it raises when a serde fails, and that
-values come back as they were written.
+"""Applies the serdes of a store's spec: refuses keys, explains errors of serdes, and checks that values come
+back as they were written.
 
 Rule: a store keeps objects while a task lives, and a later task restores them from bytes. A value that its
-serde does not give back would therefore give other results in the next run, without an error. So the first
-values that each store of a task writes are read back at once, before their commit.
+serde does not give back unchanged would therefore give other results in the next run, without an error. So
+the first values that each store of a task writes are read back at once, before their commit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.state.stores.survival import serde_for, survives
 
-FIX = "give the store the serde of what is put into it; after a change of format, a new name"
+FIX = "give the store the serde of its objects; after a change of format, a new name"
 
-#: How many values each store of a task reads back: a serde that does not fit fails for most values, and the
-#: cost ends with these.
+#: Number of values that each store of a task reads back: a serde that does not fit fails for most values, and
+#: the cost ends with these.
 READ_BACK_VALUES = 100
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,11 @@ class UnfitKeyError(ValueError):
     decides about that, and its error names the record, too.
     """
 
-    own_words = True  # nothing of them is to be hidden
+    own_words = True  # their texts hold no values to hide
 
 
 def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
-    """Return what makes the bytes of a store's keys; it raises UnfitKeyError for others."""
+    """Return the serializer of a store's keys; it raises UnfitKeyError for others."""
     serialize = spec.key_serde.serialize
 
     def serialize_key(key: Any) -> bytes:
@@ -49,14 +49,14 @@ def key_serializer(spec: StoreSpec) -> Callable[[Any], bytes]:
         except Exception as error:
             raise UnfitKeyError(
                 f"store {spec.name!r}: a key of type {_type_name(key)} does not fit its key serde "
-                f"{spec.key_serde!r}: {_told(error, key)}"
+                f"{spec.key_serde!r}: {_text_of(error, key)}"
             ) from error
 
     return serialize_key
 
 
 def key_deserializer(spec: StoreSpec) -> Callable[[bytes], Any]:
-    """Return what reads the bytes of a store's keys; it raises UnfitKeyError for others."""
+    """Return the deserializer of a store's keys; it raises UnfitKeyError for others."""
     deserialize = spec.key_serde.deserialize
 
     def deserialize_key(data: bytes) -> Any:
@@ -67,16 +67,16 @@ def key_deserializer(spec: StoreSpec) -> Callable[[bytes], Any]:
         except Exception as error:
             raise UnfitKeyError(
                 f"store {spec.name!r}: a stored key of {len(data)} B is not of its key serde "
-                f"{spec.key_serde!r}: {_told(error)}"
+                f"{spec.key_serde!r}: {_text_of(error)}"
             ) from error
 
     return deserialize_key
 
 
 class KeyedStore(Protocol):
-    """A store that is asked by key.
+    """A store that is read by key.
 
-    :ivar serialize_key: as :func:`key_serializer` makes it.
+    :ivar serialize_key: the function of :func:`key_serializer`.
     """
 
     name: str
@@ -98,14 +98,14 @@ def key_bytes_of(store: KeyedStore, key: Any) -> bytes:
 
 
 class StoredValues:
-    """The values of one store of a task, on their way to bytes and back.
+    """Serializes and deserializes the values of one store of a task.
 
-    An error of the engine's own that a serde raises, such as a registry that is away, stays what it is.
+    An error of the engine that a serde raises, such as an unreachable registry, is passed on unchanged.
 
     :param spec: name and serdes.
-    :param fix: what to do about a value that does not fit.
-    :param put: what a user put, of a value as it is stored; for messages.
-    :ivar unchecked: how many more values are read back.
+    :param fix: remedy for a value that does not fit.
+    :param put: returns the user's object of a stored value, for messages.
+    :ivar unchecked: number of further values that are read back.
     """
 
     __slots__ = ("_fix", "_put", "_spec", "unchecked")
@@ -153,8 +153,8 @@ class StoredValues:
         """Read back a value.
 
         :param key: serialized; for the log at DEBUG.
-        :param data: what the serde wrote.
-        :raises StoreSerdeError: it is not the same.
+        :param data: the serde's bytes.
+        :raises StoreSerdeError: the value that is read back differs.
         """
         self.unchecked -= 1
         try:
@@ -177,23 +177,23 @@ class StoredValues:
         )
 
     def error(self, key: bytes, what: str, error: Exception, value: Any = None) -> StoreSerdeError:
-        """Describe a value that the serde does not take.
+        """Return the error of a value that the serde does not take.
 
         :param key: serialized.
-        :param what: what was found, up to the name of the serde: ``a value that does not fit``.
-        :param error: what the serde raised.
+        :param what: the finding, up to the name of the serde: ``a value that does not fit``.
+        :param error: the serde's error.
         :param value: the value if there is one; only its type is shown.
         """
         if self._put is not None and value is not None:
             value = self._put(value)
         kind = "" if value is None else f" (type {_type_name(value)})"
         return StoreSerdeError(
-            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_told(error, value)}",
+            f"{self._place(key)}: found {what} {self._spec.value_serde!r}{kind}: {_text_of(error, value)}",
             fix=self._fix,
         )
 
     def _place(self, key: bytes) -> str:
-        """Name the store; which key it is, is for eyes that may see data."""
+        """Return the store and the key's size; only the log at DEBUG shows the key."""
         log.debug("store %r: at the key %r", self._spec.name, key)
         return f"store {self._spec.name!r}, at a key of {len(key)} B"
 
@@ -205,10 +205,10 @@ class ReadsBack(Protocol):
     stored_values: StoredValues
 
 
-def _told(error: Exception, given: Any = None) -> str:
-    """Return what a serde's error says, without what may be of a record.
+def _text_of(error: Exception, given: Any = None) -> str:
+    """Return the text of a serde's error, without parts of a record.
 
-    :param given: what the serde was given, if that is an object.
+    :param given: the serde's argument, if that is an object.
     """
     return f"{type(error).__name__}: {without_values(str(error), own=_type_name(given))}"
 

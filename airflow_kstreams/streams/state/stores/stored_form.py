@@ -1,8 +1,8 @@
-"""How an entry looks as bytes: its timestamp in epoch milliseconds, 8 bytes big endian, and its value in the
-store's serde.
+"""Reads and writes entries as bytes: the timestamp in epoch milliseconds, 8 bytes big endian, and the value
+in the store's serde.
 
-One object per entry, and one that Python's collector never visits: millions of tuples would make it walk
-through all of them again and again.
+An entry is one object, which Python's collector never visits: it would scan millions of tuples again and
+again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _TIMESTAMP = struct.Struct(">q")
 #: Returns the first bytes of a stored form: those of the timestamp.
 timestamp_bytes = _TIMESTAMP.pack
 
-#: Where the value begins.
+#: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
 
 

@@ -1,8 +1,8 @@
-"""Whether a value is still the same after it was written and read.
+"""Checks that a value is the same after it was written and read.
 
 Rule: types count, at every depth. ``{1: "a"}`` that comes back as ``{"1": "a"}``, a tuple that comes back as
-a list, ``True`` as 1 and -0.0 as 0.0 are not the same; NaN is the same as NaN. One difference is none: an int
-that comes back as an equal float. Only a serde that was declared to hold floats does that.
+a list, ``True`` as 1 and -0.0 as 0.0 are not the same; NaN is the same as NaN. An int that comes back as an
+equal float is the same: only a serde that was declared to hold floats does that.
 
 A wrong refusal would stop an application that is right. So where Python's ``==`` cannot decide (an object
 without ``__eq__``, an array), the value is the same if its type is and it is written to the same bytes again.
@@ -28,18 +28,18 @@ _MONTHS = (1, 7)
 
 
 def survives(value: Any, data: bytes, serde: Serde) -> bool:
-    """Say whether a serde gives a value back.
+    """Say whether a serde gives a value back unchanged.
 
-    :param value: what was written.
-    :param data: what the serde wrote.
-    :raises Exception: whatever the serde raises when it reads its own bytes.
+    :param value: the value that was written.
+    :param data: the serde's bytes.
+    :raises Exception: any error of the serde that reads its own bytes.
     """
     read = serde.deserialize(data)
     return _same(value, read, lambda: serde.serialize(read) == data)
 
 
 def serde_for(value: Any) -> Serde | None:
-    """Return a serde of this package that gives a value back, None if none does."""
+    """Return a serde of this package that gives a value back unchanged, None if none does."""
     kind = _type_of(value)
     makers: tuple[Callable[[], Serde], ...] = (
         lambda: serdes.json(kind),
@@ -85,7 +85,7 @@ def _all_same(pairs: Iterable[tuple[Any, Any]], same_bytes: Callable[[], bool]) 
 
 
 def _same_dicts(one: Mapping[Any, Any], other: Mapping[Any, Any], same_bytes: Callable[[], bool]) -> bool:
-    """Compare without regard to order; keys are compared as values are, since 1, 1.0 and True are equal."""
+    """Compare dicts in any order, with types of keys, since 1, 1.0 and True are equal."""
     if len(one) != len(other):
         return False
     found = {key: key for key in other}
@@ -105,9 +105,11 @@ def _same_zone(one: datetime, other: datetime) -> bool:
 
 
 def _fields(value: Any) -> list[str] | None:
-    """Name what makes a record equal to another one, None if it is no record or compares itself."""
+    """Return the fields by which records are equal, None if the object is no record or has its own
+    ``__eq__``.
+    """
     equality: Any = type(value).__eq__
-    # A generated method has no file; one that the class defines has.
+    # A generated method has no file; one written in the class has.
     file_name = getattr(getattr(equality, "__code__", None), "co_filename", None)
     if dataclasses.is_dataclass(value) and file_name == "<string>":
         return [field.name for field in dataclasses.fields(value) if field.compare]
@@ -128,7 +130,7 @@ def _equal(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
 
 
 def _type_of(value: Any) -> Any:
-    """Return the type to declare for values like this one."""
+    """Return the type to declare for values such as this one."""
     kind = type(value)
     if kind is dict:
         return dict[_common(value), _common(value.values())]  # type: ignore[misc]

@@ -1,39 +1,40 @@
-"""The versioned store: every version of a key's value within a history, as Kafka Streams has it (KIP-889).
+"""Implements the versioned store: every version of a key's value within a history, as in Kafka Streams
+(KIP-889).
 
-**Rule.** A version is valid from the time it was put with to the time of the key's next version; the latest
-one has no end. Putting in the midst of others ends the one before, and ends where the next one begins. A
-version that is None says that the key was deleted then. A second put with the same time replaces the first.
-The store's time is the largest one it was ever put; a put from more than ``history_ms`` before it is refused,
-and what is asked as of such a moment is answered only by a latest version that is older still.
+**Rule.** A version is valid from its own time to the time of the key's next version; the latest one has no
+end. A version put between others ends the one before it, and ends at the next one's time. A version None
+means that the key was deleted then. A second put with the same time replaces the first. The store's time is
+the largest time of all versions ever put; a put from more than ``history_ms`` before it is refused, and a
+read as of such a moment finds only a latest version that is older still.
 
-**History is bounded.** A version leaves, with a tombstone in the changelog, when the store's time has passed
-its end by more than ``history_ms``: no question reaches it then. Looking for such versions costs, on disk, so
-it is done when the store's time comes to another 64th of the history. The latest version of a key never
-leaves, unless it is a deletion.
+**History is bounded.** A version is removed, with a tombstone in the changelog, when the store's time has
+passed its end by more than ``history_ms``: no read reaches it then. Looking for such versions costs time on
+disk, so it is done when the store's time enters another 64th of the history. The latest version of a key is
+never removed, unless it is a deletion.
 
-**Entries.** The id of a version is ``(its end, serialized key)``, its value what was put and the moment it is
-valid from, and the latest one's end is the largest time there is. So ids sort by what leaves first, which is
-all that :mod:`.expiring_store` asks for: memory, RocksDB, restore, drain and expiry are those of windows. The
-versions of a key do not overlap, so no two end at the same time. A deletion is an entry where another version
-follows it. Where it is the latest, the end of the version before it says so; if there is none, an entry says
-it that begins and ends at the moment of the deletion.
+**Entries.** The id of a version is ``(its end, serialized key)``, its value the user's value and the moment
+from which it is valid; the latest one's end is the largest possible time. So ids sort by the time of removal,
+as :mod:`.expiring_store` requires: memory, RocksDB, restore, drain and expiry are those of windows. The
+versions of a key do not overlap, so no two end at the same time. A deletion is an entry if another version
+follows it. A deletion that is the latest shows as the end of the version before it; if there is none, as an
+entry that begins and ends at the moment of the deletion.
 
 **Changelog.** A key is the serialized key and the version's end, a value the moment that the version is valid
-from, one byte (0 for a deletion, 1) and the value in its serde. The timestamp is that moment, too, except
-that Kafka's client has none of 0. Kafka Streams writes each put under its key alone,
-and asks compaction to wait (``min.compaction.lag.ms``) until the history has passed. Compaction measures that
-by timestamps against the clock: records of last year are compacted at once, history and all, and if the last
-one was late, the latest value is lost with it. Runs over old records are what this package is for, so here
-each version has a changelog key of its own, and compaction may come when it likes. A put writes two records,
-the version that ended and the latest; several of one key between two commits write the latest once.
+from, one byte (0 for a deletion, 1) and the value in its serde. The record's timestamp is that moment, too,
+except that Kafka's client cannot write 0. Kafka Streams writes each put under its key alone, and asks
+compaction to wait (``min.compaction.lag.ms``) until the history has passed. Compaction measures that by
+timestamps against the clock: records of last year are compacted at once, history and all, and if the last one
+was late, the latest value is lost with it. This package is made for runs over old records, so here each
+version has a changelog key of its own, and compaction may come at any time. A put writes two records, the
+version that ended and the latest; several puts of one key between two commits write the latest once.
 
-**Crash argument.** The store's time is the largest moment that stands in its entries: the put that brought
-it is the latest version of its key, or its deletion, and neither can leave before a larger one came. So
-entries decide everything, and a store restored from its changelog, at any drain, goes on as if it had never
-stopped. Files on disk hold that moment in a row of its own, written with each drain.
+**Crash argument.** The store's time is the largest moment in its entries: the put of that time is the latest
+version of its key, or its deletion, and neither is removed before a larger time was put. So entries decide
+everything, and a store restored from its changelog, at any drain, goes on as if it had never stopped. Files
+on disk hold that moment in a row of its own, written with each drain.
 
-**Where it differs from Kafka Streams.** There, deleting the latest version by a put of the same time forgets
-the deletion, if no version came before: an older put then brings the key back. Here it stays deleted.
+**Difference to Kafka Streams.** There, deleting the latest version by a put of the same time forgets the
+deletion, if no version was before it: an older put then brings the key back. Here it stays deleted.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _STEPS = 64
 
 
 class Deleted(enum.Enum):
-    """Stands in an entry for a version that is a deletion."""
+    """The value of a version that is a deletion."""
 
     DELETED = enum.auto()
 
@@ -78,8 +79,8 @@ class Version(NamedTuple):
     """A version by serialized key.
 
     :ivar value: never None.
-    :ivar from_ms: since when it is valid.
-    :ivar to_ms: since when it is not any more; ``LATEST_MS`` of the latest one.
+    :ivar from_ms: time from which it is valid.
+    :ivar to_ms: time at which it ends; ``LATEST_MS`` of the latest one.
     """
 
     value: Any
@@ -92,8 +93,8 @@ class VersionedRecord(Generic[V]):
     """A version of a key's value.
 
     :param value: the value.
-    :param timestamp_ms: since when it is valid.
-    :param valid_to_ms: since when it is not any more; None of the latest version.
+    :param timestamp_ms: time from which it is valid.
+    :param valid_to_ms: time at which it ends; None of the latest version.
     """
 
     value: V
@@ -132,7 +133,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     times = 1
 
     def __init__(self, spec: VersionedStoreSpec[K, V], record_context: RecordContext) -> None:
-        # What ended exactly a history ago may hold the store's time: hence the one more.
+        # A version that ended exactly a history ago may hold the store's time, hence + 1.
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
         super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)
         self._history_ms = spec.history_ms
@@ -144,7 +145,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
     def get(self, key: K, as_of_ms: int | None = None) -> VersionedRecord[V] | None:
         """Return the version of a key that was valid at a moment, the latest one if none is given; None if
-        there was none, or the moment lies behind the history.
+        there was none, or the moment is older than the history.
         """
         key_bytes = self._key_bytes(key, as_of_ms)
         if as_of_ms is not None:
@@ -156,14 +157,14 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     def put(self, key: K, value: V | None, timestamp_ms: int) -> bool:
         """Add a version of a key's value; None deletes the key from then on.
 
-        :return: whether it was added; False if its time lies behind the history.
-        :raises StateStoreError: the key is None, or the time no whole number that Kafka takes.
+        :return: whether it was added; False if its time is older than the history.
+        :raises StateStoreError: the key is None, or the time is no whole number that Kafka takes.
         """
         return self.put_version(self._key_bytes(key, timestamp_ms), value, timestamp_ms) is not None
 
     def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
         """Delete a key from a moment on, and return the version that was valid at it; None if there was none,
-        or the moment lies behind the history.
+        or the moment is older than the history.
         """
         key_bytes = self._key_bytes(key, timestamp_ms)
         if timestamp_ms < self._time_ms - self._history_ms:
@@ -173,9 +174,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return None if found is None else _record(found)
 
     def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
-        """Iterate over every version of every key: by their ends, the latest ones last, then by serialized
-        key.
-        """
+        """Iterate over every version of every key: by end, the latest ones last, then by serialized key."""
         return (
             (self._deserialize_key(key), _record(Version(held[0], held[1], to_ms)))
             for (to_ms, key), (held, _) in self.entries()
@@ -191,7 +190,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
         :param key: serialized.
         :param as_of_ms: the moment, epoch milliseconds.
-        :return: None if there was none, or it has left the history.
+        :return: None if there was none, or it has been removed.
         """
         latest = self._held_at((LATEST_MS, key))
         if latest is not None and latest[1] <= as_of_ms:
@@ -209,15 +208,15 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
         :param key: serialized.
         :param value: None is a deletion.
-        :param timestamp_ms: from when on it is valid, epoch milliseconds.
-        :return: where it ends, ``LATEST_MS`` if it is the latest one; None if it lies behind the history and
-            was not added.
+        :param timestamp_ms: time from which it is valid, epoch milliseconds.
+        :return: its end, ``LATEST_MS`` if it is the latest one; None if it is older than the history and was
+            not added.
         """
         if timestamp_ms < self._time_ms - self._history_ms:
             return None
         if timestamp_ms >= LATEST_MS:
             raise StateStoreError(
-                f"store {self.name!r} was given a version of the time {timestamp_ms}, the last one there is",
+                f"store {self.name!r} was given a version of the time {timestamp_ms}, the largest there is",
                 fix="give epoch milliseconds",
             )
         to_ms = self._add(key, value, timestamp_ms)
@@ -240,7 +239,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
             return self._set_latest(key, value, timestamp_ms)
         to_ms: int = next_id[0]
         if following[1] > timestamp_ms:
-            # It begins later, so the new version ends there.
+            # The next version begins later, so the new version ends there.
             to_ms = following[1]
         elif following[1] < timestamp_ms:
             self._hold((timestamp_ms, key), following)
@@ -271,9 +270,9 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record; it is not a change.
 
-        :param key: as :meth:`changelog_key` makes them.
+        :param key: a key of :meth:`changelog_key`.
         :param value: None deletes the version.
-        :param timestamp_ms: of the record, epoch milliseconds.
+        :param timestamp_ms: timestamp of the record, epoch milliseconds.
         :raises StateStoreError: the record is not of the store's format.
         """
         self.held.restore(key, value, timestamp_ms)
@@ -282,7 +281,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         self._mark()
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
+        """Apply changelog records in their order, and return their size in bytes."""
         size_bytes = self.held.restore_batch(records)
         for record in records:
             value = record.value()
@@ -300,7 +299,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return key + _TIME.pack(entry_id[0])
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for.
+        """Return the id of a changelog key.
 
         :param changelog_key: serialized key and end.
         """
@@ -308,7 +307,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         return to_ms, changelog_key[: -_TIME.size]
 
     def _see(self, changelog_key: bytes, value: bytes) -> None:
-        """Learn the store's time from a version that was put before."""
+        """Raise the store's time to that of a restored version."""
         (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
         put_ms = _TIME.unpack_from(value)[0] if to_ms == LATEST_MS else to_ms
         self._time_ms = max(self._time_ms, put_ms)
@@ -333,9 +332,9 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
 def versioned_store_values(value_serde: Serde) -> Serde:
     """Return the serde of a versioned store's changelog values: a value, or ``Deleted.DELETED``, and the
-    moment it is valid from.
+    moment from which it is valid.
 
-    :param value_serde: of the store's values.
+    :param value_serde: serde of the store's values.
     """
     serialize, deserialize = value_serde.serialize, value_serde.deserialize
 
@@ -358,7 +357,7 @@ def versioned_store_values(value_serde: Serde) -> Serde:
 
 
 def _value_of(held: Held) -> Any:
-    """Return what a user put."""
+    """Return the user's value."""
     return held[0]
 
 

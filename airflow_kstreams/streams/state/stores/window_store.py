@@ -1,4 +1,4 @@
-"""The window store: one value per key and window start.
+"""Implements the window store: one value per key and window start.
 
 A changelog key is the serialized key followed by the window's start, epoch milliseconds in 8 bytes, signed,
 big-endian: what Kafka's ``TimeWindowedSerializer`` writes.
@@ -26,7 +26,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
     Keys and values are Python objects, written in the serdes of the store's spec; a window is named by its
     start. A value handed out belongs to the store: change it only to ``put`` it back, else the change misses
     the changelog. Entries are deleted when stream time reaches their start plus the spec's ``retention_ms``.
-    Iteration is over the entries as they are when it begins.
+    Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(start_ms, serialized key)``.
 
@@ -68,7 +68,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
         """Set the value of a key in a window; None deletes it. The entry takes the timestamp of the record
         being processed.
 
-        :raises StateStoreError: the key is None, or the start no whole number.
+        :raises StateStoreError: the key is None, or the start is no whole number.
         """
         self._set((start_ms, self._key_bytes(key, start_ms)), value)
 
@@ -110,7 +110,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
         return key + _START.pack(entry_id[0])
 
     def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id that a changelog key stands for.
+        """Return the id of a changelog key.
 
         :param changelog_key: serialized key and start.
         """
@@ -121,7 +121,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
 def window_store_keys(key_serde: Serde) -> Serde:
     """Return the serde of a window store's changelog keys: ``(key, start_ms)``.
 
-    :param key_serde: of the store's keys.
+    :param key_serde: serde of the store's keys.
     """
     serialize, deserialize = key_serde.serialize, key_serde.deserialize
 

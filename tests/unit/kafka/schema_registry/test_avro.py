@@ -208,7 +208,7 @@ def test_primitive_types_need_no_record_when_a_key_is_one() -> None:
 
 
 def test_schema_is_refused_with_the_users_line_when_it_is_no_json() -> None:
-    with pytest.raises(TopologyError, match=r"avro at .*test_avro\.py:\d+ is given a text that is none"):
+    with pytest.raises(TopologyError, match=r"avro at .*test_avro\.py:\d+ is given a text that is no JSON"):
         new_registry().avro("record Flight {}")
     with pytest.raises(TopologyError, match=r"avro at .*test_avro\.py:\d+ is given dict"):
         new_registry().avro({"type": "record"})  # type: ignore[arg-type]

@@ -59,7 +59,7 @@ class Slots:
             stopping=Stopping(
                 requested=self.requested, announce=self.announce, patience_seconds=self.patience_seconds
             ),
-            keep_house=self.keep_house,
+            periodically=self.periodically,
             clock=SystemClock(),
         ).run()
 
@@ -80,7 +80,7 @@ class Slots:
         if self.announce_error is not None:
             raise self.announce_error
 
-    def keep_house(self) -> None:
+    def periodically(self) -> None:
         """Ask for the stop once both slots have been launched as often as the script says."""
         if len(self.launched) >= 2 and not any(self.script.values()):
             self.requested.set()

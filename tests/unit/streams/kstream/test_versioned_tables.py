@@ -280,7 +280,7 @@ def test_value_is_named_when_its_serde_does_not_keep_it(value: object, error: st
 
 def test_time_without_a_later_one_is_refused() -> None:
     store: Any = make_store(_spec(), TaskRecordContext())
-    with pytest.raises(StateStoreError, match="the last one there is"):
+    with pytest.raises(StateStoreError, match="the largest there is"):
         store.put("a", 1, 2**63 - 1)
 
 

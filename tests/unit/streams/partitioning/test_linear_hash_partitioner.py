@@ -254,7 +254,7 @@ def test_topic_is_refused_when_it_does_not_exist(
 
 
 def test_call_is_refused_when_nothing_counts_partitions() -> None:
-    with pytest.raises(ConfigError, match=r"nothing says .* how many partitions 'flights' has"):
+    with pytest.raises(ConfigError, match=r"cannot know how many partitions 'flights' has"):
         LinearHashPartitioner({"flights": 10}).partition("flights", b"key")
 
 

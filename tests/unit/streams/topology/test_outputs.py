@@ -64,7 +64,7 @@ def test_send_to_an_unnamed_topic_is_refused_when_outputs_are_named() -> None:
     named = with_outputs(topology(), settings("out,counts"))
     with (
         TopologyTestDriver(named, application_id="app") as driver,
-        pytest.raises((RecordError, TopologyError), match=r"'audit', and nothing says which topic"),
+        pytest.raises((RecordError, TopologyError), match=r"'audit', and no topic is named"),
     ):
         driver.pipe_input("in", key="k", value="v", timestamp_ms=1)
 
@@ -72,8 +72,8 @@ def test_send_to_an_unnamed_topic_is_refused_when_outputs_are_named() -> None:
 @pytest.mark.parametrize(
     ("outputs", "autostop", "said"),
     [
-        ("", "interval", "writes 'counts', 'out', and nothing says"),
-        ("out=other", "eol", "writes 'counts', and nothing says"),
+        ("", "interval", "writes 'counts', 'out', and no topic is named"),
+        ("out=other", "eol", "writes 'counts', and no topic is named"),
         ("out=in,counts", "eol", "names 'in', which the topology reads"),
         ("in=other,out,counts", "eol", "reads topic 'in'"),
     ],

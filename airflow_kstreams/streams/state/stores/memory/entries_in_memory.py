@@ -1,10 +1,10 @@
-"""Entries that have their time, in memory; values are objects until their change is drained, as in
+"""Holds entries that expire in memory; values are objects until their change is drained, as in
 ``in_memory.py``.
 
 Cost: a heap of moments, each with the ids that age from it, finds the oldest entry, and one sorted list per
 key finds the entries of a key; so neither a record nor an expiry looks at entries it does not concern. (In a
 heap of the ids themselves each step compares tuples.) An id deleted early (a session that grew has another
-end) stays there until it comes up or outnumbers the entries.
+end) stays in the heap until it is the oldest, or until such ids outnumber the entries.
 
 Invariant: after a drain, folding every change drained so far gives exactly the entries. An entry that came
 and went between two drains is in no fold and so is no change: a session that grows with a thousand records
@@ -46,12 +46,12 @@ class EntriesInMemory:
         #: Moment -> the ids that age from it, in any order, and a heap of these moments.
         self._aging: dict[int, list[EntryId]] = {}
         self._moments: list[int] = []
-        #: How many ids are held by age.
+        #: Number of ids in the heap.
         self._aged = 0
         #: Changed id -> ``_BORN`` if it was absent at the last drain, else the timestamp of its deletion,
         #: which holds as long as the entry is absent.
         self._changed: dict[EntryId, int] = {}
-        #: Takes note that an entry is gone.
+        #: Called when an entry is deleted.
         self._forget = self._logged_deletion() if form.spec.logged else self._unlist
         self.get_entry = self._entries.get
         self.put_entry = self._logged_put() if form.spec.logged else self._unlogged_put()
@@ -61,11 +61,11 @@ class EntriesInMemory:
         return len(self._entries)
 
     def entries(self) -> list[tuple[EntryId, Entry]]:
-        """Return every entry as it is now, oldest first."""
+        """Return all present entries, oldest first."""
         return sorted(self._entries.items())
 
     def expire(self, latest_ms: int, leave: Callable[[EntryId, Entry], None]) -> None:
-        """Delete what has expired, oldest first, and hand it on."""
+        """Delete expired entries, oldest first, and pass each to ``leave``."""
         moments, aging, entries, forget = self._moments, self._aging, self._entries, self._forget
         while moments and (moment := moments[0]) <= latest_ms:
             ids = aging[moment]
@@ -74,7 +74,7 @@ class EntriesInMemory:
                 continue
             if len(ids) > 1:
                 ids.sort(reverse=True)
-            while ids and moments[0] == moment:  # what takes an entry may put older ones
+            while ids and moments[0] == moment:  # ``leave`` may put older entries
                 entry_id = ids.pop()
                 self._aged -= 1
                 entry = entries.pop(entry_id, None)
@@ -100,7 +100,7 @@ class EntriesInMemory:
         ids = self._ids_of.get(key)
         if ids is None:
             return []
-        # Most often all are asked for, or all but the last ones.
+        # Most calls ask for all ids, or all but the last ones.
         start = 0 if ids[0] >= first else bisect_left(ids, first)
         end = None if last_ms is None or ids[-1][0] <= last_ms else bisect_left(ids, (last_ms + 1,))
         return ids[start:end]
@@ -112,7 +112,7 @@ class EntriesInMemory:
         return ids[place] if place < len(ids) else None
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self._changed)
 
     def undrained_at_least(self) -> int:
@@ -120,7 +120,7 @@ class EntriesInMemory:
         return len(self._changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield what changed since the last drain, once per entry, in order of first change."""
+        """Yield the changes since the last drain, once per entry, in order of first change."""
         changed = list(self._changed.items())
         self._changed.clear()
         serialize, changelog_key = self._form.values.serialize, self._form.changelog_key
@@ -146,11 +146,11 @@ class EntriesInMemory:
             self._index(entry_id)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
+        """Apply changelog records in their order, and return their size in bytes."""
         return restore_each(self.restore, records)
 
     def _index(self, entry_id: EntryId) -> None:
-        """Make an entry that is new findable."""
+        """Add a new entry to the indexes."""
         key = entry_id[-1]
         ids = self._ids_of.get(key)
         if ids is None:
@@ -171,7 +171,7 @@ class EntriesInMemory:
             self._leave_out_stale_ids()
 
     def _leave_out_stale_ids(self) -> None:
-        """Hold by age what there is, and no more."""
+        """Rebuild the heap from the present entries."""
         aging, entries = self._aging, self._entries
         for ids in aging.values():
             ids[:] = sorted(entries.keys() & ids, reverse=True)  # in place: an expiry may be under way
@@ -182,13 +182,13 @@ class EntriesInMemory:
         self._aged = len(entries)
 
     def _unlist(self, entry_id: EntryId) -> None:
-        """Take an entry that is gone out of its key's list."""
+        """Remove a deleted entry from its key's list."""
         key = entry_id[-1]
         ids = self._ids_of[key]
         if len(ids) == 1:
             del self._ids_of[key]
         elif ids[0] == entry_id:
-            del ids[0]  # what expires is the oldest of its key
+            del ids[0]  # an expiring entry is the oldest of its key
         else:
             del ids[bisect_left(ids, entry_id)]
 
@@ -200,7 +200,7 @@ class EntriesInMemory:
             if entry is not None:
                 count = len(entries)
                 entries[entry_id] = entry
-                born = len(entries) > count  # to look it up first would hash it once more
+                born = len(entries) > count  # a look-up before would hash it once more
                 if entry_id not in changed:
                     changed[entry_id] = _BORN if born else 0
                 if born:

@@ -1,18 +1,17 @@
-"""The key-value store in memory.
+"""Implements the key-value store in memory.
 
-Rule: an entry is kept as the object the application gave and becomes bytes only when its change is drained,
-so that a key updated a thousand times between two commit points is serialized once. The other way round, a
-restored entry stays the bytes it came as and becomes an object when it is first asked for, so that restoring
-costs the same whatever the serde does.
+Rule: an entry is kept as the application's object and becomes bytes only when its change is drained, so that
+a key updated a thousand times between two commit points is serialized once. A restored entry stays bytes and
+becomes an object when it is first read, so that restoring costs the same with every serde.
 
-Entries are cells that are changed where they are (:class:`Cell`): an update costs one lookup, and no object
-that Python's collector would count. A caller that asks for an entry gets a copy; only folds see cells, see
+Entries are cells that are changed in place (:class:`Cell`): an update costs one lookup, and no object that
+Python's collector would count. Callers get copies of entries; only folds use cells, see
 ``codegen/fold_code.py``.
 
 Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,
-even when it is deleted and put again; a cell that is in no use has the value None. After a drain, folding
-every change drained so far gives exactly the entries. Deleting an absent key is no change: the fold does not
-hold it either, or its tombstone is waiting to be drained.
+even when it is deleted and put again; an unused cell has the value None. After a drain, folding every change
+drained so far gives exactly the entries. Deleting an absent key is no change: the fold does not hold it
+either, or its tombstone waits for the drain.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ class Cell(msgspec.Struct, gc=False):
     """An entry.
 
     :ivar value: None when the entry is deleted.
-    :ivar timestamp_ms: of the entry, or of its deletion.
-    :ivar noted: whether the fold that changed it has it among the changes already, its own and the store's;
-        taken back when either forgets.
+    :ivar timestamp_ms: timestamp of the entry, or of its deletion.
+    :ivar noted: whether it is among the changes of the store and of the fold that changed it; unset when
+        either forgets its changes.
     """
 
     value: Any
@@ -46,7 +45,7 @@ class Cell(msgspec.Struct, gc=False):
 
 
 class InMemoryKeyValueStore(KeyedAccess):
-    """A dict with a memory of what changed; see :class:`KeyValueStore`.
+    """A :class:`KeyValueStore` in a dict that also collects changes.
 
     :param spec: name, serdes, and whether changes are logged; a store that is not logged does not collect
         them.
@@ -70,7 +69,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         return len(self.cells) + len(self.restored)
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self.changed)
 
     def undrained_at_least(self) -> int:
@@ -78,7 +77,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         return len(self.changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield what changed since the last drain, once per key, in order of first change."""
+        """Yield the changes since the last drain, once per key, in order of first change."""
         changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
@@ -94,14 +93,14 @@ class InMemoryKeyValueStore(KeyedAccess):
             except KStreamsError:
                 raise
             except Exception:
-                data = values.serialize(key, value)  # says what is wrong
+                data = values.serialize(key, value)  # raises the error that explains it
             else:
                 if values.unchecked:
                     values.check(key, value, data)
             yield key, data, cell.timestamp_ms
 
     def load(self, key: bytes) -> Cell | None:
-        """Make a cell of a restored entry; None if there is none."""
+        """Make a cell of a restored entry; return None if there is none."""
         stored = self.restored.get(key)
         if stored is None:
             return None
@@ -149,7 +148,7 @@ class InMemoryKeyValueStore(KeyedAccess):
                 last = (key, value)
                 size_bytes += len(key) + len(value)
         if last is not None:
-            self.stored_values.deserialize(*last)  # a wrong format shows now
+            self.stored_values.deserialize(*last)  # raises if the format is wrong
         return size_bytes
 
     def _between(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[Any, Any]]:

@@ -1,6 +1,6 @@
-"""Times and keys as bytes that sort as they do, for stores in RocksDB, whose keys are ordered by their bytes.
+"""Writes times and keys as bytes in the same order, for RocksDB, which orders keys by their bytes.
 
-A time is its distance from the least one, 8 bytes, big-endian. A key that something follows is escaped: 0 is
+A time is its distance from the least time, 8 bytes, big-endian. A key before other bytes is escaped: 0 is
 written as 0 255, and 0 0 ends it. So no key is the beginning of another one, and escaped keys sort as keys.
 """
 
@@ -16,7 +16,7 @@ _END = b"\x00\x00"
 
 
 def times_to_bytes(times_ms: tuple[int, ...]) -> bytes:
-    """Return one or two times as bytes that sort as the times.
+    """Return one or two times as bytes in the order of the times.
 
     >>> sorted([times_to_bytes((1,)), times_to_bytes((-1,))]) == [times_to_bytes((-1,)), times_to_bytes((1,))]
     True
@@ -27,8 +27,8 @@ def times_to_bytes(times_ms: tuple[int, ...]) -> bytes:
 def times_from_bytes(data: bytes, offset: int, count: int) -> tuple[int, ...]:
     """Return times.
 
-    :param offset: where they begin.
-    :param count: how many there are, one or two.
+    :param offset: offset of the first time.
+    :param count: number of times, one or two.
 
     >>> times_from_bytes(times_to_bytes((-7, 8)), 0, 2)
     (-7, 8)
@@ -37,7 +37,7 @@ def times_from_bytes(data: bytes, offset: int, count: int) -> tuple[int, ...]:
 
 
 def escaped(key: bytes) -> bytes:
-    r"""Return a key that something may follow.
+    r"""Return a key in the form before other bytes.
 
     >>> escaped(b"a\0b")
     b'a\x00\xffb\x00\x00'
@@ -46,7 +46,7 @@ def escaped(key: bytes) -> bytes:
 
 
 def unescaped(data: bytes) -> bytes:
-    r"""Return the key that was escaped.
+    r"""Return the key of an escaped form.
 
     >>> unescaped(escaped(b"\0\xff\0"))
     b'\x00\xff\x00'
@@ -55,17 +55,17 @@ def unescaped(data: bytes) -> bytes:
 
 
 def behind(prefix: bytes) -> bytes:
-    """Return the first bytes that sort behind everything that begins with a prefix.
+    """Return the first bytes that sort behind all that begin with a prefix.
 
     :param prefix: not made of 255 alone.
     """
-    cut = prefix.rstrip(b"\xff")
-    return cut[:-1] + bytes([cut[-1] + 1])
+    trimmed = prefix.rstrip(b"\xff")
+    return trimmed[:-1] + bytes([trimmed[-1] + 1])
 
 
 def up_to(prefix: bytes, last_ms: int) -> bytes:
-    """Return the first bytes that sort behind everything that begins with a prefix and a time up to
-    ``last_ms``, which may be any number.
+    """Return the first bytes that sort behind all that begin with a prefix and a time up to ``last_ms``,
+    which may be any number.
 
     >>> up_to(b"a", 2**63) == b"b", up_to(b"a", -(2**64)) == b"a"
     (True, True)

@@ -1,5 +1,5 @@
-"""Changes that wait for the next drain in RocksDB, where so many entries change at once that memory should
-not hold them: all that expires when stream time leaps, all that waited for a partner.
+"""Queues changes for the next drain in RocksDB, when too many entries change at once for memory: all that
+expire, or waited for a partner, when stream time leaps.
 
 Invariant: a drain empties it. So it is empty whenever files are left to a later run.
 """
@@ -17,10 +17,10 @@ _NUMBER = struct.Struct(">Q")
 
 
 class ChangeQueue:
-    """Texts in the order in which they came.
+    """A queue of bytes in RocksDB.
 
-    :param files: of the store.
-    :param prefix: begins its keys, and no other ones.
+    :param files: the store's files.
+    :param prefix: prefix of its keys, and of no others.
     """
 
     def __init__(self, files: StoreFiles, prefix: bytes) -> None:
@@ -32,13 +32,13 @@ class ChangeQueue:
         return self._next
 
     def add(self, batch: Any, changes: Iterable[bytes]) -> None:
-        """Append to a batch what is to be written."""
+        """Append changes to a batch."""
         for change in changes:
             batch.put(self._prefix + _NUMBER.pack(self._next), change)
             self._next += 1
 
     def take(self) -> Iterator[bytes]:
-        """Yield everything, and have it deleted then."""
+        """Yield all changes and delete them."""
         if not self._next:
             return
         end = self._prefix + _NUMBER.pack(self._next)

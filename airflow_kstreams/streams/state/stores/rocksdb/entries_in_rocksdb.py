@@ -1,21 +1,21 @@
-"""Entries that have their time, in RocksDB, for more of them than memory holds.
+"""Holds entries that expire in RocksDB, for more of them than memory holds.
 
 Two rows per entry, both in the order of their bytes (``byte_order.py``):
 
-- ``a`` + times + key -> the stored form. Ids sort by age, and so do these rows: expiring, and going through
-  everything, reads one range.
+- ``a`` + times + key -> the stored form. Ids sort by age, and so do these rows: expiry, and a scan of all
+  entries, reads one range.
 - ``k`` + escaped key + times -> nothing: the ids of a key lie in one range.
 
 Rule: entries that were read or changed lately are kept as objects, as in ``rocksdb.py``, until they are too
-many or a drain writes them. What looks for a range writes first what RocksDB does not have. An entry that
-expires is handed on while the range is read, and tombstones of very many wait in RocksDB for the drain: so
-memory is bounded whatever expires at once.
+many or a drain writes them. Reading a range first writes the entries that RocksDB lacks. Expired entries are
+passed on while the range is read, and tombstones of very many wait in RocksDB for the drain: so memory is
+bounded whatever expires at once.
 
 Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB as it
 is; after a drain, folding every change drained so far gives exactly the entries. No entry is before the lower
 bound, and where that is exact it is the oldest one.
 
-Crash argument: that of ``rocksdb.py``.
+Crash argument: see ``rocksdb.py``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ KEPT_BYTES = 8 * 1024 * 1024
 #: Tombstones in memory while entries expire.
 _TOMBSTONES = 10_000
 
-#: Of the rows above.
+#: Version of the rows above.
 _FORMAT = 1
 _BY_AGE, _OF_KEY, _QUEUE = b"a", b"k", b"t"
 #: Row of what a kind of store writes beside its entries.
@@ -56,7 +56,7 @@ _DELETED_MS = struct.Struct(">q")
 
 
 class _Kept(dict[EntryId, Entry | None]):
-    """Entries as objects, None for an id known to be absent. Looking up another id loads it."""
+    """A cache of entries as objects, None for an id known to be absent. Looking up another id loads it."""
 
     __slots__ = ("_load",)
 
@@ -69,11 +69,11 @@ class _Kept(dict[EntryId, Entry | None]):
 
 
 class EntriesInRocksDB:
-    """:class:`HeldEntries` on disk, with what :class:`PersistentStore` asks for.
+    """:class:`HeldEntries` on disk, with the methods of a :class:`PersistentStore`.
 
     :param record_context: gives the timestamp of the record being processed.
-    :param kept_entries: how many entries to keep as objects.
-    :param tombstones: how many may lie in memory while entries expire.
+    :param kept_entries: number of entries to keep as objects.
+    :param tombstones: number of tombstones that memory may hold while entries expire.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -96,7 +96,7 @@ class EntriesInRocksDB:
         self._kept = _Kept(self._load)
         self._kept_entries = kept_entries
         self._tombstones = tombstones
-        #: Bytes read and written since entries were last let go: at least what the kept ones take up.
+        #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.
         self._kept_bytes = 0
         #: Ids whose kept entry RocksDB does not have yet.
         self._unwritten: dict[EntryId, None] = {}
@@ -113,7 +113,7 @@ class EntriesInRocksDB:
 
     @property
     def store_format(self) -> str:
-        """What the files are written in."""
+        """The files' format."""
         spec = self._form.spec
         return f"rocksdb-{spec.type}-{_FORMAT}/{spec.key_serde.id}/{spec.value_serde.id}"
 
@@ -123,21 +123,21 @@ class EntriesInRocksDB:
         self._bound, self._exact = None, False
 
     def close(self) -> None:
-        """Let go of the files, which then durably hold everything drained and restored."""
+        """Close the files, which then durably hold all drained and restored entries."""
         self._files.close()
 
     def count(self) -> int:
-        """Return about how many entries there are: one that is changed several times may count as often."""
+        """Return the approximate number of entries: one that changed several times may count as often."""
         self._write()
         return max(0, self._files.opened().estimated_count() - len(self._queue)) // 2
 
     def entries(self) -> Iterator[tuple[EntryId, Entry]]:
-        """Iterate over every entry as it is now, oldest first."""
+        """Iterate over all present entries, oldest first."""
         self._write()
         return self._files.ending(self._objects(self._files.between(_BY_AGE, behind(_BY_AGE))))
 
     def expire(self, latest_ms: int, leave: Callable[[EntryId, Entry], None]) -> None:
-        """Delete what has expired, oldest first, and hand it on."""
+        """Delete expired entries, oldest first, and pass each to ``leave``."""
         end = up_to(_BY_AGE, latest_ms)
         if self._bound is None:
             self.oldest_ms()
@@ -147,7 +147,7 @@ class EntriesInRocksDB:
         self._write()
         for number, (row, _) in enumerate(self._files.between(first, end), start=1):
             entry_id = self._id_of(row)
-            # The rows are as of the beginning; what was handed on may have changed or deleted this one since.
+            # The rows are as of the beginning; ``leave`` may have changed or deleted this entry since.
             entry = self.get_entry(entry_id)
             if entry is None:
                 continue
@@ -186,18 +186,18 @@ class EntriesInRocksDB:
         return None
 
     def read_mark(self) -> bytes | None:
-        """Return what the store has written beside its entries, None if there is nothing."""
+        """Return the store's mark, which lies beside its entries, None if there is none."""
         return self._files.read(_MARK)
 
     def write_mark(self, data: bytes) -> None:
-        """Write something beside the entries."""
+        """Write the store's mark beside the entries."""
         files = self._files.opened()
         batch = files.batch()
         batch.put(_MARK, data)
         files.write(batch)
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self._changed) + len(self._queue)
 
     def undrained_at_least(self) -> int:
@@ -205,8 +205,8 @@ class EntriesInRocksDB:
         return len(self._changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield what changed since the last drain, once per entry, in order of first change; then RocksDB has
-        it, too. Tombstones that were put away come last.
+        """Yield the changes since the last drain, once per entry, in order of first change, and write them to
+        RocksDB. Tombstones that RocksDB holds come last.
         """
         files = self._files.opened()
         batch = files.batch()
@@ -229,25 +229,25 @@ class EntriesInRocksDB:
         self._write()
         for change in self._queue.take():
             key = change[_DELETED_MS.size :]
-            # One that came back has been yielded as it is now.
+            # An id that was put again has been yielded with its present entry.
             if self._form.entry_id(key) not in changed:
                 yield key, None, _DELETED_MS.unpack_from(change)[0]
-        self._let_go_if_full()
+        self._empty_if_full()
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
         entry_id = self._form.restored_id(key)
         if value is not None:
             self._form.values.deserialize(entry_id[-1], value)
-        self._let_go()
+        self._empty_cache()
         files = self._files.opened()
         batch = files.batch()
         self._restore(batch, entry_id, None if value is None else timestamp_bytes(timestamp_ms) + value)
         files.write(batch)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
-        self._let_go()
+        """Apply changelog records in their order, and return their size in bytes."""
+        self._empty_cache()
         files = self._files.opened()
         batch = files.batch()
         size_bytes = 0
@@ -263,7 +263,7 @@ class EntriesInRocksDB:
                 last = (entry_id[-1], value)
                 size_bytes += len(value)
         if last is not None:
-            self._form.values.deserialize(*last)  # a wrong format shows now
+            self._form.values.deserialize(*last)  # raises if the format is wrong
         files.write(batch)
         return size_bytes
 
@@ -281,7 +281,7 @@ class EntriesInRocksDB:
         if self._form.spec.logged:
             self._note(entry_id, entry, present=present)
         if len(kept) > self._kept_entries:
-            self._let_go()
+            self._empty_cache()
 
     def _note(self, entry_id: EntryId, entry: Entry | None, *, present: bool) -> None:
         """Remember a change until the next drain."""
@@ -297,7 +297,7 @@ class EntriesInRocksDB:
             changed[entry_id] = self._context.timestamp_ms
 
     def _appear(self, row: bytes, aging_ms: int) -> None:
-        """Move the bound in front of an entry that is new, and say so if it is before all others."""
+        """Move the bound in front of a new entry, and announce the entry if it is before all others."""
         if self._bound is None:
             self.oldest_ms()
         if self._bound is None or row < self._bound:
@@ -305,8 +305,8 @@ class EntriesInRocksDB:
             self._form.on_earliest(aging_ms)
 
     def _put_tombstones_away(self) -> None:
-        """Let RocksDB hold the tombstones of entries that are gone, and keep no entry any more."""
-        self._let_go()
+        """Move the tombstones of deleted entries to RocksDB, and empty the cache."""
+        self._empty_cache()
         gone = {entry_id: ms for entry_id, ms in self._changed.items() if ms is not None}
         files = self._files.opened()
         batch = files.batch()
@@ -320,7 +320,7 @@ class EntriesInRocksDB:
 
     def _load(self, entry_id: EntryId) -> Entry | None:
         """Read an entry that is not kept, and keep it."""
-        self._let_go_if_full()
+        self._empty_if_full()
         data = self._files.read(_age_row(entry_id))
         entry: Entry | None = None
         if data is not None:
@@ -341,18 +341,18 @@ class EntriesInRocksDB:
         times = self._form.times
         return (*times_from_bytes(row, 1, times), row[1 + times * TIME_BYTES :])
 
-    def _let_go_if_full(self) -> None:
+    def _empty_if_full(self) -> None:
         if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
-            self._let_go()
+            self._empty_cache()
 
-    def _let_go(self) -> None:
-        """Write what RocksDB does not have yet, and keep no entry any more."""
+    def _empty_cache(self) -> None:
+        """Write the entries that RocksDB lacks, and empty the cache."""
         self._write()
         self._kept.clear()
         self._kept_bytes = 0
 
     def _write(self) -> None:
-        """Write what RocksDB does not have yet."""
+        """Write the entries that RocksDB lacks."""
         if self._unwritten:
             files = self._files.opened()
             batch = files.batch()
@@ -362,7 +362,7 @@ class EntriesInRocksDB:
             self._unwritten.clear()
 
     def _add(self, batch: Any, entry_id: EntryId) -> bytes | None:
-        """Add a kept entry to what is to be written, and return its stored form."""
+        """Add a kept entry to a batch, and return its stored form."""
         entry = self._kept[entry_id]
         data = None
         if entry is not None:
@@ -385,7 +385,7 @@ def _age_row(entry_id: EntryId) -> bytes:
 
 
 def _add_rows(batch: Any, entry_id: EntryId, data: bytes | None) -> None:
-    """Add both rows of an entry to what is to be written."""
+    """Add both rows of an entry to a batch."""
     by_age = _age_row(entry_id)
     of_key = _OF_KEY + escaped(entry_id[-1]) + times_to_bytes(entry_id[:-1])
     if data is None:

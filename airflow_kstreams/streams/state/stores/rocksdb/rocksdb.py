@@ -1,16 +1,16 @@
-"""The key-value store in RocksDB, for more keys than memory holds.
+"""Implements the key-value store in RocksDB, for more keys than memory holds.
 
 Rule: entries that were read or changed lately are kept as objects, as in memory, and hot keys never reach
-RocksDB between two commit points. A drain serializes what changed and writes it to RocksDB in one go. When
-too many entries are kept, the changed ones are written early and all are let go; which keys have changed
-since the last drain is remembered apart, so the changelog is the same whether that happened or not.
+RocksDB between two commit points. A drain serializes the changes and writes them to RocksDB in one batch.
+When too many entries are kept, the changed ones are written early and the cache is emptied; the keys changed
+since the last drain are remembered apart, so the changelog is the same in both cases.
 
 Invariant: an entry that is not kept as an object, or is kept and not marked unwritten, is in RocksDB as it
 is; after a drain, folding every change drained so far gives exactly the content.
 
 Crash argument: RocksDB may hold changes that were never committed. That is safe because files are only ever
 trusted with a checkpoint, which is written after the last commit and after them, and deleted before they are
-opened again (``local_state.py``); after any other end they are wiped and the changelog replayed.
+opened again (``local_state.py``); after any other end they are deleted and the changelog replayed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, time
 KEPT_ENTRIES = 100_000
 KEPT_BYTES = 64 * 1024 * 1024
 
-#: Of ``stored_form.py``.
+#: Version of ``stored_form.py``.
 _FORMAT = 1
 
 
 class _Kept(dict[bytes, Entry | None]):
-    """Entries as objects, None for a key known to be absent. Looking up another key loads it."""
+    """A cache of entries as objects, None for a key known to be absent. Looking up another key loads it."""
 
     __slots__ = ("_load",)
 
@@ -52,11 +52,11 @@ class _Kept(dict[bytes, Entry | None]):
 class RocksDBKeyValueStore(KeyedAccess):
     """A :class:`KeyValueStore` on disk, which is also a :class:`PersistentStore`.
 
-    Used before :meth:`open`, as in a test driver, it lies in a temporary folder that goes with it.
+    Used before :meth:`open`, as in a test driver, it makes a temporary folder, which is removed with it.
 
     :param spec: name, serdes, and whether changes are logged.
     :param record_context: gives the timestamp of the record being processed.
-    :param kept_entries: how many entries to keep as objects.
+    :param kept_entries: number of entries to keep as objects.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -67,7 +67,7 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._files = StoreFiles(spec.name)
         self._kept = _Kept(self._load)
         self._kept_entries = kept_entries
-        #: Bytes read and written since entries were last let go: at least what the kept ones take up.
+        #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.
         self._kept_bytes = 0
         #: Keys whose kept entry RocksDB does not have yet.
         self._unwritten: dict[bytes, None] = {}
@@ -78,7 +78,7 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     @property
     def store_format(self) -> str:
-        """What the files are written in."""
+        """The files' format."""
         return f"rocksdb-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
 
     def open(self, folder: Path) -> None:
@@ -86,16 +86,16 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._files.open(folder)
 
     def close(self) -> None:
-        """Let go of the files, which then durably hold everything drained and restored."""
+        """Close the files, which then durably hold all drained and restored entries."""
         self._files.close()
 
     def approximate_count(self) -> int:
-        """Return about how many keys there are: one changed several times lately may count as often."""
+        """Return the approximate number of keys: one that changed several times lately may count as often."""
         unwritten = sum(1 if self._kept[key] is not None else -1 for key in self._unwritten)
         return max(0, self._files.opened().estimated_count() + unwritten)
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self._changed)
 
     def undrained_at_least(self) -> int:
@@ -103,8 +103,8 @@ class RocksDBKeyValueStore(KeyedAccess):
         return len(self._changed)
 
     def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yield what changed since the last drain, once per key, in order of first change; then RocksDB has
-        it, too.
+        """Yield the changes since the last drain, once per key, in order of first change, and write them to
+        RocksDB.
         """
         files = self._files.opened()
         batch = files.batch()
@@ -122,7 +122,7 @@ class RocksDBKeyValueStore(KeyedAccess):
                 yield key, data[VALUE_OFFSET:], timestamp_of(data)
         files.write(batch)
         self._unwritten.clear()
-        self._let_go_if_full()
+        self._empty_if_full()
 
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record."""
@@ -153,7 +153,7 @@ class RocksDBKeyValueStore(KeyedAccess):
                 last = (key, value)
                 size_bytes += len(key) + len(value)
         if last is not None:
-            self.stored_values.deserialize(*last)  # a wrong format shows now
+            self.stored_values.deserialize(*last)  # raises if the format is wrong
         files.write(batch)
         return size_bytes
 
@@ -193,7 +193,7 @@ class RocksDBKeyValueStore(KeyedAccess):
 
     def _load(self, key: bytes) -> Entry | None:
         """Read an entry that is not kept, and keep it."""
-        self._let_go_if_full()
+        self._empty_if_full()
         data = self._files.read(key)
         entry: Entry | None = None
         if data is not None:
@@ -202,12 +202,12 @@ class RocksDBKeyValueStore(KeyedAccess):
         self._kept[key] = entry
         return entry
 
-    def _let_go_if_full(self) -> None:
+    def _empty_if_full(self) -> None:
         if len(self._kept) >= self._kept_entries or self._kept_bytes >= KEPT_BYTES:
             self._write_early(self._files.opened())
 
     def _write_early(self, files: RocksDBFiles) -> None:
-        """Write what RocksDB does not have yet, and keep no entry any more."""
+        """Write the entries that RocksDB lacks, and empty the cache."""
         if self._unwritten:
             batch = files.batch()
             for key in self._unwritten:
@@ -248,10 +248,10 @@ class RocksDBKeyValueStore(KeyedAccess):
 def _merged(
     changed: list[tuple[bytes, Entry | None]], stored: Iterator[tuple[bytes, bytes]], high: bytes | None
 ) -> Iterator[tuple[bytes, bytes | Entry]]:
-    """Merge two runs sorted by key: a changed entry hides the stored one, and None hides it for good.
+    """Merge two sequences sorted by key: a changed entry replaces the stored one, and None deletes it.
 
-    :param changed: within bounds.
-    :param stored: from the lower bound on.
+    :param changed: entries within the bounds.
+    :param stored: entries from the lower bound on.
     """
     position = 0
     for key, data in stored:

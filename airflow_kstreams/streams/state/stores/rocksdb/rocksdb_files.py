@@ -1,14 +1,14 @@
-"""One RocksDB database per store, through ``rocksdict`` in raw mode: bytes in, bytes out.
+"""Opens one RocksDB database per store, through ``rocksdict`` in raw mode: bytes in, bytes out.
 
-What the options are for:
+Reasons for the options:
 
-- The changelog is the truth, so the write-ahead log is off: a write goes to the memtable, and only
-  :meth:`RocksDBFiles.close` promises that everything is on disk.
+- The changelog is authoritative, so the write-ahead log is off: a write goes to the memtable, and only
+  :meth:`RocksDBFiles.close` promises that all is on disk.
 - Memory is bounded by one cache and one budget of write buffers for the whole process, however many stores
   and tasks it hosts; stores whose entries come and go by time, which read and write side by side, have
-  smaller ones of their own. Index and filter blocks lie in that cache, too, so they are cut into small
-  partitions: a whole filter of some megabytes would not fit into one shard of the cache and be read again
-  for every lookup.
+  smaller ones of their own. Index and filter blocks lie in that cache, too, so they are split into small
+  partitions: a whole filter of some megabytes would not fit into one shard of the cache and be read again for
+  every lookup.
 - Bloom filters of 10 bits a key answer most lookups of absent keys without a read.
 - LZ4 halves the files for next to no time. Two background threads flush and compact.
 """
@@ -36,9 +36,9 @@ _MIB = 1024 * 1024
 class FileMemory(NamedTuple):
     """The memory of all stores of a kind in the process.
 
-    :param cache_bytes: of blocks, index and filters.
-    :param write_buffers_bytes: of all write buffers, within the cache.
-    :param write_buffer_bytes: of one.
+    :param cache_bytes: size of the cache of blocks, index and filters.
+    :param write_buffers_bytes: size of all write buffers, within the cache.
+    :param write_buffer_bytes: size of one write buffer.
     """
 
     cache_bytes: int
@@ -46,9 +46,9 @@ class FileMemory(NamedTuple):
     write_buffer_bytes: int
 
 
-#: Of stores whose keys are read and written in any order.
+#: Memory of stores whose keys are read and written in any order.
 BY_KEY = FileMemory(192 * _MIB, 96 * _MIB, 32 * _MIB)
-#: Of stores whose entries come, are found and go by time.
+#: Memory of stores whose entries are put, found and removed by time.
 BY_TIME = FileMemory(48 * _MIB, 24 * _MIB, 8 * _MIB)
 
 #: Held while the memory that stores share is made.
@@ -63,8 +63,8 @@ _MAX_LOG_BYTES = 1024 * 1024
 def require_rocksdict(store: str) -> ModuleType:
     """Return the module ``rocksdict``.
 
-    :param store: who asks, for the message.
-    :raises ConfigError: it is not installed.
+    :param store: name of the store, for the message.
+    :raises ConfigError: the package is not installed.
     """
     try:
         import rocksdict
@@ -81,8 +81,8 @@ class RocksDBFiles:
     """An open database.
 
     :param store: name of the store, for messages.
-    :param folder: where its files lie; made unless it exists.
-    :param memory: what it shares.
+    :param folder: folder of its files; made unless it exists.
+    :param memory: the memory it shares.
     :raises StateStoreError: the files cannot be opened.
     """
 
@@ -116,16 +116,16 @@ class RocksDBFiles:
             raise self._error("cannot be written", error) from error
 
     def items(self, first: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over what is stored now, from a key on, in key order, whatever is written meanwhile."""
+        """Iterate over the present entries from a key on, in key order, without later writes."""
         items: Iterator[tuple[bytes, bytes]] = self._database.items(from_key=first)
         return items
 
     def estimated_count(self) -> int:
-        """Return about how many keys are stored; one written several times may count as often."""
+        """Return the approximate number of keys; one written several times may count as often."""
         return int(self._database.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def close(self) -> None:
-        """Flush what is in memory to durable files and close them.
+        """Flush the memtables to durable files and close them.
 
         :raises StateStoreError: the files cannot be written.
         """
@@ -140,17 +140,17 @@ class RocksDBFiles:
     def _error(self, what: str, error: Exception) -> StateStoreError:
         return StateStoreError(
             f"store {self._store!r}: its files in {self._folder} {what}: {error}",
-            fix="see that the disk is sound and has space (setting state.dir names the folder), then retry: "
+            fix="check that the disk is sound and has space (state.dir names the folder), then retry: "
             "the store is restored from its changelog",
         )
 
 
 class StoreFiles:
-    """The database of one task's store: in the folder that it is given, else, as in a test driver, in a
-    temporary one that goes with it.
+    """The database of one task's store: in a given folder, else, as in a test driver, in a temporary one that
+    is removed with it.
 
     :param store: name of the store.
-    :param memory: what its files share.
+    :param memory: the memory its files share.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -169,7 +169,7 @@ class StoreFiles:
         return self._files
 
     def close(self) -> None:
-        """Let go of the files, which then durably hold everything that was written. Iterators end."""
+        """Close the files, which then durably hold all writes. Iterators end."""
         for iterator in list(self._iterators):
             iterator.close()
         files, self._files = self._files, None
@@ -180,7 +180,7 @@ class StoreFiles:
     def opened(self) -> RocksDBFiles:
         """Return the files.
 
-        :raises StateStoreError: they are closed.
+        :raises StateStoreError: the files are closed.
         """
         if self._files is not None:
             return self._files
@@ -195,7 +195,7 @@ class StoreFiles:
         return files
 
     def read(self, key: bytes) -> bytes | None:
-        """Return what is stored under a key.
+        """Return the data stored under a key.
 
         :raises StateStoreError: RocksDB cannot read it.
         """
@@ -205,7 +205,7 @@ class StoreFiles:
         except Exception as error:
             raise StateStoreError(
                 f"store {self._store!r}: RocksDB cannot read a key: {error}",
-                fix="see that the disk is sound, then retry: the store is restored from its changelog",
+                fix="check that the disk is sound, then retry: the store is restored from its changelog",
             ) from error
         return data
 
@@ -215,7 +215,7 @@ class StoreFiles:
         return iterator
 
     def between(self, first: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over what is stored now from one key up to, and without, another one, in key order."""
+        """Iterate over the present entries from one key up to, and without, another one, in key order."""
         return takewhile(lambda item: item[0] < end, self.opened().items(first))
 
 
@@ -235,7 +235,7 @@ def _shared_memory(rocksdict: ModuleType, memory: FileMemory) -> tuple[Any, Any]
 
 
 def _options(rocksdict: ModuleType, memory: FileMemory) -> Any:
-    with _sharing:  # threads that miss the cache together would make two
+    with _sharing:  # threads that miss the cache at the same time would make two
         cache, buffers = _shared_memory(rocksdict, memory)
     blocks = rocksdict.BlockBasedOptions()
     blocks.set_block_cache(cache)

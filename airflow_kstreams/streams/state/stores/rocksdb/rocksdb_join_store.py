@@ -1,19 +1,19 @@
-"""The store of one side of a windowed join in RocksDB, for more elements than memory holds. The rules are
-those of ``join_store.py``; so are order, changelog and which elements are found.
+"""Stores one side of a windowed join in RocksDB, for more elements than memory holds. Rules, order and
+changelog are those of ``join_store.py``.
 
 Rows, all in the order of their bytes (``byte_order.py``):
 
 - ``e`` + escaped key + t + arrival number -> one byte, 1 if the element waits, and the value: the elements of
   a key from one time to another are one range.
-- ``p`` + t + arrival number + key -> nothing: what is to be removed is one range.
-- ``w`` + t + arrival number + key -> nothing: those that wait, in the order in which their windows close.
+- ``p`` + t + arrival number + key -> nothing: the elements to remove are one range.
+- ``w`` + t + arrival number + key -> nothing: the waiting elements, in the order in which their windows
+  close.
 - ``n`` -> the next arrival number.
 
-Rule: every change is written at once, to RocksDB's write buffer. Only which elements have changed since the
-last drain is remembered, and where those are very many (all that are removed when stream time leaps) that
-lies in RocksDB, too.
+Rule: every change is written at once, to RocksDB's write buffer. Memory holds only the identity of elements
+changed since the last drain; very many (all that are removed when stream time leaps) lie in RocksDB, too.
 
-Crash argument: that of ``rocksdb.py``.
+Crash argument: see ``rocksdb.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 #: Changes in memory, while many elements are removed or wait no longer.
 _CHANGES = 10_000
 
-#: Of the rows above.
+#: Version of the rows above.
 _FORMAT = 1
 _ELEMENT, _BY_TIME, _WAITING, _NEXT, _QUEUE = b"e", b"p", b"w", b"n", b"t"
 _NUMBER = struct.Struct(">Q")
@@ -66,9 +66,9 @@ class RocksDBJoinStore:
     """A :class:`JoinStore` on disk, which is also a :class:`PersistentStore`.
 
     :param spec: name, serdes and retention.
-    :param changes: how many may lie in memory at once.
+    :param changes: number of changes that memory may hold.
     :ivar stream_time: gives the stream time of the join, -1 before the first record.
-    :ivar period_ms: how often :meth:`remove_expired` has something to do.
+    :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
 
@@ -96,7 +96,7 @@ class RocksDBJoinStore:
 
     @property
     def store_format(self) -> str:
-        """What the files are written in."""
+        """The files' format."""
         return f"rocksdb-join-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
 
     def open(self, folder: Path) -> None:
@@ -107,7 +107,7 @@ class RocksDBJoinStore:
         self._waits_from = _WAITING
 
     def close(self) -> None:
-        """Let go of the files, which then durably hold everything drained and restored."""
+        """Close the files, which then durably hold all drained and restored elements."""
         self._files.close()
 
     def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
@@ -156,7 +156,7 @@ class RocksDBJoinStore:
         ]
 
     def match(self, key: bytes, elements: list[Element]) -> None:
-        """Note that elements of a key, as :meth:`find` gave them, wait no longer."""
+        """Mark elements of a key, found by :meth:`find`, as no longer waiting."""
         if self._waits_from is None:
             return
         for time_ms, number, _ in elements:
@@ -171,8 +171,8 @@ class RocksDBJoinStore:
         return None if self._waits_from is None else times_from_bytes(self._waits_from, 1, 1)[0]
 
     def release(self, before_ms: int) -> Iterator[tuple[bytes, Element]]:
-        """Iterate over the elements before a moment that wait, with their serialized keys, by (t, arrival);
-        each waits no longer when it comes.
+        """Iterate over the waiting elements before a moment, with their serialized keys, by (t, arrival); an
+        element waits no longer once it is yielded.
         """
         first = self._waits_from
         if first is None:
@@ -232,11 +232,11 @@ class RocksDBJoinStore:
         return self.range(None, None)
 
     def approximate_count(self) -> int:
-        """Return about how many elements there are, some of which may be beyond retention."""
+        """Return the approximate number of elements, some of which may be beyond retention."""
         return max(0, self._files.opened().estimated_count() - len(self._queue)) // 2
 
     def undrained_count(self) -> int:
-        """Return how many entries have changed since the last drain."""
+        """Return the number of entries changed since the last drain."""
         return len(self._changed) + len(self._queue)
 
     def undrained_at_least(self) -> int:
@@ -258,7 +258,7 @@ class RocksDBJoinStore:
             number = POSITION.unpack(changelog_key[-POSITION.size :])[1]
             if number not in changed:
                 change = self._change(changelog_key)
-                # One that came and went between two drains is no change.
+                # An element that was put and removed between two drains is no change.
                 if change[1] is not None or number < logged_below:
                     yield change
         for changelog_key in changed.values():
@@ -267,7 +267,7 @@ class RocksDBJoinStore:
     def restore(self, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
         """Apply one changelog record.
 
-        :raises StateStoreError: it is not of the store's format.
+        :raises StateStoreError: the record is not of the store's format.
         """
         files = self._files.opened()
         batch = files.batch()
@@ -277,7 +277,7 @@ class RocksDBJoinStore:
         files.write(batch)
 
     def restore_batch(self, records: Sequence[Record]) -> int:
-        """Apply changelog records in their order, and return how many bytes they have."""
+        """Apply changelog records in their order, and return their size in bytes."""
         files = self._files.opened()
         batch = files.batch()
         size_bytes = 0
@@ -289,7 +289,7 @@ class RocksDBJoinStore:
             if value is not None:
                 last = (key[: -POSITION.size], value[1:])
         if last is not None:
-            self.stored_values.deserialize(*last)  # a wrong format shows now
+            self.stored_values.deserialize(*last)  # raises if the format is wrong
         batch.put(_NEXT, _NUMBER.pack(self._next))
         files.write(batch)
         return size_bytes
@@ -312,7 +312,7 @@ class RocksDBJoinStore:
         return changelog_key, self._files.read(_element_row(key, time_ms, number)), time_ms
 
     def _end_wait(self, key: bytes, time_ms: int, number: int) -> bytes | None:
-        """Note that an element waits no longer.
+        """Mark an element as no longer waiting.
 
         :return: its row's data; None if it does not wait.
         """
@@ -378,13 +378,13 @@ def _time_row(prefix: bytes, key: bytes, time_ms: int, number: int) -> bytes:
 def _position(row: bytes, offset: int) -> tuple[int, int]:
     """Return time and arrival number.
 
-    :param offset: where they begin.
+    :param offset: offset of the time.
     """
     return times_from_bytes(row, offset, 1)[0], _NUMBER.unpack_from(row, offset + TIME_BYTES)[0]
 
 
 def _delete(batch: Any, key: bytes, time_ms: int, number: int) -> None:
-    """Add the deletion of all rows of an element to what is to be written."""
+    """Add the deletion of all rows of an element to a batch."""
     batch.delete(_element_row(key, time_ms, number))
     batch.delete(_time_row(_BY_TIME, key, time_ms, number))
     batch.delete(_time_row(_WAITING, key, time_ms, number))

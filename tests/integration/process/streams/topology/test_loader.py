@@ -53,7 +53,7 @@ def test_plan_writes_the_topics_that_the_settings_name_when_some_are_given(tmp_p
     (line,) = (line for line in done.stdout.splitlines() if line.startswith(PLAN_MARKER))
     assert msgspec.json.decode(line.removeprefix(PLAN_MARKER), type=TopologyPlan).outputs == ("out-again",)
     refused = _load(str(_file(tmp_path, _GOOD)), "app", "--settings", json.dumps({"autostop.at": "interval"}))
-    assert "writes 'out', and nothing says which topic" in refused.stderr
+    assert "writes 'out', and no topic is named" in refused.stderr
 
 
 def test_plan_is_the_last_line_and_equal_when_loaded_in_another_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tasks of one run have told their driver, and its export in the end."""
+"""Keeps the reports of a run's tasks, and exports them in the end."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 Launch = Callable[[Sequence[TaskShare]], list[TaskReport]]
 
 
-class ToldReports:
+class TaskReports:
     """The last report of each task that this driver has run.
 
-    :param slice_: what the tasks belong to.
-    :param session: asked for their counts.
-    :param telemetry: takes what they have measured; nothing does if None.
+    :param slice_: the slice of the tasks.
+    :param session: gives the tasks' counts.
+    :param telemetry: takes the measurements; None: they are not exported.
     """
 
     def __init__(self, slice_: Slice, session: CoordinatorSession, telemetry: Telemetry | None) -> None:
@@ -37,16 +37,16 @@ class ToldReports:
         self._by_task: dict[str, TaskReport] = {}
 
     @property
-    def reports(self) -> list[TaskReport]:
-        """The reports so far."""
+    def latest(self) -> list[TaskReport]:
+        """The last report of each task."""
         return list(self._by_task.values())
 
     def add(self, reports: Iterable[TaskReport]) -> None:
-        """Take reports."""
+        """Add reports."""
         self._by_task.update({report.task_id: report for report in reports})
 
     def listening(self, launch: Launch) -> Launch:
-        """Return a launch whose reports are taken; subtopologies are launched side by side."""
+        """Return a launch whose reports are added; subtopologies are launched side by side."""
 
         def launched(tasks: Sequence[TaskShare]) -> list[TaskReport]:
             reports = launch(tasks)
@@ -57,8 +57,8 @@ class ToldReports:
 
     @contextmanager
     def exporting(self) -> Iterator[None]:
-        """Export once after the block, unless no task has told anything. Where the block failed, Kafka is not
-        asked for counts by topic and node any more.
+        """Export once after the block, if a task has reported. After an error of the block, Kafka is not
+        asked for counts by topic and node.
         """
         try:
             yield
@@ -71,11 +71,11 @@ class ToldReports:
         if self._telemetry is None or not self._by_task:
             return
         application_id = self._slice.plan.topology.application_id
-        self._telemetry.export(Measured(application_id=application_id, reports=self.reports, counts=counts))
+        self._telemetry.export(Measured(application_id=application_id, reports=self.latest, counts=counts))
 
     def _counts(self) -> dict[int, RecordCounts]:
         plan = self._slice.plan.topology
-        ran = {report.task_id for report in self.reports}
+        ran = {report.task_id for report in self.latest}
         try:
             committed = self._session.committed(
                 [tp for topic in plan.sources for tp in partitions_of(self._slice, topic)]

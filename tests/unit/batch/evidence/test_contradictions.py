@@ -31,7 +31,7 @@ from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.written_over import change_checkpoint
-from tests.unit.batch.run.test_complete_logs import counts
+from tests.unit.batch.evidence.test_complete_logs import counts
 
 pytestmark = pytest.mark.promise("contradictions-are-refused", "offsets-may-be-set-by-hand")
 
