@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
 from airflow_kstreams.streams.kstream.arguments import (
     check_source_of_tables,
     check_store,
@@ -23,7 +24,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
-from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
     DerivedTable,
     TableTransformValues,
@@ -69,7 +70,11 @@ def filtered(
 
 
 def with_values_mapped(
-    table: KnownTable, mapper: ValueMapper, store: StoreArgument, value_serde: Serde | None, name: str | None
+    table: KnownTable,
+    mapper: Callable[..., Any],
+    store: StoreArgument,
+    value_serde: Serde | None,
+    name: str | None,
 ) -> KnownTable:
     """Add the node that replaces a table's values.
 
@@ -79,11 +84,12 @@ def with_values_mapped(
         the name is taken.
     """
     call = "map_values"
+    with_key = KEY in declared_beside(call, (KEY,), mapper=mapper)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
 
     def operator(kept: StoreSpec | None) -> DerivedTable:
-        return table_map_values(mapper, table.node, kept)
+        return table_map_values(mapper, table.node, kept, with_key=with_key)
 
     return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
 
