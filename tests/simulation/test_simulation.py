@@ -30,7 +30,7 @@ pytestmark = pytest.mark.promise(
     "parked-records-end-no-run-late",
 )
 
-#: In ``dev/test``: half as many again as leave no hole in the matrix of calls and faults; which is asserted, too.
+#: In ``dev/test``: half as many again as leave no hole in the matrix of calls and faults, which is asserted.
 RUNS = 1_800
 #: In ``dev/prove``, from a seed that is drawn anew.
 PROOF_RUNS = 20_000
