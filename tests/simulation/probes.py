@@ -96,7 +96,7 @@ def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def resumed(self: Coordinator, caller: Any, plan: Any, slice_: Any) -> Any:
         taken = inner(self, caller, plan, slice_)
         if slice_.generation and taken.generation > slice_.generation:
-            sometimes("a run was taken over")
+            sometimes("a run was claimed")
         return taken
 
     return resumed

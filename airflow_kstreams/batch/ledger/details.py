@@ -1,4 +1,4 @@
-"""What a finished run has per task and per partition: kept in the ledger apart from its entry, for a while.
+"""Keeps what a finished run has per task and per partition: in the ledger, apart from its entry, for a while.
 
 An entry stays for good, so it holds nothing that grows with tasks or partitions. What does goes into slots
 ``__details__/<n>``, used in turn: the run that takes a slot ends what the run before it left there. An entry
@@ -32,7 +32,7 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param run_id: whose they are.
     :param finished_ms: of that run, which may finish again under its id.
     :param starts: start offsets by input topic, -1 where a partition was not read.
-    :param stops: stop offsets by topic, inputs and intermediates, -1 likewise.
+    :param stops: stop offsets by topic, inputs and intermediates, -1 where a partition was not read.
     :param topic_ids: topic id of every source topic.
     :param times: partition times by topic; absent where there are none.
     :param tasks: how many tasks reported.

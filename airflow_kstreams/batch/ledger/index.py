@@ -1,4 +1,5 @@
-"""Where the entry of each run stands in the ledger: a tree by the hash of the run id, found by offsets.
+"""Finds where the entry of each run stands in the ledger: a tree by the hash of the run id, whose pages are
+found by offsets.
 
 A page is a leaf, which gives offsets of entries by hash, or has a page for each next digit of the hash. A
 leaf that grows beyond what it may hold becomes a page of leaves. Each page is a record of the ledger under

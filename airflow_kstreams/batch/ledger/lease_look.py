@@ -1,17 +1,17 @@
-"""What a task sees of its driver: the last lease in the ledger, found from the ledger's end.
+"""Shows a task what there is of its driver: the last lease in the ledger, found from the ledger's end.
 
 Rule: a task goes on only if the last lease is in force for its run and generation. It looks after it has
 claimed its transactional id, and before it reads its committed offsets. The lease is renewed all the time, so
 it stands among the last records; a look takes the last few offsets, and twice as many until it finds one.
 
-Races: a driver that takes the slice over, another start, and a reset first write another lease, let this one
+Races: a driver that claims the slice, another start, and a reset first write another lease, let this one
 go, or take it away, and then fence the tasks. So of a task that claims its id before that fence, the claim is
 void, and nothing that it writes is seen; one that claims it afterwards looks after that write. What the
 write's transaction still hides is waited for, longer than the broker lets a dead coordinator's transaction
 stay open. The next run of batches begins only when this one is finished: its tasks are at their stops then,
 or find offsets that another run has committed, and stop (:mod:`airflow_kstreams.batch.task.task_slice`).
 
-Should a task see a lease that is out of date all the same (the wait was in vain), that does no harm: its id
+Should a task see a lease that is out of date all the same (the wait was too short), that does no harm: its id
 is the task's, so that the newer driver's own attempt fences it, its offsets were read after it had claimed
 that id, and its stops are those that were frozen for the run, which never move. What it can still commit is
 what the newer attempt would have committed.

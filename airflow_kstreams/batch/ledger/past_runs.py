@@ -1,4 +1,4 @@
-"""What a run must know of the runs before it, kept up to date by each, so that no run reads history.
+"""Holds what a run must know of the runs before it. Each run keeps it up to date, so none reads history.
 
 For every topic that was ever read: where the run that read it last left it. Of the runs: how many have
 finished, the last one, the last few that a reset took back, and the index by which any other is found.

@@ -19,7 +19,7 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
     """What a task counted since the slice's start.
 
     :param read: as in ``RecordCounts``, by place among the subtopology's sources.
-    :param outside: likewise; empty if there was none.
+    :param outside: as in ``RecordCounts``, by place among the sources; empty if there was none.
     :param written: by place among the subtopology's sinks.
     :param sent: by topic.
     :param left_out: as in ``RecordCounts``.

@@ -1,5 +1,5 @@
-"""How fast a task was. It travels with its report: beside its committed offsets, through Spark, and into the
-details of its run.
+"""The speed of a task. It travels with the task's report: beside its committed offsets, through Spark, and
+into the details of its run.
 
 Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; nodes
 with calls add more, of which there is a bounded number by name (``CallFigures``), and which is cut down where

@@ -1,4 +1,4 @@
-"""What one task says that it did. It travels with its committed offsets, and into the details of its run."""
+"""The report of a task: what it did. It travels with committed offsets, and into the details of the run."""
 
 from __future__ import annotations
 

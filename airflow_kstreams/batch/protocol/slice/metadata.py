@@ -1,4 +1,4 @@
-"""What the metadata topic says: the fold of its records, pure, and the read that feeds it.
+"""Reads the metadata topic, and folds its records into what they say; the fold is pure.
 
 States and what makes them (KIP-95)::
 
@@ -120,7 +120,7 @@ class Folded:
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
-        """Up to where intermediate partitions were written for this slice, as far as it is told."""
+        """Up to where intermediate partitions were written for this slice, as far as the topic says."""
         found: dict[TopicPartition, int] = {}
         for (_, intermediate), offset in self.notifications.items():
             found[intermediate] = max(found.get(intermediate, 0), offset)

@@ -5,7 +5,7 @@ the record of the key itself, which comes after all of them in the same transact
 there are and what hash the whole has. ``#`` is in no topic name, so no other key of the protocol is like a
 piece's.
 
-Invariant: who reads gets the value that was written, or learns that it has not got it. Readers of committed
+Invariant: a reader gets the value that was written, or learns that it has not got it. Readers of committed
 records see all pieces or none. Compaction keeps each key's last record, so pieces of an older, longer value
 may be there still: the number leaves them out. A reader that meets the cleaner half way may miss pieces, or
 get those of two values: the hash says so, and it reads again.

@@ -1,4 +1,4 @@
-"""Where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
+"""Finds where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
 
 An intermediate topic has no stop when a run begins. Rule, in this order:
 
@@ -15,7 +15,7 @@ with an older one (KIP-207). So a high watermark asked for after all notificatio
 everything. It also covers what earlier attempts committed, and what outsiders wrote: that is processed, too.
 
 Crash argument: a coordinator that dies before that transaction leaves no stop, and the next one asks for high
-watermarks anew, which no reader has used yet. After it, whoever resumes finds the stops.
+watermarks anew, which no reader has used yet. After it, the driver that resumes finds the stops.
 
 KIP-95 itself has each task report the high watermark once per input partition and intermediate partition;
 the largest report is the stop, once every input partition has reported.
@@ -124,13 +124,13 @@ def frozen_at(
     :param ends: their high watermarks, asked for after all notifications were seen.
     :param epochs: leader epochs at the ends of their logs, asked for after that.
     """
-    starts, waiting = slice_starts(slice_), slice_.plan.waiting
+    starts, blocked = slice_starts(slice_), slice_.plan.blocked
     return [
         FrozenPartition(
             topic=tp.topic,
             partition=tp.partition,
             start_offset=starts.get(tp, 0),
-            stop_offset=starts.get(tp, 0) if str(tp) in waiting else end,
+            stop_offset=starts.get(tp, 0) if str(tp) in blocked else end,
             end_epoch=epochs.get(tp, -1),
         )
         for tp, end in sorted(ends.items())
