@@ -86,10 +86,12 @@ def declares_context(call: str, **given: object) -> bool:
     :param given: the argument and what the user gave.
     :raises TopologyError: it is no plain function, or takes something else.
     """
-    return CONTEXT in declared_beside(call, (CONTEXT,), **given)
+    return CONTEXT in declared_beside(call, (CONTEXT,), None, **given)
 
 
-def declared_beside(call: str, may: Sequence[str], **given: object) -> frozenset[str]:
+def declared_beside(
+    call: str, may: Sequence[str], called_with: Sequence[str] | None = None, **given: object
+) -> frozenset[str]:
     """Refuse as :func:`check_functions` does what cannot be called for a record, and return the names under
     which the function is to be given more than its arguments.
 
@@ -99,12 +101,13 @@ def declared_beside(call: str, may: Sequence[str], **given: object) -> frozenset
 
     :param call: what was called, for the message: ``filter``.
     :param may: the parameters that functions of the method may declare.
+    :param called_with: as in :func:`check_functions`.
     :param given: the argument and what the user gave.
     :raises TopologyError: it is no plain function, or takes something else.
     """
     ((argument, function),) = given.items()
     plain = _checked_plain(call, argument, function, fix="pass a function, e.g. a lambda")
-    names = _called_with(call, argument)
+    names = called_with if called_with is not None else _called_with(call, argument)
     declared = [name for name in may if name in declared_by(plain, may)]
     offers = [f"for the record's {name}, lambda {', '.join((*names, name))}: ..." for name in may]
     refuse_other_arguments(call, argument, plain, names, by_name=declared, instead="; ".join(offers))

@@ -61,7 +61,8 @@ def applied(known: KnownStream, kind: FunctionKind, name: str | None, **given: A
     :param given: the method's argument, and the function that the user gave.
     :raises TopologyError: it is no function, takes something else, or the name is taken.
     """
-    declared = declared_beside(kind.type, (KEY, CONTEXT) if kind.by_value else (CONTEXT,), **given)
+    may = (KEY, CONTEXT) if kind.by_value else (CONTEXT,)
+    declared = declared_beside(kind.type, may, kind.arguments("key", "value"), **given)
     (function,) = given.values()
     operator = Stateless(
         kind=kind, function=function, with_key=KEY in declared, with_context=CONTEXT in declared

@@ -51,6 +51,25 @@ class _Node(NamedTuple):
     call: str
 
 
+def derived(
+    table: KnownTable,
+    call: str,
+    make: Callable[[StoreSpec | None], Operator],
+    store: StoreArgument,
+    name: str | None,
+) -> KnownTable:
+    """Add a node that makes a table of one other, with keys and values of the same types.
+
+    :param call: the DSL method.
+    :param make: makes the operator, given the store of its result, None for none.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
+    """
+    spec = derived_spec(table, table.serdes, store, None, call)
+    kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
+    return _derived(table, _Node(kind, name, call), make, spec, table.serdes)
+
+
 def filtered(
     table: KnownTable, predicate: Predicate, store: StoreArgument, name: str | None, *, passing: bool
 ) -> KnownTable:
@@ -58,15 +77,13 @@ def filtered(
 
     :param name: of the node, None for a numbered one.
     :param passing: what the predicate says of entries that stay.
-    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
+    :raises TopologyError: as :func:`derived`.
     """
-    call = "filter" if passing else "filter_not"
-    spec = derived_spec(table, table.serdes, store, None, call)
 
     def operator(kept: StoreSpec | None) -> DerivedTable:
         return table_filter(predicate, table.node, kept, passing=passing, versioned=table.versioned)
 
-    return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
+    return derived(table, "filter" if passing else "filter_not", operator, store, name)
 
 
 def with_values_mapped(
@@ -204,7 +221,7 @@ def derived_spec(
 
 def _derived(
     table: KnownTable,
-    derived: _Node,
+    made: _Node,
     operator: Callable[[StoreSpec | None], Operator],
     spec: StoreSpec | None,
     serdes: Serdes,
@@ -214,8 +231,8 @@ def _derived(
 
     :param stores: names of the stores that it may use beside that of its result.
     """
-    check_source_of_tables(table, derived.call)
-    node = table.graph.operator(derived.kind, operator(spec), table.node, stores, name=derived.name)
+    check_source_of_tables(table, made.call)
+    node = table.graph.operator(made.kind, operator(spec), table.node, stores, name=made.name)
     if spec is not None:
         return kept_table(table.graph, node, spec, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)
