@@ -25,7 +25,7 @@ from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SourceNode
 from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
-from airflow_kstreams.streams.processor.handing_on import SendTarget
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.changed import Change
 from airflow_kstreams.streams.topology.topology import Topology

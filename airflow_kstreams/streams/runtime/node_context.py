@@ -24,7 +24,7 @@ from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer, Write
 from airflow_kstreams.streams.graph.nodes import ProcessorNode
 from airflow_kstreams.streams.graph.services import Forward, StreamTimer, TableView, WallClock
 from airflow_kstreams.streams.graph.table_changes import TableChanges
-from airflow_kstreams.streams.processor.handing_on import SendTarget
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock

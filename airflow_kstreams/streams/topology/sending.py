@@ -7,7 +7,7 @@ from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import SinkNode
 from airflow_kstreams.streams.graph.serde_binding import bound_to
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, ProtocolTopics, is_legal_topic
-from airflow_kstreams.streams.processor.handing_on import SendTarget
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.topology.topology import Topology
 

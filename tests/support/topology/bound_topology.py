@@ -19,7 +19,7 @@ from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, 
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices, StreamTimer, TableView
 from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.handing_on import SendTarget
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.records.wall_clock import TaskWallClock
