@@ -54,7 +54,7 @@ from airflow_kstreams.batch.run.begin.groundwork import (
     start_offsets,
 )
 from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
-from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_advance
+from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_errors import (
     Claimant,
@@ -65,7 +65,7 @@ from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -97,7 +97,7 @@ def begin_continuous(
     """
     session = coordinator.session
     check_run_id(run_id)
-    refuse_unfit_advance(session.settings, plan)
+    refuse_unfit_end_of_run(session.settings, plan)
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
     caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)

@@ -29,8 +29,8 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, show
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.slice.pieces import cut, piece_key
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ class _Writing:
         :return: where it is, and how many pieces it has.
         """
         name = key.encode()
-        large = cut(name, value)
+        large = split(name, value)
         pieces = () if large is None else large.pieces
         for number in range(len(pieces), before):
             self._records.append(MetadataRecord(self._topic, None, piece_key(name, number), None))

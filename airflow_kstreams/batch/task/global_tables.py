@@ -7,7 +7,7 @@ another run has read is let go.
 
 A repeat reads the same piece, if its records are still there. Compaction removes the older records of a key,
 and what replaced them may lie behind the stop; ``doctor`` says when it may do so within a run. A topic that
-was deleted or cut since begin is refused.
+was deleted or truncated since begin is refused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from airflow_kstreams.streams.errors import DataLossError, StateStoreError
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.graph.global_tables import GlobalEntries
 from airflow_kstreams.streams.graph.store_specs import Storage
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import StoreFiles
 

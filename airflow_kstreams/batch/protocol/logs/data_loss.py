@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
@@ -132,7 +132,9 @@ def rewritten_under_way(
     )
 
 
-def cut_off(partition: TopicPartition, *, span: tuple[int, int], log_end: int, run: str, drop: str) -> Loss:
+def truncated_below(
+    partition: TopicPartition, *, span: tuple[int, int], log_end: int, run: str, drop: str
+) -> Loss:
     """Describe a log that ends before the stop offset of the slice that is under way.
 
     :param span: offset to read next, and stop offset.
@@ -292,7 +294,7 @@ def drop_slice(text: str, application_id: str) -> Loss:
     """
     return Loss(
         partitions=(),
-        text=f"{text}: the metadata topic was cut back, or the offsets were moved",
+        text=f"{text}: the metadata topic was truncated, or the offsets were moved",
         advice="this gives the slice up, and the next run goes on at the committed offsets",
         first=(drop_slice_command(application_id),),
     )

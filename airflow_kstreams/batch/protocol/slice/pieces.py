@@ -1,6 +1,6 @@
 """Values of the protocol that may be larger than a record.
 
-Rule: a value that fits is one record, whole. A larger one is cut: piece ``n`` has the key ``<key>#<n>``, and
+Rule: a value that fits is one record, whole. A larger one is split: piece ``n`` has the key ``<key>#<n>``;
 the record of the key itself, which comes after all of them in the same transaction, says in headers how many
 there are and what hash the whole has. ``#`` is in no topic name, so no other key of the protocol is like a
 piece's.
@@ -28,7 +28,7 @@ H_PIECES_HASH = "kstreams.pieces.sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class SplitValue:
     """A value that was too large for a record.
 
     :param pieces: keys and values of the records that come before the one of the key itself.
@@ -39,12 +39,12 @@ class Cut:
     headers: Headers
 
 
-def cut(key: bytes, content: bytes) -> Cut | None:
-    """Cut a value; None if it fits into a record."""
+def split(key: bytes, content: bytes) -> SplitValue | None:
+    """Split a value; None if it fits into a record."""
     if len(content) <= PIECE_BYTES:
         return None
     parts = [content[at : at + PIECE_BYTES] for at in range(0, len(content), PIECE_BYTES)]
-    return Cut(
+    return SplitValue(
         pieces=tuple((piece_key(key, number), part) for number, part in enumerate(parts)),
         headers=[
             (H_PIECES, str(len(parts)).encode()),
@@ -59,13 +59,13 @@ def piece_key(key: bytes, number: int) -> bytes:
 
 
 def pieces_of(headers: Mapping[str, bytes]) -> int:
-    """Return into how many pieces a value was cut, 0 if it is whole."""
+    """Return into how many pieces a value was split, 0 if it is whole."""
     count = headers.get(H_PIECES, b"0")
     return int(count) if count.isdigit() else 0
 
 
 def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], bytes | None]) -> bytes | None:
-    """Put a value together that was cut; None if pieces are missing, or are not those of this value.
+    """Put a value together that was split; None if pieces are missing, or are not those of this value.
 
     :param headers: of the record of the key itself.
     :param piece: returns the value of the last record before it of a piece's key, None if there is none.

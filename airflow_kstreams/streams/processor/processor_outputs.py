@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.inlining import Encoding
-from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
-class Handed(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTarget:
+    """A topic that may be written.
+
+    :param topic: real name.
+    :param key_serde: used unless the caller names another.
+    :param value_serde: used unless the caller names another.
+    """
+
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+
+    def written_with(self, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
+        """Return the target with other serdes, where they are given.
+
+        :raises TopologyError: one of them is no serde.
+        """
+        check_serdes("ProcessorContext.send", key_serde=key_serde, value_serde=value_serde)
+        return SendTarget(
+            topic=self.topic,
+            key_serde=key_serde.bound(self.topic, "key") if key_serde else self.key_serde,
+            value_serde=value_serde.bound(self.topic, "value") if value_serde else self.value_serde,
+        )
+
+
+class ProcessorOutput(NamedTuple):
     """A result that a processor forwards or sends.
 
     :param to: a child, all children, or a topic.
@@ -29,7 +56,7 @@ class Handed(NamedTuple):
     headers: Headers | None
 
 
-class Handing:
+class ProcessorOutputs:
     """Passes results of one processor in one task to its children and to topics.
 
     :param services: services of the node.
@@ -71,9 +98,9 @@ class Handing:
             target = self._targets[how] = found.written_with(key_serde, value_serde)
         return target
 
-    def hand(self, handed: Handed) -> None:
+    def write(self, output: ProcessorOutput) -> None:
         """Forward a key and a value to children, or write them to a topic."""
-        to, key, value, timestamp_ms, headers = handed
+        to, key, value, timestamp_ms, headers = output
         if isinstance(to, SendTarget):
             partition_bytes = to.key_serde.partition_bytes
             self._services.send(
@@ -99,7 +126,9 @@ def _bytes(given: Any, _encoding: Encoding) -> bytes:
     return _encoding.serde.serialize(given)
 
 
-def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None) -> Handed:
+def output_of(
+    to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None
+) -> ProcessorOutput:
     """Return a result to forward.
 
     :raises TypeError: the timestamp is not a whole number, or Kafka allows no such headers.
@@ -109,4 +138,4 @@ def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers:
         checked_time(timestamp_ms, "forward: timestamp_ms is {}")
     if headers is not None:
         headers = checked_headers(headers, "forward: headers are {}")
-    return Handed(to, key, value, timestamp_ms, headers)
+    return ProcessorOutput(to, key, value, timestamp_ms, headers)
