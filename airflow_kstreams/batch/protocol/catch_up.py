@@ -1,4 +1,4 @@
-"""Under which names the state of new processors is copied."""
+"""Names the consumer group and the transactional ids that copy the state of new processors."""
 
 from __future__ import annotations
 

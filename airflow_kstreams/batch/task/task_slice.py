@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
-    cut_off,
     data_loss,
     deleted,
+    ends_before_stop,
     progress_lost,
 )
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -142,7 +142,7 @@ def refuse_slice_loss(
         position, stop = span
         if ends[partition] < stop:
             drop, end = drop_slice_command(application_id), ends[partition]
-            losses.append(cut_off(partition, span=span, log_end=end, run=run, drop=drop))
+            losses.append(ends_before_stop(partition, span=span, log_end=end, run=run, drop=drop))
         elif position < min(stop, starts[partition]):
             had = f"; {run} had to read [{position}, {stop})"
             losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))

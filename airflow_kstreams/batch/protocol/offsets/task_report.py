@@ -1,4 +1,4 @@
-"""What one task says that it did. It travels with its committed offsets, and into the details of its run."""
+"""Defines a task's report of its work, kept beside its committed offsets and in the details of its run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ import msgspec
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.evidence.rewritten import find_rewritten
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.protocol.logs.data_loss import Loss, cut_off, deleted
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, ends_before_stop
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.slice.advance import Advance
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
@@ -270,7 +270,7 @@ def _with_foreign_stops(
         stop = foreign_stops.get(tp, part.start_offset)
         if stop > part.stop_offset:
             span = (part.start_offset, stop)
-            losses.append(cut_off(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
+            losses.append(ends_before_stop(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
         committed = ground.prior.committed.get(tp)
         stop = max(stop, committed.offset if committed is not None else 0)
         start = min(part.start_offset, stop)
