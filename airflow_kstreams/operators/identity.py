@@ -81,7 +81,7 @@ class RunIdentity:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Orders attempts of one run: the higher one takes over."""
+        """Orders attempts of one run: the higher one claims the run."""
         return (self.clear_number, self.try_number)
 
     @property

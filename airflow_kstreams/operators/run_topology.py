@@ -54,7 +54,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     Kafka decides what there is to do, never XCom: a run that is finished, that has nothing new, or whose
     tasks are at their stop offsets already, returns without starting Spark, unless a driver of an earlier
     attempt still holds the run, which those of other Airflow tasks would meet. An attempt with a higher try
-    number takes the run over from one that may still be alive: a driver that was left behind when its Airflow
+    number claims the run from one that may still be alive: a driver that was left behind when its Airflow
     worker died ends itself when it learns of that. Where the Spark provider finds the driver again
     (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with ``track_driver_via_k8s_api``), a
     retry waits for the one that runs instead.

@@ -29,8 +29,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from airflow_kstreams.batch.expand.abort import ExpansionAbort
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.driver.session import open_session
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

@@ -79,7 +79,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     for one in outcomes:
         by_fault[one.fault].append(one)
     lines = [
-        "| fault | rounds | drivers started | took over or retried | violations |",
+        "| fault | rounds | drivers started | claimed or retried | violations |",
         "| --- | --: | --: | --: | --: |",
         *(_line(fault.value, by_fault[fault.value]) for fault in Fault),
         _line("**all**", outcomes),

@@ -1,4 +1,4 @@
-"""A run that another program began in the spec's bare format, and died in, is taken over where it stood.
+"""A run that another program began in the spec's bare format, and died in, is claimed where it stood.
 
 Also what happens when the two programs write into each other's runs, and when our own begin dies.
 """
@@ -20,7 +20,7 @@ from tests.contract.conftest import Contract
 from tests.contract.foreign import ForeignProgram, Scene
 from tests.simulation.crash_points import one_after_the_other
 
-pytestmark = pytest.mark.promise("foreign-runs-are-taken-over")
+pytestmark = pytest.mark.promise("foreign-runs-are-claimed")
 
 T = TypeVar("T")
 #: What a finished run of ours leaves: two stops, two notifications, the stop between and the marker.

@@ -429,7 +429,7 @@ class Asking(Processor):
             self.context.commit()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     chain=steps,
     asks=st.booleans(),

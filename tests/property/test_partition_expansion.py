@@ -20,8 +20,8 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.serde import serdes
 from tests.support.examples import examples
-from tests.unit.batch.expand.test_processors import abort, expand
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import abort, expand
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import next_assignment, refuse_regrouping
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
+from airflow_kstreams.streams.partitioning.topic_growth import keys_stay
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 

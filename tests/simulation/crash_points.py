@@ -267,5 +267,5 @@ class _InOrder:
 @contextmanager
 def one_after_the_other() -> Iterator[None]:
     """Let transactional ids be fenced one after the other, in this thread."""
-    with mock.patch("airflow_kstreams.batch.run.session.ThreadPoolExecutor", _InOrder):
+    with mock.patch("airflow_kstreams.batch.protocol.logs.fence.ThreadPoolExecutor", _InOrder):
         yield

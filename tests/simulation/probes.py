@@ -96,7 +96,7 @@ def _resumed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def resumed(self: Coordinator, caller: Any, plan: Any, slice_: Any) -> Any:
         taken = inner(self, caller, plan, slice_)
         if slice_.generation and taken.generation > slice_.generation:
-            sometimes("a run was taken over")
+            sometimes("a run was claimed")
         return taken
 
     return resumed
@@ -157,7 +157,7 @@ def _stopped(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
 
 def _parked(inner: Callable[..., Any]) -> Callable[..., Any]:
     def parked(self: Parking, call: Any) -> None:
-        if call.retry.failed and self._handoff.flight.retry:
+        if call.again.failed and self._handoff.flight.retry:
             sometimes("a record was parked that had been parked above")
         elif call.again.held:
             sometimes("a record was parked behind another one of its key")

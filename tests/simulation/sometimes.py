@@ -51,7 +51,7 @@ STATES: tuple[str, ...] = (
     "a second scheduler of equal order lost the race after the claim",
     "the ledger read again after the claim said otherwise",
     "a fenced task found its stop reached",
-    "a run was taken over",
+    "a run was claimed",
     # clocks
     "a lease was judged while clocks differed by more than lease.ms",
     "a lease ran out and was taken",

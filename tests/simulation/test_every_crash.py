@@ -80,8 +80,8 @@ def ledger_counts_each_record_once(played: Play) -> None:
             continue
         run = next(number for number, found in enumerate(played.history.finished) if found.run_id == key)
         held = sum(len(slices[run]) for topic in _SOURCES for slices in played.history.read(topic).values())
-        totals = json.loads(record.value() or b"").get("totals", ())
-        told = sum(subtopology.get("records_in", 0) for subtopology in totals)
+        counts = json.loads(record.value() or b"").get("record_counts", {})
+        told = sum(counts.get("read", {}).values())
         if told != held:
             raise ViolationError(f"{key} counted {told} records, its slices held {held}")
 

@@ -25,7 +25,7 @@ from tests.property.test_partition_expansion import (
 )
 from tests.simulation.crash_points import Died, one_after_the_other
 from tests.support.examples import examples
-from tests.unit.batch.run.test_partition_expansion import Scene
+from tests.unit.batch.growing.test_partition_growth import Scene
 
 T = TypeVar("T")
 

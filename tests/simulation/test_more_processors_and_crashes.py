@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
 from tests.simulation.calling_runs import Arrivals, CallingRuns, Left

@@ -180,7 +180,7 @@ _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.task.task_state.LocalState": _local_state,
     "airflow_kstreams.batch.run.lease.lease_renewal.threading": _THREADING,
     "airflow_kstreams.batch.run.session.threading": _THREADING,
-    "airflow_kstreams.batch.run.session.ThreadPoolExecutor": Executor,
+    "airflow_kstreams.batch.protocol.logs.fence.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.driver.jobs.threading": _THREADING,
     "airflow_kstreams.spark.driver.jobs.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.driver.jobs.wait": wait,

@@ -2,7 +2,7 @@
 
 Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
 renews its lease), that the tasks are to stop (``stopping``), and that it has let go. Tasks whose driver was
-killed therefore end by themselves, and so do those whose application another driver has taken over.
+killed therefore end by themselves, and so do those whose application another driver has claimed.
 
 Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,
 so clocks that differ between machines do not matter. Ending late does no harm: the run that begins next

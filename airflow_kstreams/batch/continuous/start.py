@@ -34,6 +34,7 @@ from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progre
 from airflow_kstreams.batch.evidence.rewritten import find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
+from airflow_kstreams.batch.growing.grown_groups import blocked, placements
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.records import check_run_id
@@ -55,7 +56,6 @@ from airflow_kstreams.batch.run.begin.groundwork import (
 from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_advance
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.growth import placements, waiting
 from airflow_kstreams.batch.run.lease.lease_errors import (
     Claimant,
     refuse_other_application,
@@ -85,7 +85,7 @@ def begin_continuous(
 ) -> ContinuousRun:
     """Begin to run continuously, and take the lease. :func:`delete_metadata` must follow before any task.
 
-    :param order: as for :meth:`Coordinator.begin`; a higher one of the same run takes over.
+    :param order: as for :meth:`Coordinator.begin`; a higher one of the same run claims it.
     :param owner: names the caller in messages.
     :param groups: as for :meth:`Coordinator.begin`.
     :raises ConfigError: transactions could not last as long as the settings say, or the run id cannot be
@@ -190,7 +190,7 @@ def _starts(
         _refuse_lost_batch(facts.under_way, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
     bounds = read_bounds(session, ground, settle_ms=0)
-    _refuse_waiting(session, request, ground, bounds)
+    _refuse_blocked(session, request, ground, bounds)
     ids = ground.topics.topic_ids
     ahead = find_ahead(session, ground)
     if facts.under_way is not None:
@@ -210,7 +210,7 @@ def _starts(
     return offsets | start_offsets(request, ground, starts)
 
 
-def _refuse_waiting(
+def _refuse_blocked(
     session: CoordinatorSession,
     request: SliceRequest,
     ground: Groundwork,
@@ -221,16 +221,16 @@ def _refuse_waiting(
 
     :raises TopologyError: there are such.
     """
-    if waits := waiting(boundaries_ahead(ground, bounds, session.settings).values()):
+    if behind := blocked(boundaries_ahead(ground, bounds, session.settings).values()):
         raise TopologyError(
             f"topics of application {request.plan.application_id!r} have gained partitions, and "
-            f"{named(waits)} must not be read before the partitions that their keys came from are",
+            f"{named(behind)} must not be read before the partitions that their keys came from are",
             fix="let one batch run, with autostop.at=eol, read those, then start again",
         )
 
 
 def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Take over what an unfinished batch has left to do, unless it cannot be known what that is.
+    """Claim what an unfinished batch has left to do, unless it cannot be known what that is.
 
     :raises DataLossError: a committed offset of the batch is gone, or is not of the batch.
     """

@@ -191,7 +191,7 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     lease = ledger.lease
     if lease is None and slice_.generation:
         # It was written with the marker, and only a reset, which leaves no slice, takes it away.
-        yield f"{slice_.run_id!r} was taken over by a driver, but the ledger has no lease"
+        yield f"{slice_.run_id!r} was claimed by a driver, but the ledger has no lease"
     if slice_.plan.kept_ms is not None:
         return
     moved = slice_.plan.moved_starts

@@ -9,7 +9,7 @@ Two applications that begin at the same moment may both find a topic that was ne
 claim first, and looks at the other's ledger after that: at least the later one sees the other's claim.
 
 Crash argument: begin makes topics before it writes their ids. A crash in between leaves topics that are
-unknown and were never written. After it, the claim stands, and every driver that takes the slice over looks
+unknown and were never written. After it, the claim stands, and every driver that claims the slice looks
 again whether another application has claimed the same.
 """
 

@@ -1,6 +1,8 @@
-"""Growing an application: what it would mean is worked out first, with what begin itself would make of it,
-and refused before anything changes where begin would refuse it afterwards.
+"""The commands that grow an application: a topic's partitions, a subtopology's processors, and giving up.
 
-Called by the commands ``airflow-kstreams expand`` and their operators. Imports ``run``, ``ledger`` and
+Each works out first, with the code that begin itself runs, what growing would mean, and refuses what begin
+would refuse. So this room stands above ``run``, and the room ``growing``, which begin asks, below it.
+
+Called by ``airflow-kstreams expand`` and its operators. Imports ``run``, ``growing``, ``ledger`` and
 ``protocol``.
 """

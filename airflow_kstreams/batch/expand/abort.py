@@ -18,11 +18,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Self
 
-from airflow_kstreams.batch.expand.growth_plan import last_topology
+from airflow_kstreams.batch.expand.growth import last_topology
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
+from airflow_kstreams.batch.growing.state_copy import StateCopy
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.moving.state_copy import StateCopy
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError

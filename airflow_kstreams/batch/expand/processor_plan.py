@@ -1,27 +1,26 @@
-"""What it would mean for a subtopology with state to have more processors, and how far that has come."""
+"""Works out what it would mean for a subtopology with state to have more processors, and how far that is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.batch.expand.growth_plan import last_topology, prior_runs
-from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.moving.expansion import (
+from airflow_kstreams.batch.expand.growth import last_topology, prior_runs
+from airflow_kstreams.batch.growing.expansion import (
     Expansion,
     live,
     positions_of,
     sources_of,
     under_way,
 )
-from airflow_kstreams.batch.moving.state_copy import CopyWork
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group
+from airflow_kstreams.batch.growing.expansion_rules import expanded, read_by, refuse_unfit
+from airflow_kstreams.batch.growing.state_copy import CopyWork
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
-from airflow_kstreams.batch.run.more_processors import expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.expansion_names import abort_command, catch_up_group, expand_command
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
+from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -28,7 +29,6 @@ from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
 from airflow_kstreams.batch.run.finish import task_metadata
 from airflow_kstreams.batch.run.session import CoordinatorSession
-from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
@@ -86,9 +86,9 @@ class RunStatus:
     expansions: tuple[ProcessorPlan, ...] | None = ()
 
     @property
-    def waiting(self) -> list[WaitingPartition]:
+    def blocked(self) -> list[BlockedPartition]:
         """Partitions that wait for their ancestors, or that the next run reads because they do no longer."""
-        return waiting_partitions(self.grouped, self.positions.get)
+        return blocked_partitions(self.grouped, self.positions.get)
 
     @property
     def tasks(self) -> tuple[TaskReport, ...]:

@@ -64,7 +64,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param application_id: the application.
     :param begun_ms: when the slice was frozen, epoch milliseconds.
     :param finished_ms: when the finished marker was written, epoch milliseconds.
-    :param generation: of the slice at the end: 1 + how often another driver claimed it.
+    :param generation: of the slice at the end: how many drivers have claimed it.
     :param empty: whether there was nothing new.
     :param inputs: every input partition's start and stop; a detail.
     :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
+from airflow_kstreams.streams.naming.expansion_names import catch_up_group
 from airflow_kstreams.streams.naming.permissions import (
     Operation,
     Permission,

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
+    from airflow_kstreams.batch.expand.growth import GrowthPlan
     from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
     from airflow_kstreams.batch.protocol.replay_records import Replay
     from airflow_kstreams.batch.reset.reset_plan import ResetPlan

@@ -58,6 +58,7 @@ from airflow_kstreams.batch.ledger.facts import (
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
@@ -70,7 +71,7 @@ from airflow_kstreams.batch.reset.reset_plan import (
     survey,
 )
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.run.session import CoordinatorSession, fence
+from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition

@@ -12,6 +12,7 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,
     LogContent,
@@ -33,7 +34,7 @@ from airflow_kstreams.batch.reset.touched_topics import (
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
-from airflow_kstreams.batch.run.session import CoordinatorSession, fence
+from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.naming.reset_command import reset_command

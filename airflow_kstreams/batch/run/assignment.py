@@ -28,18 +28,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
+from airflow_kstreams.batch.growing.grown_groups import Bound, grown_groups
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
-from airflow_kstreams.batch.run.growth import Bound, grown_groups
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.naming.reset_command import give_up_command, start_over_command
-from airflow_kstreams.streams.partitioning.growth import keys_stay
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
     equal_ids,
     group_of_partition,
     named,
 )
+from airflow_kstreams.streams.partitioning.topic_growth import keys_stay
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 

@@ -13,7 +13,7 @@ The order in ``begin``; a crash may come after any step:
 1. A lease of another owner -> wait until it is free, at most for as long as it lasts; its owner turns out to
    be alive -> RunBusyError. Before any claim, so that the owner is not disturbed.
 2. Claim; read ledger and metadata again, to their ends. Repeat 0 and 1 on what is now certain.
-3. RUNNING -> keep every frozen fact; a driver takes it over with generation + 1 and its lease, renewed
+3. RUNNING -> keep every frozen fact; a driver claims it with generation + 1 and its lease, renewed
    while it fences.
 4. NEW or FINISHED -> release a dead owner's lease, fence, freeze, and write tombstones, stop offsets,
    completed marker (and partition groups, and lease).
@@ -113,7 +113,7 @@ class Coordinator:
     ) -> BeginResult:
         """Begin a run, or find what it, or an older one, has begun already.
 
-        :param order: (clear number, try number); a higher one of the same run takes over.
+        :param order: (clear number, try number); a higher one of the same run claims it.
         :param owner: names the caller in messages.
         :param hold_lease: whether to take the lease, as a driver does; without it the slice waits for a
             driver.
@@ -242,8 +242,8 @@ class Coordinator:
             if isinstance(error, DataLossError) and self.lease.held is not None:
                 self.lease.renew()  # nothing that a driver finds after it was superseded is to be believed
             raise
-        # The coordinator that fenced the owner of the lease was refused, has taken over, or has finished the
-        # run itself; the ledger says which.
+        # The coordinator that fenced the owner of the lease was refused, has claimed the run, or has finished
+        # the run itself; the ledger says which.
         self.lease.reclaim()
         done = _finished_run(self.session.read_ledger(), run_id)
         return done or self._finish_claimed(run_id, caller, reports)
@@ -336,7 +336,7 @@ class Coordinator:
         return find_foreign_progress(slice_, self.session.committed(partitions))
 
     def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
-        """Take over an unfinished slice, this run's own or an older one's."""
+        """Claim an unfinished slice, this run's own or an older one's."""
         refuse_other_topology(slice_, plan)
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
         refuse_other_topics(self.session.admin, slice_, topics)
@@ -353,7 +353,7 @@ class Coordinator:
         if slice_.generation and not slice_.plan.empty:
             with self.lease.renewing():
                 self.session.fence(slice_)
-        log.info("application %s: %s took over the slice of run %s", self._app, caller.owner, slice_.run_id)
+        log.info("application %s: %s claimed the slice of run %s", self._app, caller.owner, slice_.run_id)
         return taken
 
     def _finish_claimed(self, run_id: str, caller: Claimant, reports: Collection[TaskReport]) -> RunSummary:

@@ -5,18 +5,12 @@ Only the coordinator that has initialised that transactional id last can write m
 the id is the mutual exclusion of coordinators. So between :meth:`CoordinatorSession.claim` and another
 coordinator's claim, no other one writes, and what is decided and written in between is decided on what is
 still there. Another claim makes the write fail, and nothing of it is seen.
-
-Fencing tasks (:func:`fence`): a zombie task may still hold an open transaction with outputs, offsets or a
-done notification in it. Claiming its transactional id makes the broker abort that transaction and refuse
-everything that the zombie sends from then on. The writer that claims it lives for a moment only.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 import msgspec
@@ -28,6 +22,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
@@ -48,13 +43,9 @@ from airflow_kstreams.streams.ports import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-log = logging.getLogger(__name__)
-
 #: A crashed coordinator's transaction hides the ledger's end for no longer than this: the shortest timeout
 #: that every broker accepts.
 _TRANSACTION_TIMEOUT_MS = 10_000
-#: How many transactional ids are claimed at the same time.
-_FENCED_AT_ONCE = 16
 
 
 class CoordinatorSession:
@@ -312,33 +303,3 @@ class CoordinatorSession:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
-
-
-def fence(
-    cluster: ClusterPort,
-    ids: Sequence[str],
-    *,
-    admin: AdminPort,
-    topics: Collection[str],
-) -> None:
-    """Claim each transactional id once, side by side.
-
-    :param ids: the transactional ids.
-    :param topics: those in which the tasks may have transactions open.
-    :raises KafkaClientError: one could not be claimed.
-    """
-    if not ids:
-        return
-    log.info("%d transactional ids of the last tasks are to be fenced", len(ids))
-    await_leaders(admin, topics)
-    with ThreadPoolExecutor(max_workers=min(_FENCED_AT_ONCE, len(ids))) as pool:
-        list(pool.map(lambda name: _claim(cluster, name), ids))
-    log.info("%d transactional ids are fenced", len(ids))
-
-
-def _claim(cluster: ClusterPort, transactional_id: str) -> None:
-    writer = cluster.writer(transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
-    try:
-        writer.init_transactions()
-    finally:
-        writer.close()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
+from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.message_sizes import (
     ROOM_BYTES,
@@ -35,7 +36,6 @@ from airflow_kstreams.batch.run.assignment import (
     returned,
     with_changelogs,
 )
-from airflow_kstreams.batch.run.growth import Bound, bound_groups, first_counts
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING
 from airflow_kstreams.streams.naming.reset_command import start_over_command

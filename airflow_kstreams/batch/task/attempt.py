@@ -20,8 +20,8 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import steady_ms
+from airflow_kstreams.batch.growing.homes import Homes
 from airflow_kstreams.batch.metrics.meter import TaskMeter
-from airflow_kstreams.batch.moving.homes import Homes
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes

@@ -1,7 +1,7 @@
 """Restoring a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
 
 Entries whose keys have moved to another processor stay in the changelog of the one that had them, and are
-left out (:mod:`airflow_kstreams.batch.moving.homes`).
+left out (:mod:`airflow_kstreams.batch.growing.homes`).
 
 Only called after ``init_transactions`` settled what an older attempt of the task left open. The changelog
 partition has no other writer, so its high watermark is final and every committed record below it is visible.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from airflow_kstreams.cli.application import application_settings
-from airflow_kstreams.cli.broker import cluster
-from airflow_kstreams.cli.commands import expand_processors
+from airflow_kstreams.cli.broker import client_config, cluster
 from airflow_kstreams.cli.options import (
     ApplicationId,
     ApplicationSetting,
@@ -20,18 +20,19 @@ from airflow_kstreams.cli.options import (
 from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
+    from airflow_kstreams.batch.expand.growth import GrowthPlan
+    from airflow_kstreams.batch.expand.processor_expansion import CopyProgress, ProcessorExpansion
+    from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
     from airflow_kstreams.explore.tables import Table
+    from airflow_kstreams.streams.settings import ApplicationSettings
 
-#: Number of new partitions with a row of their own.
+#: Number of new partitions, or sources, with a row of their own.
 _ROWS = 20
 
 expand = typer.Typer(
     help="Grow a topic, or the tasks that keep its state, while every key stays with its state.",
     no_args_is_help=True,
 )
-expand.command("processors")(expand_processors.processors)
-expand.command("abort")(expand_processors.abort)
 
 
 @expand.command("partitions")
@@ -49,12 +50,12 @@ def partitions(
     Growth that the next run would refuse is refused before anything changes; a topic never loses partitions
     again. Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
     """
-    from airflow_kstreams.batch.expand.partitions import PartitionExpansion
-    from airflow_kstreams.batch.report.growth import growth_notes
+    from airflow_kstreams.batch.expand.growth import TopicGrowth
+    from airflow_kstreams.batch.report.growing import growth_notes
 
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
-    with PartitionExpansion(found, settings, topic=topic, count=to) as tool:
+    with TopicGrowth(found, settings, topic=topic, count=to) as tool:
         plan = tool.plan() if dry_run else tool.run()
     end = "Dry run: nothing was changed." if dry_run else "Done."
     show(_growth_tables(plan), notes=[*growth_notes(plan), end])
@@ -87,7 +88,7 @@ def _growth_tables(plan: GrowthPlan) -> Iterator[Table]:
 
 
 def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.batch.report.growth import history_text, kinds_text
+    from airflow_kstreams.batch.report.growing import history_text, kinds_text
 
     yield "partitions", str(plan.count) if plan.done else f"{plan.before} -> {plan.count}"
     yield "read by", f"subtopology {plan.subtopology}, {plan.tasks} tasks"
@@ -95,3 +96,173 @@ def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
         yield "partition counts", history_text(plan.grown.history)
         yield "first count (N0)", str(plan.grown.history[0])
         yield "kinds of growth", kinds_text(plan.grown)
+
+
+@expand.command("processors")
+def processors(  # noqa: PLR0913 - every parameter is an option
+    to: Annotated[int, typer.Option("--to", min=1, metavar="P", help="How many processors it is to have.")],
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    setting: ApplicationSetting = None,
+    subtopology: Annotated[
+        int | None,
+        typer.Option(metavar="ID", help="Which subtopology; not needed where only one keeps state."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="Changelog records per second to read; as fast as it goes if left out."
+        ),
+    ] = None,
+    parallel: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many old processors' state to copy side by side.")
+    ] = 4,
+    no_wait: Annotated[
+        bool,
+        typer.Option("--no-wait", help="End when the present state is copied, not at the takeover."),
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Copy on the Spark with this master, such as spark://host:7077 or local[4]; in threads "
+            "of this process if left out.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Give a subtopology with state more processors: more tasks, and the state of their keys with them.
+
+    State is copied while runs go on; the next run that finds the copies nearly complete makes the takeover.
+    May be ended and repeated: it goes on where it was.
+    """
+    from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
+
+    settings = application_settings(application_id, setting)
+    found = cluster(bootstrap_server, config_file, settings)
+    options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
+    with ProcessorExpansion(found, settings, subtopology=subtopology, count=to) as tool:
+        plan = tool.plan()
+        if not dry_run and plan.after is not None:
+            config = client_config(bootstrap_server, config_file) or {}
+            with _copying(tool, config, settings, master), _progress_bar(plan.sources) as progress:
+                plan = tool.run(options, progress)
+    show(
+        _processor_tables(plan),
+        notes=[*_processor_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."],
+    )
+
+
+@expand.command("abort")
+def abort(
+    application_id: ApplicationId,
+    bootstrap_server: BootstrapServer = None,
+    config_file: ConfigFile = None,
+    setting: ApplicationSetting = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Give up the processors that are on their way, and delete the state copied for them.
+
+    The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
+    """
+    from airflow_kstreams.batch.expand.abort import ExpansionAbort
+
+    settings = application_settings(application_id, setting)
+    with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:
+        plans = tool.plan() if dry_run else tool.run()
+    end = "Dry run: nothing was changed." if dry_run else "Given up."
+    show(
+        [table for plan in plans for table in _processor_tables(plan)],
+        notes=[end if plans else "No processors are on their way."],
+    )
+
+
+def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
+    from airflow_kstreams.explore.tables import Table
+
+    after = plan.before if plan.after is None else plan.after.count
+    rows = [
+        ("reads", ", ".join(plan.sub.sources)),
+        ("processors", str(plan.before) if plan.after is None else f"{plan.before} -> {after}"),
+        ("partitions", ", ".join(f"{count} of {topic}" for topic, count in plan.entry.partitions.items())),
+    ]
+    if plan.after is not None:
+        rows.append(("the new ones read", ", ".join(map(str, plan.reads[:_ROWS]))))
+    yield Table(
+        title=f"Subtopology {plan.sub.id} of application {plan.application_id}",
+        columns=("what", "is"),
+        rows=rows,
+    )
+    if plan.sources:
+        yield Table(
+            title="State to copy",
+            columns=("from", "for processors", "copied to (T2)", "ends at (T1)", "entries", "bytes"),
+            rows=[_row(each) for each in plan.sources[:_ROWS]],
+            numbers=4,
+            more=max(0, len(plan.sources) - _ROWS),
+        )
+
+
+def _row(each: CopiedSource) -> tuple[str, ...]:
+    position = "-" if each.position is None else str(each.position)
+    added = ", ".join(map(str, each.added))
+    return str(each.changelog), added, position, str(each.end), str(each.copied), str(each.copied_bytes)
+
+
+def _processor_notes(plan: ProcessorPlan, count: int) -> Iterator[str]:
+    if plan.after is None:
+        yield f"Subtopology {plan.sub.id} has {count} processors."
+    elif any(each.lag or each.position is None for each in plan.sources):
+        yield "The takeover comes with a run that finds no more than acceptable.recovery.lag left to copy."
+    else:
+        yield "All state is copied: the next run makes the takeover unless partitions wait for ancestors."
+
+
+@contextmanager
+def _copying(
+    tool: ProcessorExpansion, config: Mapping[str, object], settings: ApplicationSettings, master: str | None
+) -> Iterator[None]:
+    """Copy state on Spark after this call, if a master is given."""
+    if master is None:
+        yield
+        return
+    from airflow_kstreams.spark.driver.copies import copies_on_spark
+
+    with copies_on_spark({name: str(value) for name, value in config.items()}, settings, master) as copies:
+        tool.copy_by(copies)
+        yield
+
+
+@contextmanager
+def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[CopyProgress]:
+    """Show the progress of the copies: records, records per second and the time left."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from airflow_kstreams.batch.expand.processor_plan import copied_of
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        position, end = copied_of(sources)
+        shown = bar.add_task("copying state", total=end, completed=position)
+
+        def progress(found: Sequence[CopiedSource]) -> None:
+            position, end = copied_of(found)
+            bar.update(shown, total=end, completed=position)
+
+        yield progress

@@ -107,7 +107,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
 
 def _growth(found: RunStatus) -> Iterator[Table]:
     """Yield tables of the partitions under state: their counts, their tasks, and those that wait."""
-    from airflow_kstreams.batch.report.growth import growth_rows, reading_rows, waiting_rows
+    from airflow_kstreams.batch.report.growing import blocked_rows, growth_rows, reading_rows
     from airflow_kstreams.explore.tables import Table
 
     if found.grouped:
@@ -125,14 +125,14 @@ def _growth(found: RunStatus) -> Iterator[Table]:
             rows=reading[:_TASKS],
             more=max(0, len(reading) - _TASKS),
         )
-    waiting = list(waiting_rows(found.waiting))
-    if waiting:
+    blocked = list(blocked_rows(found.blocked))
+    if blocked:
         yield Table(
             title="Partitions that wait for what their keys came from",
             columns=("partition", "task", "waits for", "offsets to go"),
-            rows=waiting[:_TASKS],
+            rows=blocked[:_TASKS],
             numbers=1,
-            more=max(0, len(waiting) - _TASKS),
+            more=max(0, len(blocked) - _TASKS),
         )
     for plan in found.expansions or ():
         yield _more_processors(found, plan)
@@ -142,10 +142,10 @@ def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
     """Return the table of a subtopology's new processors."""
     from time import time
 
-    from airflow_kstreams.batch.report.expansion import expansion_rows
+    from airflow_kstreams.batch.report.growing import expansion_rows
     from airflow_kstreams.explore.tables import Table
 
-    rows = list(expansion_rows(plan, found.waiting, round(time() * 1000)))
+    rows = list(expansion_rows(plan, found.blocked, round(time() * 1000)))
     since = [run for run in found.runs if plan.begun_ms and run.begun_ms >= plan.begun_ms]
     return Table(
         title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "

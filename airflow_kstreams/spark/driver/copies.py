@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.expand.copying import Ended
-from airflow_kstreams.batch.moving.state_copy import CopyWork
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group
+from airflow_kstreams.batch.growing.copying import Ended
+from airflow_kstreams.batch.growing.state_copy import CopyWork
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.naming.expansion_names import catch_up_group
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 class SparkCopies:
-    """Copies on executors; see :class:`~airflow_kstreams.batch.expand.copying.Copies`.
+    """Copies on executors; see :class:`~airflow_kstreams.batch.growing.copying.Copies`.
 
     :param hosts: an open session.
     :param client_config_path: file of the Kafka client's configuration.

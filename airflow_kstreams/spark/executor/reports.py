@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_kstreams.batch.expand.copying import Ended
+from airflow_kstreams.batch.growing.copying import Ended
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.spark.executor.gc_tuning import sparing_gc
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError

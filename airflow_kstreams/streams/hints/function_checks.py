@@ -47,23 +47,11 @@ _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
 
 #: What takes results one by one, and so a generator function, too.
 _TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
-_KEY_OF_STREAM = "for the key, {}(lambda key, value: ...), or process_values(definition), which keeps the key"
-_KEY_OF_JOIN = (
-    "for the key, map(function) behind a stream's join, transform_values(definition) behind a table's"
-)
-#: What to do with a function that takes the key, too, as some of Kafka Streams do: by method, argument, and
-#: whether it is a method whose functions may declare a context.
-_TAKING_MORE: dict[tuple[str, str, bool], str] = {
-    ("map_values", "mapper", True): _KEY_OF_STREAM.format("map"),
-    ("flat_map_values", "mapper", True): _KEY_OF_STREAM.format("flat_map"),
-    ("map_values", "mapper", False): "for the key, transform_values(definition)",
-    ("join", "joiner", False): _KEY_OF_JOIN,
-    ("left_join", "joiner", False): _KEY_OF_JOIN,
-    ("outer_join", "joiner", False): _KEY_OF_JOIN,
-}
+#: The joins of tables, as those of Kafka Streams, give a joiner no key.
+_KEY_OF_JOIN = "for the key, transform_values(definition) behind the join"
 
 #: The parameters that a function may declare by name beside its arguments.
-CONTEXT, RESOURCE = "context", "resource"
+CONTEXT, KEY, RESOURCE = "context", "key", "resource"
 
 
 def check_functions(
@@ -85,38 +73,45 @@ def check_functions(
     for argument, function in given.items():
         plain = _checked_plain(call, argument, function, fix=fix)
         names = called_with if called_with is not None else _called_with(call, argument)
-        instead = _TAKING_MORE.get((call, argument, False), "")
+        instead = _KEY_OF_JOIN if argument == "joiner" else ""
         if CONTEXT in declared_by(plain):
             instead = "give filter, map_values, peek or the like of a stream what needs the record's context"
         refuse_other_arguments(call, argument, plain, names, instead=instead)
 
 
 def declares_context(call: str, **given: object) -> bool:
-    """Refuse as :func:`check_functions` does what cannot be called for a record, and say whether the function
-    is to be given the record's context as well.
-
-    Rule: a function is given the context, by name, if it declares a parameter called ``context``, wherever
-    the parameter stands. Such a parameter therefore takes no argument of the record: a function that needs it
-    for one does not take what it is called with, and is refused.
+    """Refuse as :func:`declared_beside` does, and say whether the function declares the record's context.
 
     :param call: what was called, for the message: ``filter``.
     :param given: the argument and what the user gave.
     :raises TopologyError: it is no plain function, or takes something else.
     """
+    return CONTEXT in declared_beside(call, (CONTEXT,), None, **given)
+
+
+def declared_beside(
+    call: str, may: Sequence[str], called_with: Sequence[str] | None = None, **given: object
+) -> frozenset[str]:
+    """Refuse as :func:`check_functions` does what cannot be called for a record, and return the names under
+    which the function is to be given more than its arguments.
+
+    Rule: a function is given the record's ``context``, or its ``key``, by name, if it declares a parameter
+    called so, wherever the parameter stands. Such a parameter therefore takes no argument of the record: a
+    function that needs it for one does not take what it is called with, and is refused.
+
+    :param call: what was called, for the message: ``filter``.
+    :param may: the parameters that functions of the method may declare.
+    :param called_with: as in :func:`check_functions`.
+    :param given: the argument and what the user gave.
+    :raises TopologyError: it is no plain function, or takes something else.
+    """
     ((argument, function),) = given.items()
     plain = _checked_plain(call, argument, function, fix="pass a function, e.g. a lambda")
-    names, declared = _called_with(call, argument), CONTEXT in declared_by(plain)
-    instead = f"for the record's context, lambda {', '.join((*names, CONTEXT))}: ..."
-    more = _TAKING_MORE.get((call, argument, True))
-    refuse_other_arguments(
-        call,
-        argument,
-        plain,
-        names,
-        by_name=(CONTEXT,) if declared else (),
-        instead=f"{instead}; {more}" if more else instead,
-    )
-    return declared
+    names = called_with if called_with is not None else _called_with(call, argument)
+    declared = [name for name in may if name in declared_by(plain, may)]
+    offers = [f"for the record's {name}, lambda {', '.join((*names, name))}: ..." for name in may]
+    refuse_other_arguments(call, argument, plain, names, by_name=declared, instead="; ".join(offers))
+    return frozenset(declared)
 
 
 def _called_with(call: str, argument: str) -> tuple[str, ...]:
@@ -174,8 +169,8 @@ def refuse_other_arguments(
             signature = inspect.signature(function, follow_wrapped=follow)
         except (TypeError, ValueError):  # written in C, without a signature
             return
-        if CONTEXT in by_name:
-            _refuse_own_context(call, argument, function, signature)
+        for name in by_name:
+            _refuse_own_default(call, argument, function, signature, name)
         if not takes(signature, called_with, dict.fromkeys(by_name)):
             break
     else:
@@ -194,19 +189,19 @@ def refuse_other_arguments(
     )
 
 
-def _refuse_own_context(
-    call: str, argument: str, function: Callable[..., object], signature: inspect.Signature
+def _refuse_own_default(
+    call: str, argument: str, function: Callable[..., object], signature: inspect.Signature, name: str
 ) -> None:
-    """Refuse a parameter called ``context`` that holds something of the user's as its default.
+    """Refuse a parameter given by its name that holds something of the user's as its default.
 
-    :raises TopologyError: it does, so the record's context would take its place unseen.
+    :raises TopologyError: it does, so the record's context, or key, would take its place unseen.
     """
-    parameter = signature.parameters.get(CONTEXT)
+    parameter = signature.parameters.get(name)
     if parameter is None or parameter.default is None or parameter.default is inspect.Parameter.empty:
         return
     raise TopologyError(
         f"{call} at {call_site()} is given {_written(function, signature)} as {argument}, whose parameter "
-        "context has a default, and is given the record's context in its place",
+        f"{name} has a default, and is given the record's {name} in its place",
         fix="give the parameter another name to keep its default, or take the default away",
     )
 
@@ -316,9 +311,11 @@ def refuse_unfilled(call: str, function: Callable[..., object], *, resource: boo
         )
 
 
-def declared_by(function: Callable[..., object]) -> frozenset[str]:
-    """Return which of ``context`` and ``resource`` a function declares as parameters that it can be given by
-    name. What a partial object has filled in is the user's.
+def declared_by(
+    function: Callable[..., object], names: Sequence[str] = (CONTEXT, RESOURCE)
+) -> frozenset[str]:
+    """Return which of some names a function declares as parameters that it can be given by name. What a
+    partial object has filled in is the user's.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -330,9 +327,7 @@ def declared_by(function: Callable[..., object]) -> frozenset[str]:
         filled.update(within.keywords)
         within = within.func
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return frozenset(
-        {each.name for each in parameters if each.kind in by_name} & {CONTEXT, RESOURCE} - filled
-    )
+    return frozenset(({each.name for each in parameters if each.kind in by_name} & {*names}) - filled)
 
 
 def answered(result: Any) -> Any:

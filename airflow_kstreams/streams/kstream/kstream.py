@@ -255,8 +255,13 @@ class KStream(Generic[K, V]):
     def map_values(
         self, mapper: Callable[[V, RecordContext], VR], *, name: str | None = None
     ) -> KStream[K, VR]: ...
+    @overload
+    def map_values(self, mapper: Callable[[V, K], VR], *, name: str | None = None) -> KStream[K, VR]: ...
     def map_values(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
-        """Replace each value by ``mapper(value)``.
+        """Replace each value by ``mapper(value)``; the key stays, so nothing is repartitioned.
+
+        A mapper that declares a parameter ``key`` is given the record's key by that name, and must not change
+        it: ``lambda value, key: ...``.
 
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
@@ -300,8 +305,13 @@ class KStream(Generic[K, V]):
     def flat_map_values(
         self, mapper: Callable[[V, RecordContext], Iterable[VR]], *, name: str | None = None
     ) -> KStream[K, VR]: ...
+    @overload
+    def flat_map_values(
+        self, mapper: Callable[[V, K], Iterable[VR]], *, name: str | None = None
+    ) -> KStream[K, VR]: ...
     def flat_map_values(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
-        """Replace each value by the values that ``mapper(value)`` yields, each under the same key.
+        """Replace each value by the values that ``mapper(value)`` yields, each under the same key, which the
+        mapper may declare as in :meth:`map_values`.
 
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
@@ -1043,11 +1053,31 @@ class KStream(Generic[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO, K], VR],
+        *,
+        key: None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: Callable[[V, VO, K], VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def join(
         self,
         other: KTable | GlobalKTable,
-        joiner: ValueJoiner,
+        joiner: Callable[..., Any],
         *,
         key: GlobalKeySelector | None = None,
         value_serde: Serde | None = None,
@@ -1060,7 +1090,8 @@ class KStream(Generic[K, V]):
         changed goes through a repartition topic. With a global table, each record is joined with the entry
         that it names; see :meth:`KStreamBuilder.global_table`.
 
-        :param joiner: returns a new value and changes neither argument: the second belongs to the table.
+        :param joiner: returns a new value and changes neither argument: the second belongs to the table. One
+            that declares a parameter ``key`` is given the record's key by that name.
         :param key: ``key(key, value)`` gives a global table's key of each record, None for no entry.
         :param value_serde: of this stream, needed to repartition it after an operator that changed the value.
         :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``.
@@ -1102,11 +1133,31 @@ class KStream(Generic[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: KTable[K, VO],
+        joiner: Callable[[V, VO | None, K], VR],
+        *,
+        key: None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: Callable[[V, VO | None, K], VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def left_join(
         self,
         other: KTable | GlobalKTable,
-        joiner: ValueJoiner,
+        joiner: Callable[..., Any],
         *,
         key: GlobalKeySelector | None = None,
         value_serde: Serde | None = None,
@@ -1149,7 +1200,7 @@ class KStream(Generic[K, V]):
         self,
         call: str,
         table: KTable | GlobalKTable | KStream,
-        joiner: ValueJoiner,
+        joiner: Callable[..., Any],
         value_serde: Serde | None,
         name: str | None,
         key: GlobalKeySelector | None = None,
@@ -1223,11 +1274,33 @@ class WindowedKStream(KStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: WindowedKStream[K, VO] | KTable[K, VO],
+        joiner: Callable[[V, VO, K], VR],
+        *,
+        key: None = None,
+        key_serde: Serde[K] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: Callable[[V, VO, K], VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def join(
         self,
         other: KTable | GlobalKTable | WindowedKStream,
-        joiner: StreamJoiner,
+        joiner: Callable[..., Any],
         *,
         key: GlobalKeySelector | None = None,
         key_serde: Serde | None = None,
@@ -1243,7 +1316,8 @@ class WindowedKStream(KStream[K, V]):
         value, and those that arrive later than their window plus grace, are dropped and counted. With a
         table, this is ``KStream.join``.
 
-        :param joiner: returns a new value and changes neither argument.
+        :param joiner: returns a new value and changes neither argument. One that declares a parameter ``key``
+            is given the key by that name.
         :param key: with a global table, as for ``KStream.join``.
         :param key_serde: of both streams' keys, needed where an operator changed both.
         :param value_serde: of this stream, needed after an operator that changed the value.
@@ -1281,11 +1355,33 @@ class WindowedKStream(KStream[K, V]):
         value_serde: Serde[V] | None = None,
         name: str | None = None,
     ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: WindowedKStream[K, VO] | KTable[K, VO],
+        joiner: Callable[[V, VO | None, K], VR],
+        *,
+        key: None = None,
+        key_serde: Serde[K] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalKTable[KR, VO],
+        joiner: Callable[[V, VO | None, K], VR],
+        *,
+        key: GlobalKeySelector[K, V, KR],
+        value_serde: Serde[V] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def left_join(
         self,
         other: KTable | GlobalKTable | WindowedKStream,
-        joiner: StreamJoiner,
+        joiner: Callable[..., Any],
         *,
         key: GlobalKeySelector | None = None,
         key_serde: Serde | None = None,
@@ -1303,6 +1399,7 @@ class WindowedKStream(KStream[K, V]):
         options = JoinOptions(key_serde, value_serde, other_value_serde, name)
         return self._join_any("left_join", other, joiner, options, key)
 
+    @overload
     def outer_join(
         self,
         other: WindowedKStream[K, VO],
@@ -1312,7 +1409,28 @@ class WindowedKStream(KStream[K, V]):
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def outer_join(
+        self,
+        other: WindowedKStream[K, VO],
+        joiner: Callable[[V | None, VO | None, K], VR],
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def outer_join(
+        self,
+        other: WindowedKStream,
+        joiner: Callable[..., Any],
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join as :meth:`left_join` does, and each element of the other stream that found no partner, too:
         ``joiner(None, value)``; those without key at once.
 
@@ -1321,6 +1439,7 @@ class WindowedKStream(KStream[K, V]):
         options = JoinOptions(key_serde, value_serde, other_value_serde, name)
         return self._join_windowed("outer_join", other, joiner, options)
 
+    @overload
     def join_prior(
         self,
         other: WindowedKStream[K, VO],
@@ -1330,7 +1449,28 @@ class WindowedKStream(KStream[K, V]):
         value_serde: Serde[V] | None = None,
         other_value_serde: Serde[VO] | None = None,
         name: str | None = None,
-    ) -> KStream[K, VR]:
+    ) -> KStream[K, VR]: ...
+    @overload
+    def join_prior(
+        self,
+        other: WindowedKStream[K, VO],
+        joiner: Callable[[V, VO, K], VR],
+        *,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        other_value_serde: Serde[VO] | None = None,
+        name: str | None = None,
+    ) -> KStream[K, VR]: ...
+    def join_prior(
+        self,
+        other: WindowedKStream,
+        joiner: Callable[..., Any],
+        *,
+        key_serde: Serde | None = None,
+        value_serde: Serde | None = None,
+        other_value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KStream:
         """Join as :meth:`join` does, but only with elements whose time lies before that of the arriving one.
 
         Elements that arrive out of order therefore miss partners that :meth:`join` finds: the older one of
@@ -1354,7 +1494,7 @@ class WindowedKStream(KStream[K, V]):
         self,
         call: JoinKind,
         other: KTable | GlobalKTable | WindowedKStream,
-        joiner: StreamJoiner,
+        joiner: Callable[..., Any],
         options: JoinOptions,
         key: GlobalKeySelector | None,
     ) -> KStream:

@@ -6,6 +6,7 @@ of it (``known.py``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -143,6 +144,7 @@ class KTable(Generic[K, V]):
         check_functions("filter_not", predicate=predicate)
         return KTable(filtered(self._entries("filter_not"), predicate, store, name, passing=False))
 
+    @overload
     def map_values(
         self,
         mapper: ValueMapper[V, VR | None],
@@ -150,11 +152,28 @@ class KTable(Generic[K, V]):
         store: StoreArgument[K, VR] = None,
         value_serde: Serde[VR] | None = None,
         name: str | None = None,
-    ) -> KTable[K, VR]:
+    ) -> KTable[K, VR]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V, K], VR | None],
+        *,
+        store: StoreArgument[K, VR] = None,
+        value_serde: Serde[VR] | None = None,
+        name: str | None = None,
+    ) -> KTable[K, VR]: ...
+    def map_values(
+        self,
+        mapper: Callable[..., Any],
+        *,
+        store: StoreArgument = None,
+        value_serde: Serde | None = None,
+        name: str | None = None,
+    ) -> KTable:
         """Replace each value by ``mapper(value)``; a deleted key stays deleted.
 
         :param mapper: returns a new value and leaves its argument, which belongs to the table, as it is; None
-            deletes the key.
+            deletes the key. One that declares a parameter ``key`` is given the key by that name.
         :param store: name or spec of a store to keep the result in; none unless given.
         :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
             default.
@@ -171,7 +190,6 @@ class KTable(Generic[K, V]):
         ...     [(record.key, record.value) for record in driver.read_output("loud")]
         [('UA', 'UNITED'), ('UA', None)]
         """
-        check_functions("map_values", mapper=mapper)
         return KTable(with_values_mapped(self._entries("map_values"), mapper, store, value_serde, name))
 
     def transform_values(

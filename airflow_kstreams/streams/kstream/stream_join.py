@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
@@ -78,7 +78,7 @@ def join_streams(
     :raises TopologyError: the joiner is no function, the key serdes differ, a serde is missing, or the name
         is taken or not legal.
     """
-    check_functions(call, joiner=joiner)
+    with_key = KEY in declared_beside(call, (KEY,), joiner=joiner)
     check_name(options.name)
     graph, name = left.stream.graph, options.name
     left_name, right_name = (f"{name}-left", f"{name}-right") if name else (None, None)
@@ -103,7 +103,7 @@ def join_streams(
         store=_store(right_name, right_node, (key_serde, right_values), right),
         waits=call == "outer_join",
     )
-    join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side)
+    join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side, with_key=with_key)
     add_operator = graph.topology.add_operator
     add_operator(left_node, JoinArrivals(join=join, is_left=True), left_parent)
     add_operator(right_node, JoinArrivals(join=join, is_left=False), right_parent)

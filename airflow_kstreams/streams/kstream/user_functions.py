@@ -15,8 +15,11 @@ from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.hints.function_checks import (
+    CONTEXT,
+    KEY,
     check_called_functions,
     check_functions,
+    declared_beside,
     declared_by,
     declares_context,
     refuse_other_arguments,
@@ -58,9 +61,12 @@ def applied(known: KnownStream, kind: FunctionKind, name: str | None, **given: A
     :param given: the method's argument, and the function that the user gave.
     :raises TopologyError: it is no function, takes something else, or the name is taken.
     """
-    with_context = declares_context(kind.type, **given)
+    may = (KEY, CONTEXT) if kind.by_value else (CONTEXT,)
+    declared = declared_beside(kind.type, may, kind.arguments("key", "value"), **given)
     (function,) = given.values()
-    operator = Stateless(kind=kind, function=function, with_context=with_context)
+    operator = Stateless(
+        kind=kind, function=function, with_key=KEY in declared, with_context=CONTEXT in declared
+    )
     node_kind = _NODE_KINDS.get(kind.type) or kind.type.replace("_", "").upper()
     return _answers(known.behind(f"KSTREAM-{node_kind}", operator, name), kind, kind.type)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from math import gcd
 from typing import Literal
 
 import msgspec
@@ -110,6 +111,29 @@ def places(hashed: int, history: History, kind: GrowthKind) -> frozenset[int]:
         now = place(hashed, history[0], history[-1])
         return ancestors(now, history, (LINEAR,)) | {now}
     return frozenset(hashed % count for count in _counts_passed(history))
+
+
+def keys_stay(before: Sequence[int], now: Sequence[int]) -> bool:
+    """Say whether growth leaves every key in its partition group, under Kafka's default partitioner.
+
+    The partitioner takes a key's hash modulo the partition count. By the Chinese remainder theorem some hash
+    goes to partition ``a`` before and ``b`` now if and only if ``a`` and ``b`` are equal modulo the greatest
+    common divisor of the two counts; so all partitions equal modulo it must be in one group.
+
+    :param before: group id of each partition, by partition number, before the growth.
+    :param now: group id of each partition after the growth.
+
+    >>> keys_stay([0, 1], [0, 1, 0, 1])
+    True
+    >>> keys_stay([0, 1], [0, 1, 0])
+    False
+    """
+    common = gcd(len(before), len(now))
+    groups: list[set[int]] = [set() for _ in range(common)]
+    for counted in (before, now):
+        for partition, group in enumerate(counted):
+            groups[partition % common].add(group)
+    return all(len(found) == 1 for found in groups)
 
 
 @lru_cache(maxsize=1_000)

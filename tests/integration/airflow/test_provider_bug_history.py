@@ -21,8 +21,7 @@ from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
-from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
+from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator

@@ -457,6 +457,8 @@ public final class KafkaStreamsPeer {
                 case "filter_not" -> send(in().filterNot((k, v) -> odd(v)));
                 case "map" -> send(in().map((k, v) -> KeyValue.pair(v, k)));
                 case "map_values" -> send(in().mapValues(v -> v == null ? "none" : v + v));
+                case "map_values_with_key" -> send(in().mapValues((k, v) -> k + ":" + v));
+                case "flat_map_values_with_key" -> send(in().flatMapValues((k, v) -> List.of(k + ":" + v, k + "'")));
                 case "flat_map" -> send(in().flatMap((k, v) -> copies(k, v)));
                 case "flat_map_values" -> send(in().flatMapValues(v -> v == null ? List.of() : List.of(v, v + "'")));
                 case "select_key" -> send(in().selectKey((k, v) -> v));
@@ -541,6 +543,7 @@ public final class KafkaStreamsPeer {
                 case "table_filter_not" -> sendTable(table("in").filterNot((k, v) -> odd(v)));
                 case "table_filter_kept" -> sendTable(table("in").filter((k, v) -> odd(v), texts("kept")));
                 case "table_map_values" -> sendTable(table("in").mapValues(v -> v + v));
+                case "table_map_values_with_key" -> sendTable(table("in").mapValues((k, v) -> k + ":" + v));
                 case "table_map_values_filter" ->
                         sendTable(table("in").mapValues(v -> "w" + number(v) / 2).filter((k, v) -> odd(v)));
                 case "table_to_stream_by_value" ->
@@ -590,6 +593,12 @@ public final class KafkaStreamsPeer {
                     send(in.join(in.groupByKey().count(counts()), (v, count) -> v + "+" + count));
                 }
                 case "table_join" -> send(in().join(builder.table("other"), this::pair));
+                case "table_join_with_key" -> send(in().join(builder.table("other"), this::pairOfKey));
+                case "table_left_join_with_key" -> send(in().leftJoin(builder.table("other"), this::pairOfKey));
+                case "global_join_with_key" -> send(in().join(
+                        builder.globalTable("other", Consumed.with(TEXT, TEXT)),
+                        (k, v) -> foreign(v),
+                        this::pairOfKey));
                 case "table_left_join" -> send(in().leftJoin(builder.table("other"), this::pair));
                 case "global_join" -> send(in().join(
                         builder.globalTable("other", Consumed.with(TEXT, TEXT)), (k, v) -> foreign(v), this::pair));
@@ -622,6 +631,8 @@ public final class KafkaStreamsPeer {
                 case "versioned_foreign_key_join" ->
                         sendTable(versioned("in").leftJoin(versioned("other"), v -> foreign(v), this::pair));
                 case "join" -> send(in().join(other(), this::pair, window(), joined()));
+                case "join_with_key" -> send(in().join(other(), this::pairOfKey, window(), joined()));
+                case "outer_join_with_key" -> send(in().outerJoin(other(), this::pairOfKey, window(), joined()));
                 case "left_join" -> send(in().leftJoin(other(), this::pair, window(), joined()));
                 case "outer_join" -> send(in().outerJoin(other(), this::pair, window(), joined()));
                 case "self_join" -> {
@@ -858,6 +869,10 @@ public final class KafkaStreamsPeer {
 
         private String pair(String left, String right) {
             return left + "+" + right;
+        }
+
+        private String pairOfKey(String key, String left, String right) {
+            return pair(left, right) + "+" + (key == null ? "none" : key);
         }
     }
 

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.promise(
 ONE_BY_ONE = ["filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key"]
 ONE_BY_ONE += ["peek", "branch", "merge", "two_children", "repartition"]
 ONE_BY_ONE += ["split", "set_headers", "set_timestamp", "process_values"]
+ONE_BY_ONE += ["map_values_with_key", "flat_map_values_with_key"]
 TABLES = ["count", "reduce", "aggregate", "group_by_count", "group_by_aggregate", "table"]
 TABLES += ["count_join", "redated_count", "cogroup", "to_table", "rekeyed_to_table"]
 #: Of records that delete no key which the table does not hold.
@@ -39,12 +40,13 @@ TABLES_OF_TABLES = ["table_filter", "table_filter_not", "table_filter_kept", "ta
 TABLES_OF_TABLES += ["table_map_values_filter", "table_to_stream_by_value", "table_group_count"]
 TABLES_OF_TABLES += ["table_group_reduce", "table_group_aggregate", "tables_join", "tables_left_join"]
 TABLES_OF_TABLES += ["tables_outer_join", "tables_outer_join_kept", "tables_join_filter"]
-TABLES_OF_TABLES += ["tables_join_group"]
+TABLES_OF_TABLES += ["tables_join_group", "table_map_values_with_key"]
 #: Kafka Streams deletes keys that the result does not hold.
 FOREIGN_KEY_JOINS = ["foreign_key_join", "foreign_key_left_join", "foreign_key_join_kept"]
 FOREIGN_KEY_JOINS += ["foreign_key_join_group"]
 TABLE_JOINS = ["table_join", "table_left_join", "rekeyed_table_join", "rekeyed_table_left_join"]
-TABLE_JOINS += ["global_join", "global_left_join"]
+TABLE_JOINS += ["global_join", "global_left_join", "table_join_with_key", "table_left_join_with_key"]
+TABLE_JOINS += ["global_join_with_key"]
 #: With versions: no deletion has the time of a version.
 VERSIONED = ["versioned_table", "versioned_to_table", "versioned_filter", "versioned_filter_kept"]
 VERSIONED += ["versioned_filter_versions", "versioned_join", "versioned_left_join", "versioned_filter_join"]
@@ -59,9 +61,9 @@ SLIDING_WINDOWS = ["sliding_count", "sliding_reduce", "sliding_aggregate"]
 #: The same, unless a session closes at the very moment that a record brings.
 SESSIONS = ["session_count", "session_reduce", "session_aggregate", "session_suppress"]
 #: Of records not later than the grace.
-STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count"]
+STREAM_JOINS = ["join", "self_join", "rekeyed_join", "join_count", "join_with_key"]
 #: Of records in the order of their times; pairs also of records not later than the grace.
-OUTER_JOINS = ["left_join", "outer_join"]
+OUTER_JOINS = ["left_join", "outer_join", "outer_join_with_key"]
 #: By tests of their own, the last four in test_differences.py.
 ALONE = ["filtered_tumbling_count", "cogroup_tumbling", "sliding_suppress", "dead_letter", "punctuated"]
 ALONE += [
@@ -77,7 +79,8 @@ ALONE += ["changed_dead_letter", "written_dead_letter"]
 _WITHOUT_VAIN_DELETIONS = {"versioned_filter_kept", "versioned_foreign_key_join"}
 #: Whose table of ``other`` keeps no versions: a deletion in vain there comes through in Kafka Streams only.
 _BESIDE_A_PLAIN_TABLE = {"versioned_tables_outer_join"}
-_TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS, "join", "rekeyed_join", "join_count"}
+_TWO_TOPICS = {"merge", "cogroup", "cogroup_tumbling", *TABLE_JOINS}
+_TWO_TOPICS |= {"join", "rekeyed_join", "join_count", "join_with_key"}
 _TWO_TOPICS |= {name for name in VERSIONED if "join" in name}
 _TWO_TOPICS |= {*OUTER_JOINS, *FOREIGN_KEY_JOINS, *(name for name in TABLES_OF_TABLES if "join" in name)}
 _EXAMPLES = settings(max_examples=examples(40), deadline=None)

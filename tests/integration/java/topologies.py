@@ -56,6 +56,12 @@ class Topologies:
     def map_values(self) -> None:
         self._in().map_values(lambda v: "none" if v is None else v + v).send_to("out")
 
+    def map_values_with_key(self) -> None:
+        self._in().map_values(lambda v, key: f"{text(key)}:{text(v)}").send_to("out")
+
+    def flat_map_values_with_key(self) -> None:
+        self._in().flat_map_values(lambda v, key: [f"{text(key)}:{text(v)}", f"{text(key)}'"]).send_to("out")
+
     def flat_map(self) -> None:
         self._in().flat_map(copies).send_to("out")
 
@@ -160,6 +166,9 @@ class Topologies:
     def table_map_values(self) -> None:
         self._table("in").map_values(lambda v: v + v).to_stream().send_to("out")
 
+    def table_map_values_with_key(self) -> None:
+        self._table("in").map_values(of_key).to_stream().send_to("out")
+
     def table_map_values_filter(self) -> None:
         mapped = self._table("in").map_values(lambda v: f"w{number(v) // 2}")
         mapped.filter(lambda k, v: odd(v)).to_stream().send_to("out")
@@ -254,6 +263,16 @@ class Topologies:
 
     def table_join(self) -> None:
         self._in().join(self.builder.table("other"), pair).send_to("out")
+
+    def table_join_with_key(self) -> None:
+        self._in().join(self.builder.table("other"), pair_of_key).send_to("out")
+
+    def table_left_join_with_key(self) -> None:
+        self._in().left_join(self.builder.table("other"), pair_of_key).send_to("out")
+
+    def global_join_with_key(self) -> None:
+        table = self.builder.global_table("other")
+        self._in().join(table, pair_of_key, key=lambda k, v: foreign(v)).send_to("out")
 
     def table_left_join(self) -> None:
         self._in().left_join(self.builder.table("other"), pair).send_to("out")
@@ -411,6 +430,12 @@ class Topologies:
 
     def left_join(self) -> None:
         self._left(self._in()).left_join(self._right(self._other()), pair).send_to("out")
+
+    def join_with_key(self) -> None:
+        self._left(self._in()).join(self._right(self._other()), pair_of_key).send_to("out")
+
+    def outer_join_with_key(self) -> None:
+        self._left(self._in()).outer_join(self._right(self._other()), pair_of_key).send_to("out")
 
     def outer_join(self) -> None:
         self._left(self._in()).outer_join(self._right(self._other()), pair).send_to("out")
@@ -588,8 +613,20 @@ def merged(key: str, earlier: str, later: str) -> str:
     return f"({earlier}|{later})"
 
 
+def text(given: str | None) -> str:
+    return "null" if given is None else given
+
+
+def of_key(value: str, key: str) -> str:
+    return f"{key}:{value}"
+
+
 def pair(left: str | None, right: str | None) -> str:
-    return f"{'null' if left is None else left}+{'null' if right is None else right}"
+    return f"{text(left)}+{text(right)}"
+
+
+def pair_of_key(left: str | None, right: str | None, key: str | None) -> str:
+    return f"{pair(left, right)}+{'none' if key is None else key}"
 
 
 #: Of every topology.

@@ -271,7 +271,7 @@ def test_slice_is_taken_over_when_the_same_run_comes_with_a_higher_try(
     taken_from = begin(old, app, "run-1", hold_lease=True, order=(0, 1))
     with old.lease.keep(on_superseded=superseded.set) as lease:
         taken = begin(new, app, "run-1", hold_lease=True, order=(0, 2))
-        with pytest.raises(RunSupersededError, match="taken over"):
+        with pytest.raises(RunSupersededError, match="claimed by another driver"):
             lease.check()
     assert taken.generation == taken_from.generation + 1
     assert taken.inputs == taken_from.inputs

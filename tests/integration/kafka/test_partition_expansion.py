@@ -44,7 +44,7 @@ def test_nothing_tells_that_topics_grew(
         story.producers.restart()
         story.flow()
         story.run()
-        waited |= {str(each.partition) for each in story.status.waiting}
+        waited |= {str(each.partition) for each in story.status.blocked}
     story.run_until_read()
     story.producers.close()
 
@@ -54,7 +54,7 @@ def test_nothing_tells_that_topics_grew(
     status = story.status
     assert status.grouped[0].grown[topics.flights].kinds == (kind,)
     assert len(status.grouped[0].by_group) == FIRST
-    assert [each for each in status.waiting if each.ahead] == []
+    assert [each for each in status.blocked if each.ahead] == []
 
 
 def test_mapping_of_the_oracle_is_the_first_one() -> None:

@@ -50,7 +50,9 @@ class Block:
         assert len(places) == 1, f"{self.path} has {len(places)} lines {self.line!r}"
         begin = places[0] + (self.how == "below")
         end = places[0] + (self.how != "above")
-        apart = ("", "") if self.code.startswith("def ") else ()
+        apart = (
+            ("", "") if self.code.startswith("def ") else ("",) if self.code.startswith("    def ") else ()
+        )
         lines[begin:end] = [*self.code.splitlines(), *apart]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -65,7 +67,8 @@ def _block(recipe: int, text: str) -> Block:
     )
 
 
-BLOCKS = [_block(block.section, block.code) for block in code_blocks(PAGE)]
+# A block without a file shows what is said of it, and is not written.
+BLOCKS = [_block(block.section, block.code) for block in code_blocks(PAGE) if block.code.startswith("# ")]
 RECIPES = sorted({block.recipe for block in BLOCKS})
 NEW_FILES = [block.path for block in BLOCKS if not block.how]
 TESTS = [path for path in NEW_FILES if Path(path).name.startswith("test_")]
@@ -99,7 +102,7 @@ def _run(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_recipe_is_one_product_file_and_one_test_file() -> None:
     products = Counter(block.recipe for block in BLOCKS if not block.how and block.path not in TESTS)
     tests = Counter(block.recipe for block in BLOCKS if block.path in TESTS)
-    assert len(RECIPES) == 8
+    assert len(RECIPES) == 9
     assert all(tests[recipe] == 1 for recipe in RECIPES)
     assert all(products[recipe] <= 1 for recipe in RECIPES)
 

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.partitions import PartitionExpansion
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.growth import TopicGrowth
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
@@ -185,7 +185,7 @@ def test_growing_a_topic_needs_exactly_its_list(
     topic, settings = f"in-{application_id}", finished_and_waiting.checked
 
     def grow() -> None:
-        with PartitionExpansion(cluster, settings, topic=topic, count=3) as tool:
+        with TopicGrowth(cluster, settings, topic=topic, count=3) as tool:
             tool.run()
 
     listed = expand_permissions(finished_and_waiting.topology.plan(application_id))
@@ -196,7 +196,7 @@ def test_growing_a_topic_needs_exactly_its_list(
         assert any(one.covers(missing.operation, missing.resource, missing.name) for one in listed), missing
         allow([each])
     grow()
-    with PartitionExpansion(cluster, settings, topic=topic, count=3) as tool:
+    with TopicGrowth(cluster, settings, topic=topic, count=3) as tool:
         assert tool.plan().done
 
 

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.partitions import PartitionExpansion
+from airflow_kstreams.batch.expand.growth import TopicGrowth
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams import (
@@ -202,9 +202,9 @@ class Story:
 
     def grow(self, topic: str, count: int) -> None:
         """Give a topic more partitions; a second time changes nothing."""
-        with PartitionExpansion(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
+        with TopicGrowth(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
             assert tool.run().before < count
-        with PartitionExpansion(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
+        with TopicGrowth(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
             assert tool.run().done
 
     def copy(

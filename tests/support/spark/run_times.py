@@ -19,7 +19,7 @@ _ENDS = {
     r"transactional ids of the last tasks are to be fenced$": BEGIN,
     r"transactional ids are fenced$": FENCING,
     r"run \S+ began, at most": BEGIN,
-    r"took over the slice of run": BEGIN,
+    r"claimed the slice of run": BEGIN,
     r"Spark session ready$": SPARK,
     r"subtopology \d+: \d+ tasks are launched$": STOPS,
     r"subtopology (\d+): its tasks have ended$": _SUBTOPOLOGY,

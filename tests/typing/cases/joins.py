@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import assert_type
 
 from airflow_kstreams.streams import KStream, KTable, SlidingWindow, WindowedKStream, serdes
-from tests.typing.cases.shop import Order, builder, by_number, customers, orders
+from tests.typing.cases.shop import Customer, Order, builder, by_number, customers, orders
 
 assert_type(
     orders.join(customers, lambda order, customer: (order.cents, customer.city)),
@@ -11,6 +11,25 @@ assert_type(
 )
 assert_type(
     orders.left_join(customers, lambda order, customer: customer.city if customer else ""), KStream[str, str]
+)
+
+
+def of_key(order: Order, customer: Customer, key: str) -> tuple[str, str]:
+    return key, customer.city
+
+
+def cents_of_key(order: Order, cents: int, key: str) -> tuple[str, int]:
+    return key, cents
+
+
+def of_other_key(order: Order, customer: Customer, key: int) -> int:
+    return key
+
+
+assert_type(orders.join(customers, of_key), KStream[str, tuple[str, str]])
+orders.join(customers, of_other_key)  # error
+assert_type(
+    orders.join(customers, lambda order, customer, key: (key, order.cents)), KStream[str, tuple[str, int]]
 )
 
 hour = SlidingWindow(size_ms=3_600_000)
@@ -24,6 +43,7 @@ assert_type(
     ordered.outer_join(paid, lambda order, cents: (order, cents)),
     KStream[str, tuple[Order | None, int | None]],
 )
+assert_type(ordered.join(paid, cents_of_key), KStream[str, tuple[str, int]])
 assert_type(ordered.join_prior(paid, lambda order, cents: cents), KStream[str, int])
 
 # What operators make of a stream with a window has none: the window is given right before the join.

@@ -47,6 +47,16 @@ def of_number(key: int, order: Order) -> bool:
 
 
 # Results are inferred, of lambdas too.
+
+
+def of_key(order: Order, key: str) -> tuple[str, int]:
+    return key, order.cents
+
+
+def of_other_key(order: Order, key: int) -> int:
+    return key
+
+
 assert_type(orders.filter(large), KStream[str, Order])
 assert_type(orders.filter(lambda key, order: order.cents > 100), KStream[str, Order])
 assert_type(orders.filter_not(recent), KStream[str, Order])
@@ -56,6 +66,8 @@ assert_type(orders.select_key(partition_of), KStream[int, Order])
 assert_type(orders.map(lambda key, order: (order.cents, key)), KStream[int, str])
 assert_type(orders.map_values(lambda order: order.cents), KStream[str, int])
 assert_type(orders.map_values(placed), KStream[str, tuple[str, int]])
+assert_type(orders.map_values(of_key), KStream[str, tuple[str, int]])
+orders.map_values(of_other_key)  # error
 assert_type(orders.flat_map(lambda key, order: [(order.customer, order.cents)]), KStream[str, int])
 assert_type(orders.flat_map_values(lambda order: order.customer.split()), KStream[str, str])
 assert_type(orders.flat_map_values(offsets), KStream[str, int])

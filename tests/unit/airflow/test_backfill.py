@@ -22,8 +22,7 @@ from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.backfill_dag import backfill_dag
 from airflow_kstreams.operators.backfill_settings import backfill_id, settings_of_run
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
-from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
+from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator

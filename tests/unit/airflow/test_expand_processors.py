@@ -11,13 +11,13 @@ from airflow.sdk import DAG, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand import processors
-from airflow_kstreams.batch.expand.copying import ThreadCopies
+from airflow_kstreams.batch.expand import processor_expansion
+from airflow_kstreams.batch.growing.copying import ThreadCopies
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
+from airflow_kstreams.operators.expand import ExpandProcessorsOperator
 from airflow_kstreams.streams.errors import KilledError
-from tests.unit.batch.expand.test_processors import grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("catch-ups-go-on-where-they-were")
 
@@ -60,8 +60,8 @@ def test_retry_goes_on_where_the_killed_try_was_and_the_next_run_takes_over(
         assert ended.wait(60)
 
     with monkeypatch.context() as first_try:
-        first_try.setattr(processors, "ThreadCopies", Cancelling)
-        first_try.setattr(processors, "_LOOK_SECONDS", 0.01)
+        first_try.setattr(processor_expansion, "ThreadCopies", Cancelling)
+        first_try.setattr(processor_expansion, "_LOOK_SECONDS", 0.01)
         first_try.setattr(SystemClock, "sleep", pause)
         with pytest.raises(KilledError, match="killed before all state was copied"):
             execute(task)

@@ -32,8 +32,7 @@ from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.expand_partitions import ExpandPartitionsOperator
-from airflow_kstreams.operators.expand_processors import ExpandProcessorsOperator
+from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, serdes
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 from tests.unit.cli.test_app import invoke
 
 if TYPE_CHECKING:

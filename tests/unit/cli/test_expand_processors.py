@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.copying import ThreadCopies
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.growing.copying import ThreadCopies
 from airflow_kstreams.spark.driver import copies
-from tests.unit.batch.expand.test_processors import grown
+from tests.unit.batch.expand.test_processor_expansion import grown
 from tests.unit.cli.test_app import invoke
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
     from typer.testing import Result
 
-    from airflow_kstreams.batch.expand.copying import Ended
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource
-    from airflow_kstreams.batch.moving.state_copy import CopyWork
+    from airflow_kstreams.batch.growing.copying import Ended
+    from airflow_kstreams.batch.growing.state_copy import CopyWork
     from airflow_kstreams.streams.settings import ApplicationSettings
-    from tests.unit.batch.run.test_partition_expansion import Scene
+    from tests.unit.batch.growing.test_partition_growth import Scene
 
 APPLICATION = ("--application-id", "app", "--bootstrap-server", "in-memory:9092")
 

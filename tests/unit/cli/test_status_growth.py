@@ -10,16 +10,16 @@ import pytest
 
 from airflow_kstreams.batch.inspect import status
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.report.expansion import expansion_rows
+from airflow_kstreams.batch.report.growing import expansion_rows
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import begin_to_copy, expand, grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 from tests.unit.cli.test_app import invoke
 
-pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said", "waiting-partitions-are-said")
+pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said", "blocked-partitions-are-said")
 
 
 def shown(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[list[str]]]:

@@ -455,15 +455,25 @@ def test_function_is_taken_when_it_can_be_called_or_python_cannot_tell(mapper: A
         ),
         (
             lambda stream: stream.map_values(lambda k, v: v),
-            "; or for the record's context, lambda value, context: ",
+            "; for the record's context, lambda value, context: ",
         ),
         (
             lambda stream: stream.map_values(lambda k, v: v),
-            "; for the key, map(lambda key, value: ...), or p",
+            "; or for the record's key, lambda value, key: ...",
         ),
-        (lambda stream: stream.flat_map_values(lambda k, v: [v]), "for the key, flat_map(lambda key, value"),
-        (lambda stream: stream.to_table().map_values(lambda k, v: v), "; or for the key, transform_values("),
-        (lambda stream: stream.join(stream.to_table(), lambda k, v, o: v), "; or for the key, map(function)"),
+        (
+            lambda stream: stream.flat_map_values(lambda k, v: [v]),
+            "; or for the record's key, lambda value, key",
+        ),
+        (lambda stream: stream.to_table().map_values(lambda k, v: v), "record's key, lambda value, key: ..."),
+        (
+            lambda stream: stream.join(stream.to_table(), lambda k, v, o: v),
+            "; or for the record's key, lambda value, other, key: ...",
+        ),
+        (
+            lambda stream: stream.to_table().join(stream.to_table(store="2"), lambda k, v, o: v),
+            "; or for the key, transform_values(definition) behind the join",
+        ),
     ],
 )
 def test_what_takes_one_argument_more_is_told_what_gives_it(build: Any, instead: str) -> None:

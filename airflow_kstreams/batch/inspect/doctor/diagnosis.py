@@ -24,8 +24,7 @@ CHECKS = (
     "topic_checks",
     "global_table_checks",
     "key_checks",
-    "waiting_checks",
-    "expansion_checks",
+    "growing_checks",
     "run_checks",
 )
 

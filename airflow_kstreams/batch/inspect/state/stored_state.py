@@ -2,7 +2,7 @@
 
 Rule: the store of a task is the fold of the task's partition of the changelog, less the entries whose keys
 have moved to another processor. Both are what a restore does, so the same code decides it
-(``moving/homes.py``).
+(``growing/homes.py``).
 
 A partition is read to its last stable offset, and on until it ends where it was read to: what compaction
 removes in front of a reader has been replaced behind it. Its writer is one task, which commits whole
@@ -22,12 +22,12 @@ from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.growing.homes import Homes, placing_hash
 from airflow_kstreams.batch.inspect.state.entry_form import EntryForm, StateEntry, entry_form, read_entry
 from airflow_kstreams.batch.inspect.state.key_text import key_bytes_of_text
 from airflow_kstreams.batch.inspect.state.log_fold import LogFold
 from airflow_kstreams.batch.inspect.state.moment import AsOf, as_of
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.moving.homes import Homes, placing_hash
 from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError

@@ -118,7 +118,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         id as text -> topic -> how).
     :param placements: topics that the topology both writes and reads and that have grown: how many partitions
         they had first, and among how many the run places keys, by linear hashing.
-    :param waiting: partitions that wait for their ancestors, so that their start is their stop: the end of
+    :param blocked: partitions that wait for their ancestors, so that their start is their stop: the end of
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
@@ -146,7 +146,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     moved_starts: dict[str, int] = {}
     grown: dict[str, dict[str, GrownTopic]] = {}
     placements: dict[str, tuple[int, int]] = {}
-    waiting: dict[str, int] = {}
+    blocked: dict[str, int] = {}
     processors: dict[str, Processors] = {}
     global_tables: tuple[FrozenTable, ...] = ()
     behind_cut: BehindCut | None = None

@@ -125,13 +125,13 @@ def frozen_at(
     :param ends: their high watermarks, asked for after all notifications were seen.
     :param epochs: leader epochs at the ends of their logs, asked for after that.
     """
-    starts, waiting = slice_starts(slice_), slice_.plan.waiting
+    starts, blocked = slice_starts(slice_), slice_.plan.blocked
     return [
         FrozenPartition(
             topic=tp.topic,
             partition=tp.partition,
             start_offset=starts.get(tp, 0),
-            stop_offset=starts.get(tp, 0) if str(tp) in waiting else end,
+            stop_offset=starts.get(tp, 0) if str(tp) in blocked else end,
             end_epoch=epochs.get(tp, -1),
         )
         for tp, end in sorted(ends.items())

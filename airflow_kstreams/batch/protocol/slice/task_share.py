@@ -31,7 +31,7 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     :param start_offset: where the slice begins in it.
     :param stop_offset: where it ends, of an input as of an intermediate topic.
     :param end_epoch: as ``FrozenPartition`` has it.
-    :param look_to: as ``RunPlan.waiting`` has it of a partition that waits; -1 of any other.
+    :param look_to: as ``RunPlan.blocked`` has it of a blocked partition; -1 of any other.
     """
 
     source: int
@@ -86,7 +86,7 @@ def shares_of(
                     starts.get(tp, 0),
                     stops[tp],
                     epochs.get(tp, -1),
-                    slice_.plan.waiting.get(str(tp), -1),
+                    slice_.plan.blocked.get(str(tp), -1),
                 )
                 for tp in sorted(task_partitions(slice_, subtopology_id, group))
             ),
@@ -134,7 +134,7 @@ def without_partitions(slice_: Slice) -> Slice:
     """Return what all tasks of a slice have in common: all but what there is for each partition, task or
     person.
     """
-    plan = msgspec.structs.replace(slice_.plan, groups={}, intermediate_starts={}, warnings=(), waiting={})
+    plan = msgspec.structs.replace(slice_.plan, groups={}, intermediate_starts={}, warnings=(), blocked={})
     return msgspec.structs.replace(slice_, plan=plan, inputs=())
 
 
@@ -172,7 +172,7 @@ def end_epochs(common: Slice, share: TaskShare) -> dict[TopicPartition, int]:
 
 
 def looked_at(common: Slice, share: TaskShare) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (start offset, end of what may be looked at) of each partition of a share that waits."""
+    """Return (start offset, end of what may be looked at) of each blocked partition of a share."""
     return {
         tp: (span.start_offset, span.look_to)
         for tp, span in _partitions(common, share).items()

@@ -26,6 +26,8 @@ import msgspec
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.evidence.rewritten import find_rewritten
+from airflow_kstreams.batch.growing.blocked import blocked_partitions, blocked_warnings
+from airflow_kstreams.batch.growing.grown_groups import blocked
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, ends_before_stop
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record
@@ -47,10 +49,8 @@ from airflow_kstreams.batch.run.begin.starts import (
     start_of,
 )
 from airflow_kstreams.batch.run.begin.stream_time import anything_due
-from airflow_kstreams.batch.run.growth import waiting
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
-from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.reset_command import drop_slice_command
@@ -69,7 +69,7 @@ class Frozen:
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
     :param warnings: what a person should look at.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
-    :param waiting: partitions that wait for their ancestors -> the ends of their logs.
+    :param blocked: partitions that wait for their ancestors -> the ends of their logs.
     :param behind_cut: records behind the cut that are dated before it; None where none was made.
     """
 
@@ -80,7 +80,7 @@ class Frozen:
     kept_ms: tuple[int, int] | None = None
     warnings: tuple[str, ...] = ()
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
-    waiting: Mapping[TopicPartition, int] = field(default_factory=dict)
+    blocked: Mapping[TopicPartition, int] = field(default_factory=dict)
     behind_cut: BehindCut | None = None
 
 
@@ -124,15 +124,15 @@ def freeze(
     # A backfill reads each interval's records by their times, whatever partition they are in.
     waits_for_none = settings.keeps_to_interval
     grouped = ground.topics.grouped if waits_for_none else boundaries_ahead(ground, bounds, settings)
-    waits = waiting(grouped.values())
+    waits = blocked(grouped.values())
     inputs = tuple(
         msgspec.structs.replace(part, stop_offset=part.start_offset)
         if part.topic_partition in waits
         else part
         for part in inputs
     )
-    behind = waiting_partitions(grouped, lambda tp: start_of(tp, bounds[tp], prior, settings))
-    warnings += waiting_warnings(behind, {part.topic_partition: part.stop_offset for part in inputs})
+    behind = blocked_partitions(grouped, lambda tp: start_of(tp, bounds[tp], prior, settings))
+    warnings += blocked_warnings(behind, {part.topic_partition: part.stop_offset for part in inputs})
     spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
     for tp, log_of in inside.items():
         start = start_of(tp, log_of, prior, settings)
@@ -154,7 +154,7 @@ def freeze(
         kept_ms=request.interval_ms if settings.keeps_to_interval else None,
         warnings=warnings,
         grouped=grouped,
-        waiting={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
+        blocked={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
         behind_cut=behind_cut,
     )
 

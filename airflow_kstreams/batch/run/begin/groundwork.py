@@ -20,9 +20,12 @@ from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lo
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
+from airflow_kstreams.batch.growing.grown_groups import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -38,11 +41,9 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     refuse_orphaned,
 )
 from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
-from airflow_kstreams.batch.run.growth import grown_topics, levels, with_boundaries, without_kinds
-from airflow_kstreams.batch.run.session import CoordinatorSession, fence
+from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, gone_warnings, refuse_losses
 from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
-from airflow_kstreams.batch.run.takeover import take_over
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
@@ -127,9 +128,9 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     refuse_orphaned(ledger, plan, topics.grouped, parked)
     prior = with_committed(prior, committed, plan, topics.topic_ids)
     topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
-    taken = take_over(session, plan, topics, committed)
+    taken = take_over(session, plan, topics.grouped, topics.bound, committed)
     if taken.expansions:
-        topics = taken.topics
+        topics = dataclasses.replace(topics, grouped=taken.grouped)
         check_keys(plan, topics.partitions, topics.tasks)
         tasks = topics.tasks_of(plan.changelogs)
         changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, tasks)

@@ -15,6 +15,7 @@ import msgspec
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics
+from airflow_kstreams.batch.growing.grown_groups import placements
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
@@ -29,11 +30,10 @@ from airflow_kstreams.batch.run.begin.stream_time import (
     closes_any,
     early_warnings,
     frozen_advance,
-    held_by_waiting,
+    held_by_blocked,
     held_warnings,
     refuse_unfit_advance,
 )
-from airflow_kstreams.batch.run.growth import placements
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
@@ -113,9 +113,9 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
             kept_ms=frozen.kept_ms,
             moved_starts=_moved(inputs, ledger),
             placements=placements(plan, frozen.grouped),
-            waiting={str(tp): end for tp, end in sorted(frozen.waiting.items())},
+            blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
-            advance=held_by_waiting(advance, plan, {tp.topic for tp in frozen.waiting}),
+            advance=held_by_blocked(advance, plan, {tp.topic for tp in frozen.blocked}),
         ),
         inputs=inputs,
     )

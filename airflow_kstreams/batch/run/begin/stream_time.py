@@ -80,15 +80,15 @@ def frozen_advance(
     )
 
 
-def held_by_waiting(advance: Advance | None, plan: TopologyPlan, waiting: Collection[str]) -> Advance | None:
-    """Leave out the subtopologies that read a topic of which partitions wait for others, and all below them:
-    the records that wait are not to be late because of it.
+def held_by_blocked(advance: Advance | None, plan: TopologyPlan, blocked: Collection[str]) -> Advance | None:
+    """Leave out the subtopologies that read a topic with blocked partitions, and all below them: the records
+    there are not to be late because of it.
 
-    :param waiting: topics with such partitions.
+    :param blocked: topics with such partitions.
     """
-    if advance is None or not waiting:
+    if advance is None or not blocked:
         return advance
-    held, left = {*waiting}, dict(advance.subtopologies)
+    held, left = {*blocked}, dict(advance.subtopologies)
     for sub in plan.subtopologies:
         if not held.isdisjoint(sub.sources):
             left.pop(str(sub.id), None)

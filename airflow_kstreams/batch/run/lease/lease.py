@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 3
 #: The second attempt meets a lease that was renewed a moment ago; more are for stalls.
-_TAKEOVERS = 5
+_CLAIMS = 5
 
 
 class CoordinatorLease:
@@ -99,7 +99,7 @@ class CoordinatorLease:
     def keep(self, *, on_superseded: Callable[[], None] | None = None) -> LeaseRenewal:
         """Return a context manager that renews the lease that ``begin`` took, and gives it up at the end.
 
-        :param on_superseded: called once, from another thread, when another driver takes over.
+        :param on_superseded: called once, from another thread, when another driver claims the run.
         :raises ConfigError: no lease is held.
         """
         if self._held is None:
@@ -110,7 +110,7 @@ class CoordinatorLease:
     def renewing(self) -> Iterator[None]:
         """Renew the lease while a block runs that may last longer than it, and hold it still afterwards.
 
-        :raises RunSupersededError: another driver has taken over meanwhile.
+        :raises RunSupersededError: another driver has claimed the run meanwhile.
         """
         with self._renewal(lambda: None) as renewal:
             yield
@@ -171,7 +171,7 @@ class CoordinatorLease:
                 self.reclaim()
             self._session.write((), lease=msgspec.structs.replace(lease, expires_ms=0))
         except (TaskFencedError, RunSupersededError):
-            log.info("application %s: the lease was taken over before it was released", self._app)
+            log.info("application %s: another driver claimed the lease before it was released", self._app)
         finally:
             self._held = None
 
@@ -234,7 +234,7 @@ class CoordinatorLease:
         return ledger
 
     def taking_over(self, caller: Claimant, *, same_run_may_wait: bool = True) -> tenacity.Retrying:
-        """Return what calls a function again while the lease is of an owner whom the caller takes over.
+        """Return what calls a function again while the lease is of an owner whose run the caller claims.
 
         Such an owner may be alive, as a driver is that its worker left behind: when it renews its lease
         between the caller's claim and write, it finds the lease still its own, and claims the id back.
@@ -255,7 +255,7 @@ class CoordinatorLease:
 
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception(overtaken),
-            stop=tenacity.stop_after_attempt(_TAKEOVERS),
+            stop=tenacity.stop_after_attempt(_CLAIMS),
             before_sleep=tenacity.before_sleep_log(log, logging.WARNING),
             reraise=True,
         )

@@ -17,7 +17,7 @@ _WAIT = "retry later; runs of one application follow each other (set max_active_
 class Claimant:
     """Who calls begin.
 
-    :param order: (clear number, try number); a higher one of the same run takes over.
+    :param order: (clear number, try number); a higher one of the same run claims it.
     :param owner: text naming it in messages.
     :param hold_lease: whether it is a driver, which works on the slice, or only freezes it.
     :param continuous: whether it runs the application continuously.
@@ -75,8 +75,8 @@ def superseded(application_id: str, lease: Lease, found: Lease | None) -> RunSup
     """Build the error for an owner whose lease belongs to another one now."""
     who = "no driver" if found is None else f"{found.owner} for run {found.owner_run_id!r}"
     return RunSupersededError(
-        f"run {lease.owner_run_id!r} of application {application_id!r} was taken over: the lease of "
-        f"generation {lease.generation} now belongs to {who}",
+        f"run {lease.owner_run_id!r} of application {application_id!r} was claimed by another driver: the "
+        f"lease of generation {lease.generation} now belongs to {who}",
         fix="nothing: the new owner finishes the run",
         run_id=lease.owner_run_id,
     )

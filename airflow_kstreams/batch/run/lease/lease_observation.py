@@ -7,7 +7,8 @@ the same way (``observedRecord`` and ``observedTime`` in client-go's ``leaderele
 
 What is observed is the place of the lease's record in the ledger: every renewal writes it anew, so its offset
 moves, whatever stands in it. A lease that is found free so stays free only as long as that record is the last
-one: who claims the coordinator's id afterwards reads the ledger again, and finds a renewal that came late.
+one: a driver that claims the coordinator's id afterwards reads the ledger again, and finds a renewal that
+came late.
 """
 
 from __future__ import annotations

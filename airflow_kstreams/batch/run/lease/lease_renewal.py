@@ -1,8 +1,8 @@
 """Renews a driver's lease while its jobs run.
 
 Invariant: at most one driver's view "I own the slice" is backed by the coordinator's transactional id. A
-renewal is a transaction under that id, so the renewal of a driver that was taken over fails at the broker,
-however late it comes.
+renewal is a transaction under that id, so the renewal of a driver whose run another has claimed fails at the
+broker, however late it comes.
 
 A coordinator that only looked (and was refused as busy, in a race) has fenced the owner too. So an owner
 whose renewal is fenced reads the ledger: the lease is still its own -> it claims the id again and goes on;
@@ -29,7 +29,7 @@ class LeaseRenewal:
     :param renew: renews once; raises RunSupersededError when another driver owns the slice.
     :param release: gives the lease up, called at the end unless superseded.
     :param interval_seconds: between renewals.
-    :param on_superseded: called once, from the thread of renewals, when another driver has taken over.
+    :param on_superseded: called once, from the thread of renewals, when another driver has claimed the run.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class LeaseRenewal:
 
     @property
     def superseded(self) -> bool:
-        """Whether another driver has taken over."""
+        """Whether another driver has claimed the run."""
         return self._superseded is not None
 
     def stop_renewing(self) -> None:
@@ -91,7 +91,7 @@ class LeaseRenewal:
 
         Once a driver was superseded, what its tasks complain of is only a consequence.
 
-        :raises RunSupersededError: another driver has taken over, and the body failed.
+        :raises RunSupersededError: another driver has claimed the run, and the body failed.
         """
         try:
             yield
@@ -111,5 +111,5 @@ class LeaseRenewal:
                 return
             except KStreamsError as error:
                 # The lease lasts three intervals: another renewal may still come in time. If none does, the
-                # driver that takes over fences this one.
+                # driver that claims the run fences this one.
                 log.warning("a lease renewal failed, trying again: %s", error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,12 +41,14 @@ class Stateless:
     """Calls its function for each record, and does with the answer what its kind says.
 
     :param function: the user's.
-    :param with_context: whether the function is given the record's context.
+    :param with_context: whether the function is given the record's context by name.
+    :param with_key: whether it is given the record's key by name, where it takes the value alone.
     """
 
     kind: FunctionKind
     function: Callable[..., Any]
     with_context: bool = False
+    with_key: bool = False
 
     @property
     def type(self) -> str:
@@ -60,20 +64,33 @@ class Stateless:
         )
 
     def _calling(self, calls: CallOptions) -> Asynchronous:
-        return Asynchronous(
-            kind=self.kind, function=self.function, calls=calls, with_context=self.with_context
-        )
+        kind, function = self.kind, self.function
+        if self.with_key:
+            kind, function = dataclasses.replace(kind, by_value=False), _by_key_and_value(function)
+        return Asynchronous(kind=kind, function=function, calls=calls, with_context=self.with_context)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
 
         def write(code: LoopCode, key: str, value: str) -> None:
             arguments = ", ".join(self.kind.arguments(key, value))
+            if self.with_key:
+                arguments = f"{arguments}, key={key}"
             if self.with_context:
                 arguments = f"{arguments}, context={_written_context(code)}"
             self.kind.write(code, key, value, f"{code.name(self.function, 'function')}({arguments})")
 
         return context.written(write, forward, children)
+
+
+def _by_key_and_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what takes key and value for a function of the value that declares the key."""
+
+    @functools.wraps(function)
+    def call(key: Any, value: Any, **context: Any) -> Any:
+        return function(value, key=key, **context)
+
+    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

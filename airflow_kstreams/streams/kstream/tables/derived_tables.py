@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.operator_traits import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
 from airflow_kstreams.streams.kstream.arguments import (
     check_source_of_tables,
     check_store,
@@ -23,7 +24,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
-from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
     DerivedTable,
     TableTransformValues,
@@ -50,6 +51,25 @@ class _Node(NamedTuple):
     call: str
 
 
+def derived(
+    table: KnownTable,
+    call: str,
+    make: Callable[[StoreSpec | None], Operator],
+    store: StoreArgument,
+    name: str | None,
+) -> KnownTable:
+    """Add a node that makes a table of one other, with keys and values of the same types.
+
+    :param call: the DSL method.
+    :param make: makes the operator, given the store of its result, None for none.
+    :param name: of the node, None for a numbered one.
+    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
+    """
+    spec = derived_spec(table, table.serdes, store, None, call)
+    kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
+    return _derived(table, _Node(kind, name, call), make, spec, table.serdes)
+
+
 def filtered(
     table: KnownTable, predicate: Predicate, store: StoreArgument, name: str | None, *, passing: bool
 ) -> KnownTable:
@@ -57,19 +77,21 @@ def filtered(
 
     :param name: of the node, None for a numbered one.
     :param passing: what the predicate says of entries that stay.
-    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
+    :raises TopologyError: as :func:`derived`.
     """
-    call = "filter" if passing else "filter_not"
-    spec = derived_spec(table, table.serdes, store, None, call)
 
     def operator(kept: StoreSpec | None) -> DerivedTable:
         return table_filter(predicate, table.node, kept, passing=passing, versioned=table.versioned)
 
-    return _derived(table, _Node("KTABLE-FILTER", name, call), operator, spec, table.serdes)
+    return derived(table, "filter" if passing else "filter_not", operator, store, name)
 
 
 def with_values_mapped(
-    table: KnownTable, mapper: ValueMapper, store: StoreArgument, value_serde: Serde | None, name: str | None
+    table: KnownTable,
+    mapper: Callable[..., Any],
+    store: StoreArgument,
+    value_serde: Serde | None,
+    name: str | None,
 ) -> KnownTable:
     """Add the node that replaces a table's values.
 
@@ -79,11 +101,12 @@ def with_values_mapped(
         the name is taken.
     """
     call = "map_values"
+    with_key = KEY in declared_beside(call, (KEY,), mapper=mapper)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
 
     def operator(kept: StoreSpec | None) -> DerivedTable:
-        return table_map_values(mapper, table.node, kept)
+        return table_map_values(mapper, table.node, kept, with_key=with_key)
 
     return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
 
@@ -198,7 +221,7 @@ def derived_spec(
 
 def _derived(
     table: KnownTable,
-    derived: _Node,
+    made: _Node,
     operator: Callable[[StoreSpec | None], Operator],
     spec: StoreSpec | None,
     serdes: Serdes,
@@ -208,8 +231,8 @@ def _derived(
 
     :param stores: names of the stores that it may use beside that of its result.
     """
-    check_source_of_tables(table, derived.call)
-    node = table.graph.operator(derived.kind, operator(spec), table.node, stores, name=derived.name)
+    check_source_of_tables(table, made.call)
+    node = table.graph.operator(made.kind, operator(spec), table.node, stores, name=made.name)
     if spec is not None:
         return kept_table(table.graph, node, spec, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)

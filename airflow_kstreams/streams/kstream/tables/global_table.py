@@ -12,7 +12,7 @@ from typing import Generic
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import KEY, check_functions, declared_beside
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream
@@ -74,14 +74,19 @@ def join_global_table(
             "which entry a record names",
             fix="give key=lambda key, value: ..., e.g. key=lambda key, value: key",
         )
-    check_functions(call, joiner=joiner, key=selector)
+    with_key = KEY in declared_beside(call, (KEY,), joiner=joiner)
+    check_functions(call, key=selector)
     if table._graph is not stream.graph:
         raise TopologyError(
             f"{call} at {call_site()} is given a GlobalKTable of another builder",
             fix="make both with one builder",
         )
     operator = GlobalTableJoin(
-        joiner=joiner, selector=selector, global_table=table._definition, left=call == "left_join"
+        joiner=joiner,
+        selector=selector,
+        global_table=table._definition,
+        left=call == "left_join",
+        with_key=with_key,
     )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     joined = stream.behind(kind, operator, name)

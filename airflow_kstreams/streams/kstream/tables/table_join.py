@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
 from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
@@ -29,7 +29,7 @@ def join_table(
     :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
         stream must be repartitioned and a value serde is missing.
     """
-    check_functions(call, joiner=joiner)
+    with_key = KEY in declared_beside(call, (KEY,), joiner=joiner)
     graph, parent = stream.graph, stream.node
     if table.windowed or any(spec.type not in ("key_value", "versioned") for spec in table.kept_in):
         raise TopologyError(
@@ -53,6 +53,7 @@ def join_table(
         store=table.spec,
         left=call == "left_join",
         versioned=table.versioned,
+        with_key=with_key,
     )
     kind = "KSTREAM-LEFTJOIN" if operator.left else "KSTREAM-JOIN"
     node = graph.operator(kind, operator, parent, table.stores, name=name)

@@ -378,7 +378,7 @@ def test_lost_ledger_opens_no_second_slice(app: Application, kafka: InMemoryKafk
     publish(kafka, 3)
     said = f"{SAYS} 'run-1' was finished last, but the ledger does not know it"
     if under_way:
-        said = f"{SAYS} 'run-1' was taken over by a driver, but the ledger has no lease"
+        said = f"{SAYS} 'run-1' was claimed by a driver, but the ledger has no lease"
     error = refused_everywhere(app, kafka, "run-1", said)
     assert commands_of(error, kafka) == [DROP]
     app.run("run-1")
@@ -677,7 +677,7 @@ def test_older_slice_is_refused_when_a_later_run_has_committed(
     write_back(kafka, METADATA, old)
     kafka.append(LEDGER, None, LEASE_KEY.encode())
     error = refused(app, "run-1")
-    assert f"{SAYS} 'run-1' was taken over by a driver, but the ledger has no lease" in error.cause
+    assert f"{SAYS} 'run-1' was claimed by a driver, but the ledger has no lease" in error.cause
     leases = [r.value() for r in kafka.records(LEDGER) if r.key() == LEASE_KEY.encode()]
     kafka.append(
         LEDGER,

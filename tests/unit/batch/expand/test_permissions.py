@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.protocol.permissions import expand_processors_permissions
 from airflow_kstreams.streams.naming.permissions import Operation, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster
-from tests.unit.batch.expand.test_processors import grown
+from tests.unit.batch.expand.test_processor_expansion import grown
 
 pytestmark = pytest.mark.promise("catch-ups-need-what-is-listed")
 

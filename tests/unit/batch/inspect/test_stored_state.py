@@ -26,8 +26,8 @@ from airflow_kstreams.streams.errors import ConfigError, DataLossError, StateSto
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
-from tests.unit.batch.expand.test_processors import expand, grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import expand, grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("state-says-its-moment")
 

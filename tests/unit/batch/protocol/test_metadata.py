@@ -25,7 +25,7 @@ from tests.support.kafka.metadata_log import (
     tombstones,
 )
 
-pytestmark = pytest.mark.promise("foreign-runs-are-taken-over")
+pytestmark = pytest.mark.promise("foreign-runs-are-claimed")
 
 TOPICS = ("A", "B", "I")
 A0, A1, B0 = TopicPartition("A", 0), TopicPartition("A", 1), TopicPartition("B", 0)

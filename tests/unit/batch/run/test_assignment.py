@@ -5,6 +5,7 @@ import logging
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.growing.grown_groups import bound_groups, first_counts
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import (
     group_sources,
@@ -12,7 +13,6 @@ from airflow_kstreams.batch.run.assignment import (
     refuse_regrouping,
     with_changelogs,
 )
-from airflow_kstreams.batch.run.growth import bound_groups, first_counts
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic

@@ -7,7 +7,7 @@ import pytest
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 
-SUPERSEDED = RunSupersededError("taken over", run_id="run-1")
+SUPERSEDED = RunSupersededError("claimed", run_id="run-1")
 BUSY_BROKER = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
 
 
@@ -65,7 +65,7 @@ def test_owner_is_told_once_when_it_was_superseded() -> None:
 def test_check_proves_ownership_by_a_renewal_when_called() -> None:
     renewals = Renewals(SUPERSEDED)
     lease = keeper(renewals)
-    with pytest.raises(RunSupersededError, match="taken over"):
+    with pytest.raises(RunSupersededError, match="claimed"):
         lease.check()
     assert renewals.count == 1
 

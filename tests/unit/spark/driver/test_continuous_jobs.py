@@ -143,7 +143,7 @@ def test_failures_long_apart_do_not_add_up_when_the_tasks_were_well_in_between(
 
 def test_driver_leaves_when_it_was_superseded_before_another_launch() -> None:
     def superseded() -> None:
-        raise RunSupersededError("taken over", fix="nothing", run_id="c")
+        raise RunSupersededError("claimed", fix="nothing", run_id="c")
 
     slots = Slots({A: [fenced()]}, check=superseded)
     with pytest.raises(RunSupersededError):

@@ -28,8 +28,8 @@ from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 from tests.support.topology.bound_topology import BoundTopology
-from tests.unit.batch.expand.test_processors import expand, grown
-from tests.unit.batch.run.test_partition_expansion import KEYS
+from tests.unit.batch.expand.test_processor_expansion import expand, grown
+from tests.unit.batch.growing.test_partition_growth import KEYS
 
 pytestmark = pytest.mark.promise("streams-meet-the-version-of-their-time")
 

@@ -17,7 +17,7 @@ from airflow_kstreams.streams.graph.operator_traits import OldValues, OperatorTr
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
-from airflow_kstreams.streams.kstream.operators.stateless import Predicate, ValueMapper
+from airflow_kstreams.streams.kstream.operators.stateless import Predicate
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
@@ -99,11 +99,20 @@ def table_filter(
     )
 
 
-def table_map_values(mapper: ValueMapper, parent: str, store: StoreSpec | None) -> DerivedTable:
-    """Return the operator that replaces the values of a table; one that becomes None deletes its key."""
+def table_map_values(
+    mapper: Callable[..., Any], parent: str, store: StoreSpec | None, *, with_key: bool
+) -> DerivedTable:
+    """Return the operator that replaces the values of a table; one that becomes None deletes its key.
+
+    :param with_key: whether the mapper is given the key by name.
+    """
+
+    def derive_with_key(key: Any, value: Any) -> Any:
+        return mapper(value, key=key)
+
     return DerivedTable(
         type="table_map_values",
-        derive=lambda key, value: mapper(value),
+        derive=derive_with_key if with_key else lambda key, value: mapper(value),
         parent=parent,
         store=store,
         old_values="passes on",

@@ -25,7 +25,8 @@ from airflow_kstreams.streams.kstream.operators.answers import unfit_name
 from airflow_kstreams.streams.kstream.operators.deliveries import Entry
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 
-#: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None.
+#: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None. One
+#: that declares a parameter ``key`` is given the record's key by that name.
 ValueJoiner = Callable[[V, VO], VR]
 #: ``selector(key, value)`` gives the key of the global table's entry, None for none.
 GlobalKeySelector = Callable[[K, V], KR | None]
@@ -43,6 +44,7 @@ class TableJoin:
     :param store: of the table; None if it has none and is derived from others.
     :param left: whether a record without a table value is joined with None rather than left out.
     :param versioned: whether the table has versions; a record then meets the one of its own time.
+    :param with_key: whether the joiner is given the record's key by name.
     """
 
     joiner: ValueJoiner
@@ -50,6 +52,7 @@ class TableJoin:
     store: StoreSpec | None
     left: bool
     versioned: bool = False
+    with_key: bool = False
 
     traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
 
@@ -74,19 +77,22 @@ class TableJoin:
 
         def write(code: LoopCode, key: str, value: str) -> None:
             joiner, entry, joined = code.name(self.joiner, "joiner"), *map(code.variable, ("entry", "joined"))
+            by_name = f", key={key}" if self.with_key else ""
             with code.block(f"if {value} is None" + ("" if self.left else f" or {key} is None")):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):
                 expression = found(code, key)
                 code.line(f"{entry} = {f'None if {key} is None else ' if self.left else ''}{expression}")
                 if self.left:
-                    code.line(f"{joined} = {joiner}({value}, None if {entry} is None else {entry}[0])")
+                    code.line(
+                        f"{joined} = {joiner}({value}, None if {entry} is None else {entry}[0]{by_name})"
+                    )
                     code.forward(key, joined)
                     return
                 with code.block(f"if {entry} is None"):
                     code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
                 with code.block("else"):
-                    code.line(f"{joined} = {joiner}({value}, {entry}[0])")
+                    code.line(f"{joined} = {joiner}({value}, {entry}[0]{by_name})")
                     code.forward(key, joined)
 
         return context.written(write, forward, children)
@@ -113,12 +119,14 @@ class GlobalTableJoin:
 
     :param joiner: makes the result's value.
     :param left: whether a record without an entry is joined with None rather than left out.
+    :param with_key: whether the joiner is given the record's key by name.
     """
 
     joiner: ValueJoiner
     selector: GlobalKeySelector
     global_table: GlobalTableDef
     left: bool
+    with_key: bool = False
 
     @property
     def type(self) -> str:
@@ -132,33 +140,42 @@ class GlobalTableJoin:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        joiner, selector, left = self.joiner, self.selector, self.left
+        selector, left = self.selector, self.left
         entries = context.global_entries(self.global_table.topic)
         key_serde, value_of = self.global_table.key_serde, self._value_of
         key_bytes = key_serde.serialize
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            if value is None:
-                count_null()
-                return
+        def found(key: Any, value: Any) -> tuple[Any] | None:
+            """Return, in a tuple, the value that the table has for a record; None for a record left out."""
             named = selector(key, value)
             if named is None and not left:
                 count_null()
-                return
+                return None
             try:
                 wanted = None if named is None else key_bytes(named)
             except Exception as error:
                 raise unfit_name("key", named, key_serde, error) from error
             data = None if wanted is None else entries.get(wanted)
             if data is not None:
-                forward(key, joiner(value, value_of(data)))
-            elif left:
-                forward(key, joiner(value, None))
-            else:
-                count_unmatched()
+                return (value_of(data),)
+            if left:
+                return (None,)
+            count_unmatched()
+            return None
 
-        return run
+        def write(code: LoopCode, key: str, value: str) -> None:
+            entry, joined = map(code.variable, ("entry", "joined"))
+            by_name = f", key={key}" if self.with_key else ""
+            with code.block(f"if {value} is None"):
+                code.line(f"{code.name(count_null, 'count_null')}()")
+            with code.block("else"):
+                code.line(f"{entry} = {code.name(found, 'found')}({key}, {value})")
+                with code.block(f"if {entry} is not None"):
+                    code.line(f"{joined} = {code.name(self.joiner, 'joiner')}({value}, {entry}[0]{by_name})")
+                    code.forward(key, joined)
+
+        return context.written(write, forward, children)
 
     def _value_of(self, data: bytes) -> Any:
         try:

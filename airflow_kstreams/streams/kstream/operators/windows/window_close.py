@@ -9,7 +9,7 @@ hold and from stream time, so the timer of a restored task stands where the old 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import merge
@@ -19,7 +19,6 @@ from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import NEVER, Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinSide,
-    StreamJoiner,
     WindowedJoin,
 )
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
@@ -68,9 +67,7 @@ class JoinClock:
             WaitingSide(0, join.left, join.left.open_ms(join.right), context),
             WaitingSide(1, join.right, join.right.open_ms(join.left), context),
         )
-        self._emitters = tuple(
-            context.guarded(emit) for emit in _alone(join.joiner, forward, _node=context.node)
-        )
+        self._emitters = tuple(context.guarded(emit) for emit in _alone(join, forward, _node=context.node))
         self._period_ms = min(side.store.period_ms for side in self._sides)
         self._removal_ms = self._waited_ms = NEVER
         self._record_context = context.record_context
@@ -131,14 +128,18 @@ class JoinClock:
         record_context.timestamp_ms = before_ms
 
 
-def _alone(joiner: StreamJoiner, forward: Forward, *, _node: str) -> tuple[Forward, Forward]:
+def _alone(join: WindowedJoin, forward: Forward, *, _node: str) -> tuple[Forward, Forward]:
     """Return what joins a left element, and a right one, with None."""
+    joiner: Callable[..., Any] = join.joiner
+
+    def by_name(key: Any) -> dict[str, Any]:
+        return {"key": key} if join.with_key else {}
 
     def left(key: Any, value: Any, _node: str = _node) -> None:
-        forward(key, joiner(value, None))
+        forward(key, joiner(value, None, **by_name(key)))
 
     def right(key: Any, value: Any, _node: str = _node) -> None:
-        forward(key, joiner(None, value))
+        forward(key, joiner(None, value, **by_name(key)))
 
     return left, right
 

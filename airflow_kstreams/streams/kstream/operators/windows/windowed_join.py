@@ -58,7 +58,8 @@ from airflow_kstreams.streams.windows import SlidingWindow
 
 JoinKind = Literal["join", "join_prior", "left_join", "outer_join"]
 
-#: ``joiner(left_value, right_value)``; one of them is None where an outer or left join found no partner.
+#: ``joiner(left_value, right_value)``; one of them is None where an outer or left join found no
+#: partner. One that declares a parameter ``key`` is given the key by that name.
 StreamJoiner = Callable[[V, VO], VR]
 
 
@@ -83,12 +84,16 @@ class JoinSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedJoin:
-    """What the three nodes of a join have in common."""
+    """What the three nodes of a join have in common.
+
+    :param with_key: whether the joiner is given the key by name.
+    """
 
     kind: JoinKind
     joiner: StreamJoiner
     left: JoinSide
     right: JoinSide
+    with_key: bool = False
 
     @property
     def type(self) -> str:
@@ -136,7 +141,7 @@ class JoinArrivals:
             def alone() -> None:
                 """Write that the element has no partner."""
                 code.place()
-                code.forward(key, self._joined(code, value, "None"))
+                code.forward(key, self._joined(code, key, value, "None"))
 
             code.line(f"{time_ms} = {code.timestamp_ms}")
             code.line(f"{now_ms} = {code.name(stream_time, 'stream_time')}()")
@@ -170,13 +175,14 @@ class JoinArrivals:
                     with code.block(f"for {other_ms}, _, {theirs} in {found}"):
                         code.line(f"{at_ms} = {other_ms} if {other_ms} > {time_ms} else {time_ms}")
                         with code.changed("timestamp_ms", at_ms):
-                            code.forward(key, self._joined(code, value, theirs))
+                            code.forward(key, self._joined(code, key, value, theirs))
 
         return context.written(write, forward, children)
 
-    def _joined(self, code: LoopCode, value: str, theirs: str) -> str:
+    def _joined(self, code: LoopCode, key: str, value: str, theirs: str) -> str:
         """Write what the joiner makes of an element's value and the other side's, and return the variable."""
         result = code.variable("result")
         sides = f"{value}, {theirs}" if self.is_left else f"{theirs}, {value}"
-        code.line(f"{result} = {code.name(self.join.joiner, 'joiner')}({sides})")
+        by_name = f", key={key}" if self.join.with_key else ""
+        code.line(f"{result} = {code.name(self.join.joiner, 'joiner')}({sides}{by_name})")
         return result

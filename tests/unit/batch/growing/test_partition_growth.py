@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from airflow_kstreams.batch.growing.grown_groups import with_boundaries
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.run.growth import with_boundaries
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key

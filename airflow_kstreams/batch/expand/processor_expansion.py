@@ -1,5 +1,5 @@
 """Gives a subtopology with state more processors: copies their state while runs go on as before, until a
-begin takes over (:mod:`airflow_kstreams.batch.run.takeover`).
+begin takes over (:mod:`airflow_kstreams.batch.growing.takeover`).
 
 A source with nothing to copy is not claimed, so that no begin is kept from taking over.
 
@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import Self
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.copying import Copies, Ended, ThreadCopies
 from airflow_kstreams.batch.expand.processor_plan import (
     CopiedSource,
     ProcessorPlan,
     plan_processors,
     sources_now,
 )
-from airflow_kstreams.batch.moving.state_copy import CopyWork
-from airflow_kstreams.batch.run.more_processors import add_partitions
+from airflow_kstreams.batch.growing.copying import Copies, Ended, ThreadCopies
+from airflow_kstreams.batch.growing.expansion_rules import add_partitions
+from airflow_kstreams.batch.growing.state_copy import CopyWork
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
@@ -69,8 +69,8 @@ class CatchUpOptions:
             )
 
 
-#: Is told how far the copies are.
-Progress = Callable[[Sequence[CopiedSource]], None]
+#: Called with how far the copies are.
+CopyProgress = Callable[[Sequence[CopiedSource]], None]
 
 
 class ProcessorExpansion:
@@ -117,11 +117,11 @@ class ProcessorExpansion:
     def run(
         self,
         options: CatchUpOptions | None = None,
-        progress: Progress | None = None,
+        progress: CopyProgress | None = None,
     ) -> ProcessorPlan:
         """Copy the state of the new processors.
 
-        :param progress: is told how far the copies are, now and then.
+        :param progress: called now and then with how far the copies are.
         :return: how it stands in the end; without ``after`` when a begin has taken over.
         :raises ConfigError: as :func:`plan_processors`, or the options cannot be.
         :raises TopologyError: as :func:`plan_processors`, or a store turns out to have other keys than the
@@ -138,7 +138,7 @@ class ProcessorExpansion:
             if not (works or options.follow):
                 break
             if works and "fenced" in self._copied(plan, works, options, progress):
-                # A begin that is about to take over; whoever claims an id again would keep it from that.
+                # A begin is about to take over; another claim of the id would keep it from that.
                 self._clock.sleep(_BEGIN_SECONDS)
             elif options.follow and not works:
                 self._clock.sleep(_POLL_SECONDS)
@@ -150,7 +150,7 @@ class ProcessorExpansion:
         plan: ProcessorPlan,
         works: Sequence[CopyWork],
         options: CatchUpOptions,
-        progress: Progress | None,
+        progress: CopyProgress | None,
     ) -> Sequence[Ended]:
         count = min(options.parallel, len(works))
         shares = [works[at::count] for at in range(count)]

@@ -1,8 +1,8 @@
 """Copies the state of one source to the processors that take keys from it.
 
-Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So whoever
-copies, a catch-up or a begin that takes over, goes on where the last one was, and whoever claims the id first
-makes the other one's writes fail.
+Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So a
+catch-up, or a begin that takes over, goes on where the last copy ended; and of two copies at one time, the
+writes of the one that claimed the id first fail.
 
 Entries are copied as they are, deletions included, in the order of the log, those of moving keys only. A
 deletion is there to be copied for ``delete.retention.ms``; a copy that has made no step for half of that
@@ -24,19 +24,19 @@ from typing import Self
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.moving.expansion import (
+from airflow_kstreams.batch.growing.expansion import (
     Expansion,
     live,
     positions_of,
     sources_of,
 )
-from airflow_kstreams.batch.moving.homes import placing_hash
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group, catch_up_id
+from airflow_kstreams.batch.growing.homes import placing_hash
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
 from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
+from airflow_kstreams.streams.naming.expansion_names import catch_up_group, catch_up_id
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from airflow_kstreams.batch.run import takeover
+from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.streams import (
     KStreamBuilder,
     SessionWindow,
@@ -22,8 +22,8 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.unit.batch.expand.test_processors import catch_up
-from tests.unit.batch.run.test_partition_expansion import Scene
+from tests.unit.batch.expand.test_processor_expansion import catch_up
+from tests.unit.batch.growing.test_partition_growth import Scene
 from tests.unit.batch.run.test_retries_over_runs import Service
 
 pytestmark = pytest.mark.promise("keys-follow-to-new-processors")

@@ -1,9 +1,9 @@
-"""Whether a subtopology can have more processors, and what that needs; asked by begin and by the command."""
+"""Says whether a subtopology can have more processors, and what that needs, to begin and to the command."""
 
 from __future__ import annotations
 
+from airflow_kstreams.batch.growing.grown_groups import with_processors
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.run.growth import with_processors
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in

@@ -1,4 +1,6 @@
-"""The commands that expand an application, as messages name them."""
+"""Names of an expansion to more processors: its commands, as messages name them, and what its catch-up is
+called in Kafka.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +24,13 @@ def abort_command(application_id: str) -> str:
     'airflow-kstreams expand abort --bootstrap-server <broker> --application-id orders'
     """
     return f"airflow-kstreams expand abort --bootstrap-server <broker> --application-id {application_id}"
+
+
+def catch_up_group(application_id: str) -> str:
+    """Return the consumer group whose offsets say how far state is copied."""
+    return f"{application_id}-catchup"
+
+
+def catch_up_id(application_id: str, subtopology: int, source: int) -> str:
+    """Return the transactional id under which the state of one source is copied."""
+    return f"{catch_up_group(application_id)}-{subtopology}_{source}"

@@ -1,4 +1,4 @@
-"""Gives state more processors from a DAG."""
+"""Grows topics, and gives state more processors, from a DAG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_kstreams.batch.report.results import ProcessorsResult, processors_result
+from airflow_kstreams.batch.report.results import (
+    PartitionsResult,
+    ProcessorsResult,
+    partitions_result,
+    processors_result,
+)
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.operators.application_work import ApplicationWork
@@ -25,7 +30,67 @@ T = TypeVar("T")
 #: How often to log how far the copies are.
 _TELL_SECONDS = 30.0
 
-__all__ = ["ExpandProcessorsOperator"]
+__all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
+
+
+class ExpandPartitionsOperator(BaseOperator):
+    """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, after a look at what
+    that means for the state of an application (``docs/growing.md``).
+
+    What the next run would refuse is refused before anything changes: a topic never loses partitions again.
+    Runs may go on meanwhile. The task may be repeated: a topic that has so many partitions stays as it is.
+
+    :param application_id: the application that reads the topic. (templated)
+    :param topic: the topic. (templated)
+    :param partitions: how many partitions it is to have in all. (templated)
+    :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
+    :param settings: application settings by their dotted names, as the runs have them. (templated)
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ...
+    :return: a :class:`~airflow_kstreams.hooks.results.PartitionsResult`.
+
+    >>> from airflow.sdk import DAG
+    >>> with DAG("more_partitions", schedule=None, params={"partitions": 24}) as dag:
+    ...     grow = ExpandPartitionsOperator(
+    ...         task_id="grow", application_id="orders", topic="orders", partitions="{{ params.partitions }}"
+    ...     )
+    >>> print(*dag.task_ids)
+    grow
+    """
+
+    template_fields: Sequence[str] = ("application_id", "topic", "partitions", "kafka_conn_id", "settings")
+    template_fields_renderers = {"settings": "json"}
+    ui_color = "#d5f0d9"
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        topic: str,
+        partitions: int | str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.topic = topic
+        self.partitions = partitions
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
+
+    def execute(self, context: Context) -> PartitionsResult:
+        """Grow the topic."""
+        from airflow_kstreams.batch.expand.growth import TopicGrowth
+        from airflow_kstreams.batch.report.growing import growth_notes
+
+        with airflow_outcomes():
+            work = ApplicationWork.on_live(self, context, "grows a topic")
+            with TopicGrowth(work.cluster(), work.settings, topic=self.topic, count=self.partitions) as tool:
+                done = tool.run()
+        self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
+        for note in growth_notes(done):
+            self.log.info("%s", note)
+        return partitions_result(done)
 
 
 class ExpandProcessorsOperator(Killable, BaseOperator):
@@ -97,7 +162,7 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
 
     def execute(self, context: Context) -> ProcessorsResult:
         """Copy the state."""
-        from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
+        from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "gives state more processors")

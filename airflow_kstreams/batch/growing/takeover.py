@@ -3,7 +3,7 @@
 Rule: a begin takes an expansion over when (a) no task is at work, (b) every partition that the new
 processors will read waits for no other one any more: what its ancestors held before it has been read, by
 the processor that has the state, (c) runs have found that producers know these partitions: else they would
-write moving keys where nobody looks for them, and (d) each copy is behind T1 by no more than
+write moving keys where no processor looks for them, and (d) each copy is behind T1 by no more than
 ``acceptable.recovery.lag`` offsets. It fences the old owners, which the groundwork has done, the new ones
 and the catch-up; copies what is left, T2 to T1; and goes on with the new groups, which are written with the
 slice. Otherwise the run goes on as before, and says why.
@@ -11,47 +11,46 @@ slice. Otherwise the run goes on as before, and says why.
 The last part is copied here, and not by the first attempts of the new tasks: T1 cannot move now, and a task
 with nothing to read would never make its attempt. The limit bounds what it costs.
 
-Crash argument: until begin's transaction nothing but the changelogs of processors that nobody knows, and the
-offsets of the catch-up, has changed; the next begin, or catch-up, goes on there. After it, the groups are
+Crash argument: until begin's transaction nothing has changed but the changelogs of processors that no run has
+yet, and the offsets of the catch-up; the next begin, or catch-up, goes on there. After it, the groups are
 those of the new processors, and what a catch-up had begun counts no more. A catch-up that is alive is fenced;
 one that comes later sees the new groups when it has claimed its id, because it reads the ledger after that.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 import tenacity
 
-from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.moving.expansion import (
+from airflow_kstreams.batch.growing.expansion import (
     Expansion,
     first_sources,
     live,
     positions_of,
     under_way,
 )
-from airflow_kstreams.batch.moving.state_copy import CopyWork, StateCopy
-from airflow_kstreams.batch.protocol.catch_up import catch_up_group
-from airflow_kstreams.batch.run.growth import in_use, last_found, with_processors
-from airflow_kstreams.batch.run.more_processors import add_partitions, expanded, read_by, refuse_unfit
-from airflow_kstreams.batch.run.session import CoordinatorSession, fence
-from airflow_kstreams.batch.run.source_topics import SourceTopics
+from airflow_kstreams.batch.growing.expansion_rules import add_partitions, expanded, read_by, refuse_unfit
+from airflow_kstreams.batch.growing.grown_groups import Bound, in_use, last_found, with_processors
+from airflow_kstreams.batch.growing.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.protocol.logs.fence import fence
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
     TaskFencedError,
     TopologyError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.naming.expand_commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.expansion_names import abort_command, catch_up_group, expand_command
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
@@ -61,42 +60,69 @@ _PARALLEL = 8
 _CLAIMS = 3
 
 
+class Coordinator(Protocol):
+    """What a takeover asks of the coordinator whose begin it is part of."""
+
+    @property
+    def cluster(self) -> ClusterPort: ...
+
+    @property
+    def admin(self) -> AdminPort: ...
+
+    @property
+    def settings(self) -> ApplicationSettings: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def application_id(self) -> str: ...
+
+    def committed_so_far(
+        self, partitions: Collection[TopicPartition], *, group_id: str
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group, without waiting for what open transactions hold."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeovers:
     """What became of the expansions that were under way.
 
-    :param topics: with the groups of the processors that there are now.
+    :param grouped: subtopology id -> groups of the processors that there are now.
     :param expansions: by subtopology that has more processors now.
     :param warnings: that they have, and why others have not.
     """
 
-    topics: SourceTopics
+    grouped: Mapping[int, GroupedPartitions]
     expansions: Mapping[int, Expansion]
     warnings: tuple[str, ...] = ()
 
 
 def take_over(
-    session: CoordinatorSession,
+    coordinator: Coordinator,
     plan: TopologyPlan,
-    topics: SourceTopics,
+    grouped: Mapping[int, GroupedPartitions],
+    bound: Bound,
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> Takeovers:
     """Take over every expansion that has caught up.
 
-    :param topics: with the groups as they were.
+    :param grouped: subtopology id -> the groups as this begin finds them.
+    :param bound: as earlier runs have recorded them.
     :param committed: of all source partitions, when no task can move them.
     :raises KafkaClientError: the broker did not answer, or refused.
     """
-    grouped, taken, warnings = dict(topics.grouped), dict[int, Expansion](), list[str]()
+    now, taken, warnings = dict(grouped), dict[int, Expansion](), list[str]()
     for sub in plan.subtopologies:
-        entry, before = grouped[sub.id], topics.bound.get(sub.id)
+        entry, before = grouped[sub.id], bound.get(sub.id)
         # A topic that has gained nothing leaves no room for more processors.
         if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
             continue
         try:
-            expansion, late = _offered(session, plan, sub, entry, before, committed)
+            expansion, late = _offered(coordinator, plan, sub, entry, before, committed)
         except AccessDeniedError as error:
-            # Who runs the application need not be who expands it; until then it goes on as it is.
+            # The user that runs the application may be another one than expands it.
             warnings.append(
                 f"whether subtopology {sub.id} is to have more processors is unknown: {error.cause}"
             )
@@ -110,7 +136,7 @@ def take_over(
             )
             continue
         taken[sub.id] = expansion
-        grouped[sub.id] = msgspec.structs.replace(
+        now[sub.id] = msgspec.structs.replace(
             with_processors(entry, expansion.after),
             moved_from=tuple(sorted({*entry.moved_from, *sub.changelogs.values()})),
         )
@@ -118,12 +144,11 @@ def take_over(
             f"subtopology {sub.id} has {expansion.after.count} processors from this run on, "
             f"{expansion.before} before: give Spark a core for each"
         )
-    topics = dataclasses.replace(topics, grouped=grouped)
-    return Takeovers(topics=topics, expansions=taken, warnings=tuple(warnings))
+    return Takeovers(grouped=now, expansions=taken, warnings=tuple(warnings))
 
 
 def _offered(
-    session: CoordinatorSession,
+    coordinator: Coordinator,
     plan: TopologyPlan,
     sub: SubtopologyPlan,
     entry: GroupedPartitions,
@@ -134,18 +159,18 @@ def _offered(
 
     :raises AccessDeniedError: this user may not see how far it is, or not copy.
     """
-    expansion = under_way(_copied_so_far(session, positions_of(sub, first_sources(entry))), entry)
+    expansion = under_way(_copied_so_far(coordinator, positions_of(sub, first_sources(entry))), entry)
     if expansion is None:
         return None, ""
-    candidate = _Candidate(session=session, plan=plan, sub=sub, entry=entry, expansion=expansion)
+    candidate = _Candidate(coordinator=coordinator, plan=plan, sub=sub, entry=entry, expansion=expansion)
     return expansion, candidate.not_yet(before, committed) or candidate.copy_rest()
 
 
 def _copied_so_far(
-    session: CoordinatorSession, partitions: Collection[TopicPartition]
+    coordinator: Coordinator, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, CommittedOffset]:
     """Return the offsets of the catch-up, without waiting for what one that is alive has open."""
-    return session.committed_so_far(partitions, group_id=catch_up_group(session.application_id))
+    return coordinator.committed_so_far(partitions, group_id=catch_up_group(coordinator.application_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +180,7 @@ class _Candidate:
     :param entry: the groups of the subtopology as they are.
     """
 
-    session: CoordinatorSession
+    coordinator: Coordinator
     plan: TopologyPlan
     sub: SubtopologyPlan
     entry: GroupedPartitions
@@ -167,7 +192,7 @@ class _Candidate:
         :param before: the groups as they are recorded.
         :param committed: of the source partitions.
         """
-        app, settings = self.plan.application_id, self.session.settings
+        app, settings = self.plan.application_id, self.coordinator.settings
         try:
             refuse_unfit(self.plan, self.sub)
             after = expanded(self.plan, self.sub, self.entry, self.expansion.after.count)
@@ -190,9 +215,9 @@ class _Candidate:
                 "do not look"
             )
         partitions = positions_of(self.sub, self.expansion.sources)
-        told = _copied_so_far(self.session, partitions)
+        told = _copied_so_far(self.coordinator, partitions)
         found = {tp: at for tp, at in told.items() if live(at, self.entry, tp.topic) is not None}
-        ends = self.session.admin.end_offsets(partitions, isolation="read_committed")
+        ends = self.coordinator.admin.end_offsets(partitions, isolation="read_committed")
         go_on = f"go on with: {expand_command(app, self.sub.id, after.count)}"
         if missing := [tp for tp in partitions if tp not in found and ends[tp]]:
             return f"nothing is copied of {named(missing)} yet; {go_on}"
@@ -207,11 +232,11 @@ class _Candidate:
         return ""
 
     def copy_rest(self) -> str:
-        """Fence whoever may write, and copy up to T1; say why that cannot be done, nothing if it is."""
-        session, sub, expansion = self.session, self.sub, self.expansion
-        add_partitions(session.admin, sub, expansion.after.count)
-        added = [f"{session.application_id}-{sub.id}_{number}" for number in expansion.added]
-        fence(session.cluster, added, admin=session.admin, topics=[*sub.changelogs.values()])
+        """Fence the producers that may write, and copy up to T1; return what prevents that, or nothing."""
+        coordinator, sub, expansion = self.coordinator, self.sub, self.expansion
+        add_partitions(coordinator.admin, sub, expansion.after.count)
+        added = [f"{coordinator.application_id}-{sub.id}_{number}" for number in expansion.added]
+        fence(coordinator.cluster, added, admin=coordinator.admin, topics=[*sub.changelogs.values()])
         sources = expansion.sources
         with ThreadPoolExecutor(max_workers=min(_PARALLEL, len(sources))) as pool:
             return next(filter(None, pool.map(self._copied, sources)), "")
@@ -238,7 +263,7 @@ class _Candidate:
         """Return the partitions in which no run has found anything, and which hold something by now."""
         empty = {*before.found_empty}
         found = [tp for tp in reads if str(tp) in empty]
-        ends = self.session.admin.end_offsets(found, isolation="read_uncommitted") if found else {}
+        ends = self.coordinator.admin.end_offsets(found, isolation="read_uncommitted") if found else {}
         return {tp for tp, end in ends.items() if end}
 
     def _copied(self, source: int) -> str:
@@ -256,14 +281,14 @@ class _Candidate:
             return error.cause
 
     def _copied_once(self, work: CopyWork) -> str:
-        session = self.session
-        with StateCopy(session.cluster, session.settings, work, clock=session.clock) as copy:
+        coordinator = self.coordinator
+        with StateCopy(coordinator.cluster, coordinator.settings, work, clock=coordinator.clock) as copy:
             copy.claim()
             ends = copy.ends()
             if anew := [tp for tp in copy.anew(ends) if ends[tp]]:
                 return (
                     f"the copy of {named(anew)} must begin anew, deletions may be gone; "
-                    f"{expand_command(session.application_id, self.sub.id, work.after.count)}"
+                    f"{expand_command(coordinator.application_id, self.sub.id, work.after.count)}"
                 )
             for records in copy.copy(ends):
                 log.debug("%d more records of processor %d are copied", records, work.source)

@@ -7,13 +7,13 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
-from airflow_kstreams.batch.run import takeover
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.testing import ManualClock
-from tests.unit.batch.expand.test_processors import begin_to_copy, expand, grown
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.expand.test_processor_expansion import begin_to_copy, expand, grown
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("expansions-that-do-not-arrive-are-said")
 
@@ -98,6 +98,6 @@ def test_doctor_says_that_it_may_not_see_new_processors() -> None:
     scene = grown()
     group = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name="app-catchup")
     denied = AccessDeniedError(what="asking", where="here", permission=group, principal="", code="X")
-    with mock.patch("airflow_kstreams.batch.inspect.doctor.expansion_checks.expansions", side_effect=denied):
+    with mock.patch("airflow_kstreams.batch.inspect.doctor.growing_checks.expansions", side_effect=denied):
         (found,) = findings(scene, "permissions")
     assert "processors that are on their way" in found.text

@@ -1,5 +1,6 @@
-"""Which partitions wait for their ancestors, how far these are, and how that is said; why they wait:
-:mod:`airflow_kstreams.batch.run.growth`.
+"""Finds the blocked partitions, which wait for their ancestors, and says how far those are.
+
+Why they wait stands in :mod:`airflow_kstreams.batch.growing.grown_groups`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAMED = 5
 class Ancestor:
     """A partition that another one waits for.
 
-    :param partition: which one.
+    :param partition: the partition.
     :param position: up to where it is read; None if nothing says.
     :param boundary: up to where it must be read first.
     """
@@ -39,10 +40,10 @@ class Ancestor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingPartition:
-    """A partition that waits.
+class BlockedPartition:
+    """A partition that waits for its ancestors.
 
-    :param partition: which one.
+    :param partition: the partition.
     :param subtopology: that reads it.
     :param group: its partition group, the number of its task.
     :param ancestors: what it waits for, or waited for when that was last looked at.
@@ -64,15 +65,15 @@ class WaitingPartition:
         return tuple(ancestor for ancestor in self.ancestors if ancestor.ahead)
 
 
-def waiting_partitions(
+def blocked_partitions(
     grouped: Mapping[int, GroupedPartitions], position: Callable[[TopicPartition], int | None]
-) -> list[WaitingPartition]:
-    """Return the partitions that wait, sorted.
+) -> list[BlockedPartition]:
+    """Return the blocked partitions, sorted.
 
     :param grouped: by subtopology id, with boundaries.
     :param position: where a partition is read up to; None if nothing says.
     """
-    found: list[WaitingPartition] = []
+    found: list[BlockedPartition] = []
     for sub, entry in sorted(grouped.items()):
         at = group_of_partition(entry.by_group) if entry.boundaries else {}
         for name, boundaries in entry.boundaries.items():
@@ -82,19 +83,19 @@ def waiting_partitions(
                 Ancestor(partition=parent, position=position(parent), boundary=to)
                 for parent, to in sorted(parents.items())
             )
-            found.append(WaitingPartition(partition=tp, subtopology=sub, group=at[tp], ancestors=ancestors))
+            found.append(BlockedPartition(partition=tp, subtopology=sub, group=at[tp], ancestors=ancestors))
     return sorted(found, key=lambda each: each.partition)
 
 
-def waiting_text(waits: Sequence[WaitingPartition]) -> str:
+def blocked_text(waits: Sequence[BlockedPartition]) -> str:
     """Return which partitions wait for what, the first few by name."""
     named = [f"{each.partition} waits for {', '.join(map(str, each.waits_for))}" for each in waits[:_NAMED]]
     more = [f"{len(waits) - _NAMED} more wait"] if len(waits) > _NAMED else []
     return "; ".join(named + more)
 
 
-def waiting_warnings(
-    waits: Sequence[WaitingPartition], stops: Mapping[TopicPartition, int]
+def blocked_warnings(
+    waits: Sequence[BlockedPartition], stops: Mapping[TopicPartition, int]
 ) -> tuple[str, ...]:
     """Say of a run which partitions it leaves to a later one.
 
@@ -111,5 +112,5 @@ def waiting_warnings(
     when = "the next run reads them" if reached else "this run stops before that, so they wait longer"
     return (
         "partitions that topics have gained are read after what their keys came from: "
-        f"{waiting_text(waits)}: {when}",
+        f"{blocked_text(waits)}: {when}",
     )

@@ -1,4 +1,4 @@
-"""What becomes of the partition groups of state when topics gain partitions; docs/internals/expansion.md.
+"""Keeps partition groups with their state when topics gain partitions (docs/internals/expansion.md).
 
 Rule: a subtopology with state and equal-id groups keeps as many groups as it began with. A partition that
 comes later joins the group of the ancestor that its keys came from, so that every key stays with its state,
@@ -6,7 +6,7 @@ however producers place keys that grow by linear hashing or by multiples.
 
 Rule: what a new partition holds was produced after what its ancestors held before it. So it waits until the
 committed offset of every ancestor has passed a boundary: the ancestor's high watermark, asked for after the
-end of the new partition was. A partition that waits has its start as its stop. Boundaries are set when a run
+end of the new partition was. Until then it is *blocked*: its start is its stop. Boundaries are set when a run
 finds the partition, and again when one finds the first records in it, or in those that came with it or later:
 producers may switch long after the topic has grown.
 
@@ -282,21 +282,21 @@ def grown_topics(grouped: Iterable[GroupedPartitions]) -> set[str]:
     return {topic for entry in grouped for topic in entry.grown}
 
 
-def waiting(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
-    """Return the partitions that wait for their ancestors."""
+def blocked(grouped: Iterable[GroupedPartitions]) -> set[TopicPartition]:
+    """Return the blocked partitions: those that wait until their ancestors are read."""
     return {partition_named(name) for entry in grouped for name in entry.boundaries}
 
 
 def placements(plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]) -> dict[str, tuple[int, int]]:
     """Return where the topology's own writers place keys in topics that it reads and that have grown, as
-    ``RunPlan`` has it: nothing is written to a partition that waits.
+    ``RunPlan`` has it: nothing is written to a blocked partition.
     """
     found: dict[str, tuple[int, int]] = {}
     for entry in grouped.values():
-        waits = waiting([entry])
+        behind = blocked([entry])
         for topic, growth in entry.grown.items():
             if topic in plan.intermediates and LINEAR in growth.kinds:
-                numbers = [tp.partition for tp in waits if tp.topic == topic]
+                numbers = [tp.partition for tp in behind if tp.topic == topic]
                 found[topic] = (growth.history[0], min([*numbers, growth.history[-1]]))
     return found
 

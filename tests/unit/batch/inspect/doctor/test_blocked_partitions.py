@@ -6,15 +6,15 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
 from airflow_kstreams.streams.partitioning import partition_of_key
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
-pytestmark = pytest.mark.promise("waiting-partitions-are-said")
+pytestmark = pytest.mark.promise("blocked-partitions-are-said")
 
 
 def findings(scene: Scene) -> list[Finding]:
     subject = Subject(plan=scene.app.topology.plan("app"), settings=scene.app.checked)
     found = diagnose(scene.kafka, subject, clock=scene.kafka.clock)
-    return [each for each in found if each.check == "waiting partitions"]
+    return [each for each in found if each.check == "blocked partitions"]
 
 
 def run(scene: Scene, number: int) -> None:

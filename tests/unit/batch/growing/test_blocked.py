@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_kstreams.batch.growing.blocked import blocked_partitions, blocked_warnings
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.run.waiting import waiting_partitions, waiting_warnings
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.ports import TopicPartition
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
-pytestmark = pytest.mark.promise("waiting-partitions-are-said")
+pytestmark = pytest.mark.promise("blocked-partitions-are-said")
 
 
 def test_run_says_which_partitions_it_leaves_to_the_next_one() -> None:
@@ -53,21 +53,21 @@ def _entry(boundaries: dict[str, dict[int, int]], groups: Groups) -> GroupedPart
 def test_ancestors_at_their_boundaries_are_told_from_those_ahead() -> None:
     entry = _entry({"in-8": {4: 10, 0: 7}, "in-4": {0: 5}}, ({"in": (*range(9),)},))
     positions = {TopicPartition("in", 0): 7, TopicPartition("in", 4): 4}
-    waits = waiting_partitions({3: entry}, positions.get)
+    waits = blocked_partitions({3: entry}, positions.get)
     assert [(str(each.partition), each.subtopology, each.group, each.ahead) for each in waits] == [
         ("in-4", 3, 0, 0),
         ("in-8", 3, 0, 6),
     ]
     assert [str(ancestor) for ancestor in waits[1].waits_for] == ["in-4 (at 4 of 10)"]
     assert [ancestor.partition.partition for ancestor in waits[1].ancestors] == [0, 4]
-    unknown = waiting_partitions({3: entry}, lambda tp: None)
+    unknown = blocked_partitions({3: entry}, lambda tp: None)
     assert [each.ahead for each in unknown] == [5, 17]
 
 
 def test_warning_stays_short_when_many_partitions_wait() -> None:
     many = {f"in-{number}": {0: 9} for number in range(1, 9)}
     entry = _entry(many, ({"in": (*range(9),)},))
-    (warning,) = waiting_warnings(waiting_partitions({0: entry}, lambda tp: 0), {})
+    (warning,) = blocked_warnings(blocked_partitions({0: entry}, lambda tp: 0), {})
     assert warning.count("waits for in-0") == 5
     assert "3 more wait" in warning
-    assert waiting_warnings([], {}) == ()
+    assert blocked_warnings([], {}) == ()

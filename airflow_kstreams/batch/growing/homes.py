@@ -1,4 +1,4 @@
-"""Which processor each entry of a changelog belongs to."""
+"""Tells which processor each entry of a changelog belongs to."""
 
 from __future__ import annotations
 

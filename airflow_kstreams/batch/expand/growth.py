@@ -1,42 +1,56 @@
-"""What it would mean for an application that one of its topics has more partitions: asked of the code that
-the next begin runs (``run/source_topics.py``, ``run/growth.py``), with the new count in place of the one
-that is there.
+"""Gives a topic of an application more partitions, after a look at what the next begin makes of that.
 
-Nothing is claimed, fenced or written: what tasks commit meanwhile moves positions forward, and the next begin
-looks again.
+The look asks the code that the next begin runs (``run/source_topics.py``, ``growing/grown_groups.py``), with
+the new count in place of the topic's own. It claims, fences and writes nothing: what tasks commit meanwhile
+moves positions forward, and the next begin looks again.
+
+Rule: what the next begin would refuse is refused here, before the topic grows: a topic never loses partitions
+again. History, groups and boundaries of a topic that has grown are begin's business, however it has grown.
+
+Crash argument: the new count is asked for as a whole (``--to``), in one request. Before it nothing has
+changed; after it, answered or not, the topic has so many partitions, and the same command finds that done. A
+begin at the same time sees the topic either as it was or as it is.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.growing.blocked import (
+    BlockedPartition,
+    blocked_partitions,
+)
+from airflow_kstreams.batch.growing.grown_groups import with_boundaries
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.begin.starts import start_of
-from airflow_kstreams.batch.run.growth import with_boundaries
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
-from airflow_kstreams.batch.run.waiting import WaitingPartition, waiting_partitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPartition:
     """A partition that the topic would gain.
 
-    :param partition: which one.
+    :param partition: the partition.
     :param group: its partition group, the number of the task that reads it.
     :param ancestors: partitions of the topic that its keys lie in before it is there.
     """
@@ -51,7 +65,7 @@ class GrowthPlan:
     """What it would mean that a topic has more partitions.
 
     :param application_id: the application that was asked.
-    :param topic: which one.
+    :param topic: the topic.
     :param before: its partition count now.
     :param count: how many it would have.
     :param subtopology: that reads it.
@@ -72,7 +86,7 @@ class GrowthPlan:
     tasks: int
     grown: GrownTopic | None = None
     new: tuple[NewPartition, ...] = ()
-    waits: tuple[WaitingPartition, ...] = ()
+    waits: tuple[BlockedPartition, ...] = ()
     continuous: bool = False
 
     @property
@@ -109,7 +123,7 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     bounds = _bounds(session, now.counts)
     _refuse_unknown_beginning(session, sub, topic, after, bounds)
     entry = grouped[sub.id]
-    waits = waiting_partitions(
+    waits = blocked_partitions(
         _with_boundaries(session, grouped, after, prior, bounds),
         lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
     )
@@ -136,6 +150,63 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
         waits=tuple(each for each in waits if each.partition.topic == topic),
         continuous=ledger.current_continuous is not None,
     )
+
+
+class TopicGrowth:
+    """One topic that is to grow; a context manager that closes its clients.
+
+    :param cluster: where the application is.
+    :param settings: of the application, as its runs have them.
+    :param topic: the topic.
+    :param count: how many partitions it is to have: a whole number, or its text.
+    :raises ConfigError: it is none.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        *,
+        topic: str,
+        count: int | str,
+        clock: Clock | None = None,
+    ) -> None:
+        self._topic, self._count = topic, _whole(topic, count)
+        self._session = CoordinatorSession(cluster, settings, clock=clock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    def plan(self) -> GrowthPlan:
+        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no run.
+
+        :raises ConfigError: as :func:`plan_growth`.
+        :raises TopologyError: as :func:`plan_growth`.
+        """
+        return plan_growth(self._session, self._topic, self._count)
+
+    def run(self) -> GrowthPlan:
+        """Grow the topic, unless it has so many partitions already.
+
+        :return: as it was planned, with the partition count before.
+        :raises ConfigError: as :func:`plan_growth`.
+        :raises TopologyError: as :func:`plan_growth`.
+        :raises KafkaClientError: the broker refuses, or does not answer in time; the same again goes on.
+        """
+        plan = self.plan()
+        if not plan.done:
+            self._session.admin.create_partitions(self._topic, self._count)
+            log.info(
+                "application %s: topic %s has grown from %d to %d partitions",
+                plan.application_id,
+                self._topic,
+                plan.before,
+                self._count,
+            )
+        return plan
 
 
 def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
@@ -262,3 +333,15 @@ def _with_boundaries(
         highs=highs,
         position=lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
     )
+
+
+def _whole(topic: str, count: int | str) -> int:
+    try:
+        found = int(count)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise ConfigError(
+            f"topic {topic} cannot have {count!r} partitions", fix="say how many it is to have in all"
+        )
+    return found

@@ -1,12 +1,15 @@
-"""Says in words which topics have grown, and how: for the commands and for Airflow's log."""
+"""Says what is known of topics that have grown and of processors that are on their way: for the commands,
+``status``, the doctor and Airflow's log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
+from airflow_kstreams.batch.expand.growth import GrowthPlan
+from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
+from airflow_kstreams.batch.growing.blocked import BlockedPartition
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.run.waiting import WaitingPartition
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,
     GrownTopic,
@@ -16,6 +19,9 @@ from airflow_kstreams.streams.partitioning.topic_growth import (
 )
 
 _UNKNOWN = "-"
+#: A copy whose last step is younger is taken to be at work.
+_AT_WORK_MS = 60_000
+_MINUTE_SECONDS = 60
 
 
 def history_text(history: History) -> str:
@@ -111,7 +117,7 @@ def reading_rows(grouped: Mapping[int, GroupedPartitions]) -> Iterator[tuple[str
                     yield f"{sub}_{group}", topic, came
 
 
-def waiting_rows(waits: Iterable[WaitingPartition]) -> Iterator[tuple[str, str, str, str]]:
+def blocked_rows(waits: Iterable[BlockedPartition]) -> Iterator[tuple[str, str, str, str]]:
     """Yield what waits: partition, its task, what for, and how many offsets that is at most."""
     for each in waits:
         behind = ", ".join(map(str, each.waits_for)) or "nothing any more: the next run reads it"
@@ -129,3 +135,62 @@ def _behind_parent(number: int, grown: GrownTopic) -> str:
         return str(number)
     parents = {processor_of(number, grown.history, kind, number) for kind in grown.kinds}
     return f"{number} (from {' or '.join(map(str, sorted(parents)))})"
+
+
+def expansion_rows(
+    plan: ProcessorPlan, blocked: Collection[BlockedPartition], now_ms: int
+) -> Iterator[tuple[str, ...]]:
+    """Yield how far each new processor is: its task, its source's, T2 of T1, records per second, what time is
+    left, what it waits for.
+
+    :param blocked: partitions that wait for their ancestors.
+    :param now_ms: epoch milliseconds.
+    """
+    for number in range(plan.before, plan.before if plan.after is None else plan.after.count):
+        sources = [each for each in plan.sources if number in each.added]
+        lag = sum(each.lag for each in sources)
+        rate = max((each.rate for each in sources), default=0.0)
+        at_work = any(each.lag and now_ms - each.stepped_ms < _AT_WORK_MS for each in sources)
+        position, end = copied_of(sources)
+        yield (
+            f"{plan.sub.id}_{number}",
+            ", ".join(dict.fromkeys(f"{plan.sub.id}_{each.changelog.partition}" for each in sources)),
+            f"{position} of {end}",
+            f"{rate:.0f}" if rate else _UNKNOWN,
+            _time_text(lag / rate) if rate and at_work else _UNKNOWN,
+            waits_for(plan, number, sources, blocked),
+        )
+
+
+def waits_for(
+    plan: ProcessorPlan,
+    number: int,
+    sources: Collection[CopiedSource],
+    blocked: Collection[BlockedPartition],
+) -> str:
+    """Return what a new processor waits for.
+
+    :param number: of the processor.
+    :param sources: how far the state is copied that it takes.
+    :param blocked: partitions that wait for their ancestors.
+    """
+    if any(each.position is None and each.end for each in sources):
+        return "its state to be copied"
+    own = {tp for tp in plan.reads if plan.after is None or plan.after.of_partition(tp.partition) == number}
+    behind = [each for each in blocked if each.partition in own and each.ahead]
+    if behind:
+        for_ = ", ".join(str(ancestor) for each in behind for ancestor in each.waits_for)
+        return f"{', '.join(str(each.partition) for each in behind)} to be read, after {for_}"
+    lag = sum(each.lag for each in sources)
+    return "the next run" if not lag else f"the next run, if acceptable.recovery.lag is {lag} or more"
+
+
+def _time_text(seconds: float) -> str:
+    """Return a time that is left.
+
+    >>> _time_text(12.3), _time_text(200)
+    ('12 s', '3 min')
+    """
+    if seconds < 2 * _MINUTE_SECONDS:
+        return f"{seconds:.0f} s"
+    return f"{seconds / _MINUTE_SECONDS:.0f} min"

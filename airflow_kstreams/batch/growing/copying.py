@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal, Protocol
 
-from airflow_kstreams.batch.moving.state_copy import BATCH, CopyWork, StateCopy
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.growing.state_copy import BATCH, CopyWork, StateCopy
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.streams.errors import TaskFencedError, TransactionAbortedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -115,10 +115,6 @@ def _has_other_processors(
     cluster: ClusterPort, settings: ApplicationSettings, work: CopyWork, clock: Clock
 ) -> bool:
     """Whether the subtopology has other processors than when the work was planned."""
-    session = CoordinatorSession(cluster, settings, clock=clock)
-    try:
-        assignment = session.read_ledger(wait_ms=0).assignment
-    finally:
-        session.close()
+    assignment = read_ledger(cluster, settings.application_id, wait_ms=0, clock=clock).assignment
     entry = None if assignment is None else assignment.subtopologies.get(str(work.sub.id))
     return entry is None or len(entry.by_group) != work.before

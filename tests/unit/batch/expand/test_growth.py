@@ -7,23 +7,22 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.expand.growth_plan import GrowthPlan
-from airflow_kstreams.batch.expand.partitions import PartitionExpansion
+from airflow_kstreams.batch.expand.growth import GrowthPlan, TopicGrowth
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "growth-is-refused-before-it-happens")
 
 
 def expansion(
     scene: Scene, count: int | str, topic: str = "in", *, on: ClusterPort | None = None
-) -> PartitionExpansion:
-    return PartitionExpansion(on or scene.kafka, scene.app.checked, topic=topic, count=count)
+) -> TopicGrowth:
+    return TopicGrowth(on or scene.kafka, scene.app.checked, topic=topic, count=count)
 
 
 def planned(scene: Scene, count: int, topic: str = "in") -> GrowthPlan:

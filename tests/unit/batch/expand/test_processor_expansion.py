@@ -10,11 +10,11 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.abort import ExpansionAbort
-from airflow_kstreams.batch.expand.copying import copy_source
+from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
-from airflow_kstreams.batch.expand.processors import CatchUpOptions, ProcessorExpansion
-from airflow_kstreams.batch.run import takeover
-from airflow_kstreams.batch.run.more_processors import add_partitions
+from airflow_kstreams.batch.growing import takeover
+from airflow_kstreams.batch.growing.copying import copy_source
+from airflow_kstreams.batch.growing.expansion_rules import add_partitions
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
@@ -22,7 +22,7 @@ from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.unit.batch.run.test_partition_expansion import KEYS, Scene
+from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 
 pytestmark = pytest.mark.promise("keys-follow-to-new-processors", "expansions-are-refused-before-they-begin")
 

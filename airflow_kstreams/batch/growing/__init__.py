@@ -1,0 +1,10 @@
+"""What happens when topics gain partitions and subtopologies gain processors, while state is kept.
+
+A topic *grows*: ``grown_groups`` keeps each new partition with the state of its keys, ``blocked`` says which
+of them wait for their ancestors. A subtopology is *expanded*: ``expansion_rules`` says whether it can be,
+``expansion`` and ``homes`` say which keys move, ``state_copy`` and ``copying`` catch up with their state, and
+``takeover`` lets a begin go on with the new processors.
+
+Called by ``run``, ``task`` and ``expand``. Imports ``protocol`` and ``ledger``. The commands that grow an
+application stand in ``expand``, above ``run``: they ask begin's own code what a run would make of it.
+"""
