@@ -120,7 +120,7 @@ def _clocks_decide() -> SwitchedOff:
 
 def _ends_leave_stream_time() -> SwitchedOff:
     """A run ends with the stream time that its records have brought."""
-    return mock.patch.object(BoundedEnd, "advance", lambda self: iter(()))
+    return mock.patch.object(BoundedEnd, "end_of_run", lambda self: iter(()))
 
 
 #: Some seed among so few misses each of them.

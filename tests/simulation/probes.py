@@ -15,7 +15,7 @@ from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
-from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.pipeline.repeated_calls import Repeating
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets

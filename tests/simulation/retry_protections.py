@@ -11,8 +11,8 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.task.end import BoundedEnd
-from airflow_kstreams.streams.records.parked_origin import to_park
 from airflow_kstreams.streams.runtime.execution import LoggedChanges
+from airflow_kstreams.streams.runtime.pipeline.parked_origin import to_park
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask

@@ -54,7 +54,7 @@ from airflow_kstreams.batch.run.begin.groundwork import (
     start_offsets,
 )
 from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
-from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_advance
+from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_errors import (
     Claimant,
@@ -97,7 +97,7 @@ def begin_continuous(
     """
     session = coordinator.session
     check_run_id(run_id)
-    refuse_unfit_advance(session.settings, plan)
+    refuse_unfit_end_of_run(session.settings, plan)
     refuse_other_application(plan, session.application_id)
     _refuse_global_tables(plan)
     caller = Claimant(run_id=run_id, order=order, owner=owner or run_id, hold_lease=True, continuous=True)

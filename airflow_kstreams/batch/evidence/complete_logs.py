@@ -53,7 +53,7 @@ def ledger_seen(ledger: Ledger) -> LedgerSeen:
     return LedgerSeen(topic_id=ledger.log.topic_id, end=ledger.log.end)
 
 
-def find_cut_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
+def find_truncated_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
     """Return what is wrong with the ledger's topic."""
     topic = ProtocolTopics(application_id).ledger
     losses = _deleted(topic, ledger.log, application_id)
@@ -69,7 +69,7 @@ def find_cut_ledger(application_id: str, ledger: Ledger, folded: Folded) -> list
     return losses
 
 
-def find_cut_metadata(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
+def find_truncated_metadata(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
     """Return what is wrong with the metadata topic."""
     topic = ProtocolTopics(application_id).metadata
     losses = _deleted(topic, folded.log, application_id)
@@ -129,7 +129,7 @@ class ChangelogLogs:
             ends=admin.end_offsets(partitions, isolation="read_uncommitted"),
         )
 
-    def find_cut(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
+    def find_truncated(self, plan: TopologyPlan, ledger: Ledger) -> list[Loss]:
         """Return those of which records were deleted, or that were truncated since a run was finished."""
         losses: list[Loss] = []
         for tp, start in sorted(self.starts.items()):

@@ -2,7 +2,7 @@
 
 Rule: begin, finish and reset write each fact to all of its places in one transaction. So the places agree
 whenever no transaction is open, whichever line a process died at. Where two disagree one of them is not as it
-was written: cut back, restored from a backup, or set by something that took our metadata along. Begin takes
+was written: truncated, restored from a backup, or set by something that took our metadata along. Begin takes
 none on faith: it refuses and names both. What does not stand in a place, because it expired or because a
 person set an offset (without our metadata), is unknown there and contradicts nothing.
 
@@ -11,13 +11,13 @@ fact                  stands in                        disagreement, all refused
 ====================  ===============================  ===============================  =====================
 run is finished       metadata: finished marker;       marker without summary: ledger   contradictions
                       ledger: summary                  lost; summary without marker:
-                                                       metadata cut back
+                                                       metadata truncated
 which run is last     metadata: marker's run; ledger:  metadata names an older one:     contradictions
-                      last summary, reset after it,    cut back; or the ledger is
+                      last summary, reset after it,    truncated; or ledger is
                       lease
 its slice             metadata: stop set, plan;        same run id, other begin,        contradictions
                       ledger: summary                  starts, or earlier stops
-some run has begun    metadata: marker; ledger: id of  nothing in the metadata topic    ``find_cut_metadata``
+some run has begun    metadata: marker; ledger: id of  nothing in the metadata topic    ``complete_logs``
                       the metadata topic, lease;       though it was written; begun     ``find_lost_slice``
                       offsets: run id                  and not finished: slice lost     rolled back
 slice under way       metadata: stop set; offsets:     offset of another run, of        foreign progress
@@ -29,15 +29,15 @@ where it starts       metadata: starts, and which      start is neither where th
 where the next one    offsets: position, run id;       offset of an older run, or not   rolled back
 starts                ledger: last stops or reset      where its own run ended
 what state goes with  offsets, ledger: ends of         changelog holds a record behind  ``find_ahead``,
-an offset             changelogs; the changelogs       them, or ends before them        ``find_cut``,
+an offset             changelogs; the changelogs       them, or ends before them        ``complete_logs``,
                                                                                         ``ChangelogEvidence``
 generation            metadata: marker; ledger: lease  other number, or no lease        contradictions
 partition groups and  metadata: plan; ledger:          other groups, other ids          contradictions
 ids of changelogs     checkpoint
 ids of other topics   metadata: plan; ledger:          other id                         ``find_losses``,
                       checkpoint; broker                                                ``refuse_foreign``,
-                                                                                        ``find_cut_metadata``
-id and end of the     metadata: plan; broker           other id, earlier end            ``find_cut_ledger``
+                                                                                        ``complete_logs``
+id and end of the     metadata: plan; broker           other id, earlier end            ``complete_logs``
 ledger
 ====================  ===============================  ===============================  =====================
 

@@ -34,7 +34,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Self
 
-from airflow_kstreams.batch.evidence.complete_logs import find_cut_ledger, find_cut_metadata
+from airflow_kstreams.batch.evidence.complete_logs import find_truncated_ledger, find_truncated_metadata
 from airflow_kstreams.batch.evidence.contradictions import find_contradictions
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
@@ -185,5 +185,5 @@ class RunFacts:
             is about to delete it.
         """
         known = (self.application_id, self.ledger, self.metadata)
-        kept = find_cut_metadata(*known) if metadata_topic_kept else []
-        return [*find_cut_ledger(*known), *kept, *find_contradictions(*known)]
+        kept = find_truncated_metadata(*known) if metadata_topic_kept else []
+        return [*find_truncated_ledger(*known), *kept, *find_contradictions(*known)]

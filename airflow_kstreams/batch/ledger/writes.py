@@ -29,7 +29,7 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, show
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split_value
+from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
 
 
@@ -208,7 +208,7 @@ class _Writing:
         :return: where it is, and how many pieces it has.
         """
         name = key.encode()
-        large = split_value(name, value)
+        large = split(name, value)
         pieces = () if large is None else large.pieces
         for number in range(len(pieces), before):
             self._records.append(MetadataRecord(self._topic, None, piece_key(name, number), None))

@@ -6,7 +6,7 @@ was frozen when all tasks that write it had notified; a committed offset beyond 
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
 because everything up to there is gone. A task with retry topics that has anything to do must have made its
 last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
-stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.advance`).
+stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.end_of_run`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def close_slice(
     counts = counts_of(plan.topology, tasks) if known else None
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
-    warnings += parked_warnings(plan.topology, plan.advance, done)
+    warnings += parked_warnings(plan.topology, plan.end_of_run, done)
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=RunSummary(
@@ -146,7 +146,7 @@ def close_slice(
             parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
             behind_cut=plan.behind_cut,
             global_tables=plan.global_tables,
-            advanced_to_ms=None if plan.advance is None else plan.advance.moment_ms,
+            advanced_to_ms=None if plan.end_of_run is None else plan.end_of_run.moment_ms,
         ),
         offsets={**committed, **moved},
         purge={

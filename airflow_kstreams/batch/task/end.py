@@ -2,7 +2,7 @@
 
 The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
 other one may, but of a task whose stream time advances behind them in several transactions
-(:mod:`airflow_kstreams.batch.protocol.slice.advance`), and of a task with retry topics, which stays at its
+(:mod:`airflow_kstreams.batch.protocol.slice.end_of_run`), and of a task with retry topics, which stays at its
 stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
 the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
 end is in :mod:`airflow_kstreams.batch.continuous.endless_end`.
@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
-from airflow_kstreams.batch.protocol.slice.advance import Advance
+from airflow_kstreams.batch.protocol.slice.end_of_run import EndOfRun
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
@@ -83,14 +83,14 @@ class BoundedEnd:
     """The stop offsets of a slice, and the moment to which its end brings stream time.
 
     :param task: knows the offsets.
-    :param advance: to which moment; None if to none.
+    :param end_of_run: to which moment; None if to none.
     """
 
     turn_seconds = math.inf
 
-    def __init__(self, task: StreamTask, advance: Advance | None = None) -> None:
+    def __init__(self, task: StreamTask, end_of_run: EndOfRun | None = None) -> None:
         self._task = task
-        self._advance = advance
+        self._end_of_run = end_of_run
 
     def take(self, fetched: Fetched) -> None:
         """Give the task what was fetched; an end of partition may be its stop."""
@@ -109,11 +109,11 @@ class BoundedEnd:
 
     def end_of_run(self) -> Iterator[None]:
         """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
-        task, advance = self._task, self._advance
-        moment_ms = None if advance is None else advance.moment_of(task.task_id.subtopology)
-        if advance is None or moment_ms is None:
+        task, end_of_run = self._task, self._end_of_run
+        moment_ms = None if end_of_run is None else end_of_run.moment_of(task.task_id.subtopology)
+        if end_of_run is None or moment_ms is None:
             return iter(())
-        return task.end_of_run(moment_ms, advance.also)
+        return task.end_of_run(moment_ms, end_of_run.also)
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool

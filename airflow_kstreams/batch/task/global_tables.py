@@ -7,7 +7,7 @@ another run has read is let go.
 
 A repeat reads the same piece, if its records are still there. Compaction removes the older records of a key,
 and what replaced them may lie behind the stop; ``doctor`` says when it may do so within a run. A topic that
-was deleted or cut since begin is refused.
+was deleted or truncated since begin is refused.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class TaskLoop:
     def _end_of_run(self) -> None:
         """Bring stream time to the run's moment, in as many transactions as it needs.
 
-        No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.advance`.
+        No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.end_of_run`.
         """
         if self._open_since is None:
             self._open_since = self._clock.monotonic_seconds()

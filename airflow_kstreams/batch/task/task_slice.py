@@ -6,7 +6,8 @@ done notification if its driver found none. So the next attempt, of Spark or of 
 nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
 advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
 task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.offsets.parked`, :mod:`airflow_kstreams.batch.protocol.slice.advance`).
+(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
+:mod:`airflow_kstreams.batch.protocol.slice.end_of_run`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
@@ -22,8 +23,8 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     deleted,
-    ends_before_stop,
     progress_lost,
+    truncated_below,
 )
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
@@ -142,7 +143,7 @@ def refuse_slice_loss(
         position, stop = span
         if ends[partition] < stop:
             drop, end = drop_slice_command(application_id), ends[partition]
-            losses.append(ends_before_stop(partition, span=span, log_end=end, run=run, drop=drop))
+            losses.append(truncated_below(partition, span=span, log_end=end, run=run, drop=drop))
         elif position < min(stop, starts[partition]):
             had = f"; {run} had to read [{position}, {stop})"
             losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))

@@ -129,4 +129,4 @@ class SliceWork:
 
     def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
         """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
-        return BoundedEnd(task, self._slice.plan.advance)
+        return BoundedEnd(task, self._slice.plan.end_of_run)

@@ -115,7 +115,7 @@ class AsyncNode:
         self.max_in_flight = spec.options.max_in_flight
         self.timeout_seconds = spec.options.timeout_ms / 1000
         offered: frozenset[str] = frozenset()
-        if spec.gathers:
+        if spec.buffers_output:
             offered = frozenset(("context", "resource"))
         elif not spec.options.implicit:
             offered = declared_by(spec.function)

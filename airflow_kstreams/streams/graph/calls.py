@@ -73,8 +73,8 @@ class CallSpec:
     :param function: the user's.
     :param arguments: makes the positional arguments of a record's key and value.
     :param hands_on: which of key and value the node passes on beside the answer.
-    :param gathers: whether the function is no user's: it takes ``context`` and ``resource``, and its answer
-        holds copies.
+    :param buffers_output: whether the function is the engine's own: it takes ``context`` and ``resource``,
+        and returns buffered output.
     :param with_context: whether the function is given the record's context; of plain operators only.
     """
 
@@ -82,7 +82,7 @@ class CallSpec:
     arguments: Callable[[Any, Any], tuple[Any, ...]]
     options: CallOptions
     hands_on: HandedOn = frozenset(("key", "value"))
-    gathers: bool = False
+    buffers_output: bool = False
     with_context: bool = False
 
 

@@ -8,8 +8,13 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.hints.java_names import java_method, told
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
+from airflow_kstreams.streams.processor.output_buffer import (
+    CURRENT,
+    CallFacts,
+    OutputBuffer,
+    UnbufferedOutput,
+)
+from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
 from airflow_kstreams.streams.processor.stateless import REFUSED, refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
@@ -45,14 +50,14 @@ class AsyncProcessorContext(Generic[KR, VR]):
     [2, 'demo/in-0@0/price/0']
     """
 
-    __slots__ = ("_forward", "_handing", "_has_resource", "_services", "task_id")
+    __slots__ = ("_forward", "_has_resource", "_outputs", "_services", "task_id")
 
     def __init__(
-        self, services: ProcessorServices, forward: Forward, handing: Handing, *, has_resource: bool
+        self, services: ProcessorServices, forward: Forward, outputs: ProcessorOutputs, *, has_resource: bool
     ) -> None:
         self._services = services
         self._forward = forward
-        self._handing = handing
+        self._outputs = outputs
         self._has_resource = has_resource
         #: The task, printed ``<subtopology>_<group>``.
         self.task_id = services.task_id
@@ -79,8 +84,8 @@ class AsyncProcessorContext(Generic[KR, VR]):
         :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
         :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
         """
-        target = self._forward if to is None else self._handing.child(to)
-        self._call("forwards").add(handed(target, key, value, timestamp_ms, headers))
+        target = self._forward if to is None else self._outputs.child(to)
+        self._call("forwards").add(output_of(target, key, value, timestamp_ms, headers))
 
     def send(
         self,
@@ -101,8 +106,8 @@ class AsyncProcessorContext(Generic[KR, VR]):
         :raises TopologyError: the topic must not be written from here, the call has ended, or is another
             processor's.
         """
-        target = self._handing.topic(topic, key_serde, value_serde)
-        self._call("sends").add(Handed(target, key, value, None, None))
+        target = self._outputs.topic(topic, key_serde, value_serde)
+        self._call("sends").add(ProcessorOutput(target, key, value, None, None))
 
     @property
     def resource(self) -> Any:
@@ -113,12 +118,12 @@ class AsyncProcessorContext(Generic[KR, VR]):
         call = self._call("asks for its resource")
         if not self._has_resource:
             raise TopologyError(
-                f"{self._handing.where} asks for a resource, and was given none",
+                f"{self._outputs.where} asks for a resource, and was given none",
                 fix="pass resource=, which makes it, where the processor is added",
             )
-        if isinstance(call, AtOnce):
+        if isinstance(call, UnbufferedOutput):
             raise TopologyError(
-                f"{self._handing.where} asks for its resource in init or close: it is for calls",
+                f"{self._outputs.where} asks for its resource in init or close: it is for calls",
                 fix="ask for it in process",
             )
         return call.resource
@@ -171,7 +176,7 @@ class AsyncProcessorContext(Generic[KR, VR]):
             ours = java_method(type(self), name)
             asked = ours.partition("(")[0] or name
             if asked in REFUSED:
-                raise refused_beside_others(self._handing.where, asked)
+                raise refused_beside_others(self._outputs.where, asked)
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             raise AttributeError(f"{message}: {told(ours)}" if ours else message, name=name, obj=self)
 
@@ -179,11 +184,11 @@ class AsyncProcessorContext(Generic[KR, VR]):
     def _facts(self) -> CallFacts:
         return self._call("asks for facts of its record").facts
 
-    def _call(self, what: str) -> Gathering | AtOnce:
+    def _call(self, what: str) -> OutputBuffer | UnbufferedOutput:
         call = CURRENT.get()
-        if call is None or call.handing is not self._handing:
+        if call is None or call.outputs is not self._outputs:
             raise TopologyError(
-                f"{self._handing.where} {what} outside of its calls: on a thread that it started itself, or "
+                f"{self._outputs.where} {what} outside of its calls: on a thread that it started itself, or "
                 "in a call of another processor",
                 fix="do so in process, or in what that awaits; asyncio.to_thread keeps the call",
             )

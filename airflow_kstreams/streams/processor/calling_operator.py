@@ -1,8 +1,8 @@
 """Runs a user's processor as a node whose calls run side by side.
 
-Rule: a task has one instance, which all its calls share. A call gathers its results (``gathering.py``); the
-node forwards them when the record has its turn, on the task's thread, with the record's own context. ``init``
-and ``close`` run between records, and forward at once.
+Rule: a task has one instance, which all its calls share. A call buffers its results (``output_buffer.py``);
+the node forwards them when the record has its turn, on the task's thread, with the record's own context.
+``init`` and ``close`` run between records, and forward at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,14 @@ from airflow_kstreams.streams.processor.definitions import (
     check_processor_class,
     made,
 )
-from airflow_kstreams.streams.processor.gathering import CURRENT, AtOnce, CallFacts, Gathering
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing
+from airflow_kstreams.streams.processor.output_buffer import (
+    CURRENT,
+    CallFacts,
+    OutputBuffer,
+    UnbufferedOutput,
+)
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorDef, ProcessorRecord
+from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,31 +63,31 @@ class CallingProcessorOperator:
             check_processor_class(type(processor), what)
         else:
             check_async_processor_class(type(processor), what, threads=options.threads)
-        handing = Handing(context, children)
+        outputs = ProcessorOutputs(context, children)
         has_resource = options.resource is not None
-        about = AsyncProcessorContext(context, forward, handing, has_resource=has_resource)
+        about = AsyncProcessorContext(context, forward, outputs, has_resource=has_resource)
 
         def init(_node: str = context.node) -> None:
-            _at_once(handing, lambda: processor.init(about))
+            _at_once(outputs, lambda: processor.init(about))
 
         def close(_node: str = context.node) -> None:
-            _at_once(handing, processor.close)
+            _at_once(outputs, processor.close)
 
         context.on_open(init)
         context.on_close(close)
         calling = _on_thread if options.threads else _on_loop
         spec = CallSpec(
-            function=calling(handing, processor.process),
+            function=calling(outputs, processor.process),
             arguments=_both,
             options=options,
             hands_on=frozenset(),
-            gathers=True,
+            buffers_output=True,
         )
-        hand = handing.hand
+        write = outputs.write
 
-        def give(key: Any, value: Any, answer: Sequence[Handed]) -> None:
-            for handed in answer:
-                hand(handed)
+        def give(key: Any, value: Any, answer: Sequence[ProcessorOutput]) -> None:
+            for output in answer:
+                write(output)
 
         return context.calls(spec, give)
 
@@ -91,37 +96,39 @@ def _both(key: Any, value: Any) -> tuple[Any, Any]:
     return key, value
 
 
-def _at_once(handing: Handing, step: Callable[[], object]) -> None:
-    before = CURRENT.set(AtOnce(handing))
+def _at_once(outputs: ProcessorOutputs, step: Callable[[], object]) -> None:
+    before = CURRENT.set(UnbufferedOutput(outputs))
     try:
         step()
     finally:
         CURRENT.reset(before)
 
 
-def _on_loop(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
-    async def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[Handed]:
+def _on_loop(outputs: ProcessorOutputs, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
+    async def call(
+        key: Any, value: Any, *, context: CallFacts, resource: Any = None
+    ) -> Sequence[ProcessorOutput]:
         # Each call is a task on the loop, with its own context variables.
-        gathering = Gathering(handing, context, resource)
-        CURRENT.set(gathering)
+        buffer = OutputBuffer(outputs, context, resource)
+        CURRENT.set(buffer)
         try:
             answered(await process(ProcessorRecord(key, value, context.timestamp_ms, context.headers)))
         finally:
-            handed = gathering.end()
-        return handed
+            output = buffer.end()
+        return output
 
     return call
 
 
-def _on_thread(handing: Handing, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
-    def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[Handed]:
-        gathering = Gathering(handing, context, resource)
-        before = CURRENT.set(gathering)
+def _on_thread(outputs: ProcessorOutputs, process: Callable[[ProcessorRecord], Any]) -> Callable[..., Any]:
+    def call(key: Any, value: Any, *, context: CallFacts, resource: Any = None) -> Sequence[ProcessorOutput]:
+        buffer = OutputBuffer(outputs, context, resource)
+        before = CURRENT.set(buffer)
         try:
             answered(process(ProcessorRecord(key, value, context.timestamp_ms, context.headers)))
         finally:
-            handed = gathering.end()
+            output = buffer.end()
             CURRENT.reset(before)
-        return handed
+        return output
 
     return call

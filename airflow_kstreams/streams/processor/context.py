@@ -16,7 +16,7 @@ from airflow_kstreams.streams.hints.function_checks import (
 )
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing, handed
+from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
@@ -54,7 +54,7 @@ class ProcessorContext(Generic[KR, VR]):
     __slots__ = (
         "_context",
         "_forward",
-        "_handing",
+        "_outputs",
         "_punctuate",
         "_record_context",
         "_stateless",
@@ -74,7 +74,7 @@ class ProcessorContext(Generic[KR, VR]):
         self._context = context
         self._record_context = context.record_context
         self._forward = forward
-        self._handing = Handing(context, children)
+        self._outputs = ProcessorOutputs(context, children)
         self._punctuate = punctuate
         #: Whether the processor declares that its calls may run beside those of other records.
         self._stateless = stateless
@@ -101,11 +101,11 @@ class ProcessorContext(Generic[KR, VR]):
         :raises TypeError: the timestamp is not a whole number, or the headers are no such list.
         :raises ValueError: the timestamp is negative, which in Kafka means none, or too large.
         """
-        target = self._forward if to is None else self._handing.child(to)
+        target = self._forward if to is None else self._outputs.child(to)
         if timestamp_ms is None and headers is None:
             target(key, value)
             return
-        self._handing.hand(handed(target, key, value, timestamp_ms, headers))
+        self._outputs.write(output_of(target, key, value, timestamp_ms, headers))
 
     def send(
         self,
@@ -128,8 +128,8 @@ class ProcessorContext(Generic[KR, VR]):
         :param value_serde: serde of the value, with the same default.
         :raises TopologyError: the topic must not be written from here.
         """
-        target = self._handing.topic(topic, key_serde, value_serde)
-        self._handing.hand(Handed(target, key, value, None, None))
+        target = self._outputs.topic(topic, key_serde, value_serde)
+        self._outputs.write(ProcessorOutput(target, key, value, None, None))
 
     @options_by_name(fix="write schedule(interval_ms, clock='stream_time' or 'wall_clock', callback=...)")
     def schedule(
@@ -151,7 +151,7 @@ class ProcessorContext(Generic[KR, VR]):
         :raises TopologyError: the interval, the clock or the function is not valid.
         """
         self._refuse_stateless("schedule")
-        where = self._handing.where
+        where = self._outputs.where
         if type(interval_ms) is not int or interval_ms < 1:
             raise TopologyError(
                 f"{where} schedules an interval of {interval_ms!r} ms",
@@ -195,7 +195,7 @@ class ProcessorContext(Generic[KR, VR]):
             return self._context.store(name)
         except KeyError:
             raise TopologyError(
-                f"{self._handing.where} has no access to the store {name!r}",
+                f"{self._outputs.where} has no access to the store {name!r}",
                 fix=f"name the store where the processor is added: process(definition, {name!r}); "
                 f"{NO_GLOBAL_TABLE}",
             ) from None
@@ -246,4 +246,4 @@ class ProcessorContext(Generic[KR, VR]):
 
     def _refuse_stateless(self, name: str, of: str = "") -> None:
         if self._stateless:
-            raise refused_beside_others(self._handing.where, name, of)
+            raise refused_beside_others(self._outputs.where, name, of)

@@ -49,9 +49,8 @@ from airflow_kstreams.streams.records.wall_clock import TaskWallClock
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.pipeline.call_nodes import delivery, plain_calls, refuse_long_calls
-from airflow_kstreams.streams.runtime.pipeline.in_place import InPlace
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
-from airflow_kstreams.streams.runtime.pipeline.repeated_call import Repeating
+from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace, Repeating
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.pipeline.staged_topology import NodeCallbacks, StagedTopology

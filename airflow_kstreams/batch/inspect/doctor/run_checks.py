@@ -131,7 +131,7 @@ def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[L
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
     logs = ChangelogLogs.read(seen.admin, ids, counts)
-    return logs, find_lost_state(seen.plan, ledger, found) or logs.find_cut(seen.plan, ledger)
+    return logs, find_lost_state(seen.plan, ledger, found) or logs.find_truncated(seen.plan, ledger)
 
 
 def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:

@@ -132,7 +132,7 @@ def rewritten_under_way(
     )
 
 
-def ends_before_stop(
+def truncated_below(
     partition: TopicPartition, *, span: tuple[int, int], log_end: int, run: str, drop: str
 ) -> Loss:
     """Describe a log that ends before the stop offset of the slice that is under way.
@@ -294,7 +294,7 @@ def drop_slice(text: str, application_id: str) -> Loss:
     """
     return Loss(
         partitions=(),
-        text=f"{text}: the metadata topic was cut back, or the offsets were moved",
+        text=f"{text}: the metadata topic was truncated, or the offsets were moved",
         advice="this gives the slice up, and the next run goes on at the committed offsets",
         first=(drop_slice_command(application_id),),
     )

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.slice.pieces import split_value
+from airflow_kstreams.batch.protocol.slice.pieces import split
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
@@ -98,7 +98,7 @@ def slice_records(slice_: Slice, *, owner: str) -> list[MetadataRecord]:
 def plan_pieces(slice_: Slice) -> list[MetadataRecord]:
     """Return what comes before a marker in its transaction: the plan, if it does not fit into the marker."""
     key = _marker_key(slice_)
-    large = split_value(key, msgspec.json.encode(slice_.plan))
+    large = split(key, msgspec.json.encode(slice_.plan))
     if large is None:
         return []
     headers: Headers = [(H_KIND, KIND_PIECE), *_of_run(slice_)]
@@ -218,7 +218,7 @@ def _stop_record(slice_: Slice, frozen: FrozenPartition, kind: bytes) -> Metadat
 
 def _marker(slice_: Slice, kind: bytes, value: bytes, owner: str) -> MetadataRecord:
     key, plan = _marker_key(slice_), msgspec.json.encode(slice_.plan)
-    large = split_value(key, plan)
+    large = split(key, plan)
     headers: Headers = [
         *_common(slice_, kind),
         (H_OWNER, owner.encode()),

@@ -38,7 +38,7 @@ class SplitValue:
     headers: Headers
 
 
-def split_value(key: bytes, content: bytes) -> SplitValue | None:
+def split(key: bytes, content: bytes) -> SplitValue | None:
     """Split a value; None if it fits into a record."""
     if len(content) <= PIECE_BYTES:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.slice.advance import Advance
+from airflow_kstreams.batch.protocol.slice.end_of_run import EndOfRun
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
@@ -122,9 +122,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
-    :param global_tables: what every task reads of global tables.
-    :param behind_cut: records behind the cut that are dated before it; None where no cut was made.
-    :param advance: to where the end of the run brings stream time; None if nowhere.
+    :param global_tables: what every task sees of global tables.
+    :param behind_cut: what lies behind the cut and is dated before it; None where no cut was made.
+    :param end_of_run: to where the end of the run brings stream time; None if nowhere.
     """
 
     topology: TopologyPlan
@@ -150,11 +150,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     processors: dict[str, Processors] = {}
     global_tables: tuple[FrozenTable, ...] = ()
     behind_cut: BehindCut | None = None
-    advance: Advance | None = None
+    end_of_run: EndOfRun | None = None
 
     def moment_of(self, subtopology: int) -> int | None:
         """Return to where the end of the run brings a subtopology's stream time; None if nowhere."""
-        return None if self.advance is None else self.advance.moment_of(subtopology)
+        return None if self.end_of_run is None else self.end_of_run.moment_of(subtopology)
 
     @property
     def task_ids(self) -> tuple[str, ...]:

@@ -29,9 +29,9 @@ from airflow_kstreams.batch.evidence.rewritten import find_rewritten
 from airflow_kstreams.batch.growing.blocked import blocked_partitions, blocked_warnings
 from airflow_kstreams.batch.growing.grown_groups import blocked
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, ends_before_stop
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, truncated_below
 from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record
-from airflow_kstreams.batch.protocol.slice.advance import Advance
+from airflow_kstreams.batch.protocol.slice.end_of_run import EndOfRun
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.begin.intervals import (
@@ -89,12 +89,12 @@ def freeze(
     *,
     request: SliceRequest,
     ground: Groundwork,
-    advance: Advance | None = None,
+    end_of_run: EndOfRun | None = None,
 ) -> Frozen:
     """Freeze a new slice.
 
     :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
-    :param advance: to where the end of the run is to bring stream time.
+    :param end_of_run: to where the end of the run is to bring stream time.
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
@@ -140,7 +140,7 @@ def freeze(
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
     # What is parked, and what is due, is work for this run, whether anything new has come or not.
-    empty = not anything and not ground.parked and not anything_due(advance, plan, ground)
+    empty = not anything and not ground.parked and not anything_due(end_of_run, plan, ground)
     return Frozen(
         inputs=tuple(
             msgspec.structs.replace(part, end_epoch=epochs[part.topic_partition]) for part in inputs
@@ -270,7 +270,7 @@ def _with_foreign_stops(
         stop = foreign_stops.get(tp, part.start_offset)
         if stop > part.stop_offset:
             span = (part.start_offset, stop)
-            losses.append(ends_before_stop(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
+            losses.append(truncated_below(tp, span=span, log_end=part.stop_offset, run=run, drop=drop))
         committed = ground.prior.committed.get(tp)
         stop = max(stop, committed.offset if committed is not None else 0)
         start = min(part.start_offset, stop)

@@ -121,7 +121,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
     )
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
-    refuse_losses(changelogs.find_cut(plan, ledger), request)
+    refuse_losses(changelogs.find_truncated(plan, ledger), request)
     committed = session.committed(partitions)
     others = sorted({*parking} - {*partitions})
     parked: Parked = parked_left(facts, {**committed, **(session.committed(others) if others else {})})

@@ -29,10 +29,10 @@ from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
 from airflow_kstreams.batch.run.begin.stream_time import (
     closes_any,
     early_warnings,
-    frozen_advance,
+    frozen_end_of_run,
     held_by_blocked,
     held_warnings,
-    refuse_unfit_advance,
+    refuse_unfit_end_of_run,
 )
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
@@ -73,7 +73,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, ledger = request.plan, facts.ledger
-    refuse_unfit_advance(session.settings, plan)
+    refuse_unfit_end_of_run(session.settings, plan)
     refuse_backwards(plan, session.settings, request.interval_ms, ledger)
     ground = lay_groundwork(session, request=request, facts=facts)
     topics, prior = ground.topics, ground.prior
@@ -82,10 +82,12 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
     }
     begun_ms = session.clock.now_ms()
     # Another program's stops are no cut by time: what lies behind them may be dated before any moment.
-    advance = None
+    end_of_run = None
     if not facts.foreign_run:
-        advance = frozen_advance(session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms)
-    frozen = freeze(session, request=request, ground=ground, advance=advance)
+        end_of_run = frozen_end_of_run(
+            session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms
+        )
+    frozen = freeze(session, request=request, ground=ground, end_of_run=end_of_run)
     inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
     held_back = warnings_of(
         session.cluster,
@@ -93,12 +95,12 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         group_id=plan.application_id,
         clock=session.clock,
         comes_again=frozen.kept_ms is None,
-        advanced=closes_any(advance, plan),
+        advanced=closes_any(end_of_run, plan),
     )
     warnings = (*held_back, *frozen.warnings, *ground.warnings, *_expired(prior, begun))
     warnings += _set_back(plan, prior, begun)
     warnings += held_warnings(session.settings, plan, foreign_stops=facts.foreign_run)
-    warnings += early_warnings(plan, advance, begun_ms)
+    warnings += early_warnings(plan, end_of_run, begun_ms)
     slice_ = Slice(
         run_id=request.run_id,
         generation=request.generation,
@@ -115,7 +117,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
             placements=placements(plan, frozen.grouped),
             blocked={str(tp): end for tp, end in sorted(frozen.blocked.items())},
             behind_cut=frozen.behind_cut,
-            advance=held_by_blocked(advance, plan, {tp.topic for tp in frozen.blocked}),
+            end_of_run=held_by_blocked(end_of_run, plan, {tp.topic for tp in frozen.blocked}),
         ),
         inputs=inputs,
     )

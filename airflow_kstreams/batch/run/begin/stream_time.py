@@ -1,5 +1,5 @@
 """Freezes to where the end of a run brings stream time; rule and crash argument:
-:mod:`airflow_kstreams.batch.protocol.slice.advance`.
+:mod:`airflow_kstreams.batch.protocol.slice.end_of_run`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
-from airflow_kstreams.batch.protocol.slice.advance import Advance
+from airflow_kstreams.batch.protocol.slice.end_of_run import EndOfRun
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
@@ -23,7 +23,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 _ALSO = "stream.time.advance.also"
 
 
-def refuse_unfit_advance(settings: ApplicationSettings, plan: TopologyPlan) -> None:
+def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -> None:
     """Refuse a run that is to advance stream time to what it does not have.
 
     :raises ConfigError: it has no cut by time or no end, or a name is that of nothing that holds stream time.
@@ -57,9 +57,9 @@ def refuse_unfit_advance(settings: ApplicationSettings, plan: TopologyPlan) -> N
         )
 
 
-def frozen_advance(
+def frozen_end_of_run(
     settings: ApplicationSettings, plan: TopologyPlan, *, begun_ms: int, interval_ms: tuple[int, int] | None
-) -> Advance | None:
+) -> EndOfRun | None:
     """Return to where the end of a run brings stream time.
 
     :param begun_ms: when it began.
@@ -69,7 +69,7 @@ def frozen_advance(
     moment_ms = interval_ms[1] if to == "cut" and interval_ms is not None else begun_ms
     if to == "none":
         return None
-    return Advance(
+    return EndOfRun(
         moment_ms=moment_ms,
         subtopologies={
             str(sub.id): moment_ms - sub.stream_time.behind_ms
@@ -80,29 +80,31 @@ def frozen_advance(
     )
 
 
-def held_by_blocked(advance: Advance | None, plan: TopologyPlan, blocked: Collection[str]) -> Advance | None:
+def held_by_blocked(
+    end_of_run: EndOfRun | None, plan: TopologyPlan, blocked: Collection[str]
+) -> EndOfRun | None:
     """Leave out the subtopologies that read a topic with blocked partitions, and all below them: the records
     there are not to be late because of it.
 
     :param blocked: topics with such partitions.
     """
-    if advance is None or not blocked:
-        return advance
-    held, left = {*blocked}, dict(advance.subtopologies)
+    if end_of_run is None or not blocked:
+        return end_of_run
+    held, left = {*blocked}, dict(end_of_run.subtopologies)
     for sub in plan.subtopologies:
         if not held.isdisjoint(sub.sources):
             left.pop(str(sub.id), None)
             held |= {*sub.sinks}
-    return msgspec.structs.replace(advance, subtopologies=left)
+    return msgspec.structs.replace(end_of_run, subtopologies=left)
 
 
-def anything_due(advance: Advance | None, plan: TopologyPlan, ground: Groundwork) -> bool:
+def anything_due(end_of_run: EndOfRun | None, plan: TopologyPlan, ground: Groundwork) -> bool:
     """Whether a task has something to do on the way to where the end of the run brings it, so that a run with
     nothing new has work all the same.
     """
     known = known_due(ground)
     for sub in plan.subtopologies:
-        moment_ms = None if advance is None else advance.moment_of(sub.id)
+        moment_ms = None if end_of_run is None else end_of_run.moment_of(sub.id)
         if moment_ms is None:
             continue
         for tp in ground.partitions:
@@ -138,21 +140,21 @@ def with_time_passed(
     return found
 
 
-def closes_any(advance: Advance | None, plan: TopologyPlan) -> bool:
+def closes_any(end_of_run: EndOfRun | None, plan: TopologyPlan) -> bool:
     """Whether the end of the run closes windows or joins anywhere."""
-    return advance is not None and any(
-        sub.stream_time.windowed and advance.moment_of(sub.id) is not None for sub in plan.subtopologies
+    return end_of_run is not None and any(
+        sub.stream_time.windowed and end_of_run.moment_of(sub.id) is not None for sub in plan.subtopologies
     )
 
 
-def early_warnings(plan: TopologyPlan, advance: Advance | None, begun_ms: int) -> tuple[str, ...]:
+def early_warnings(plan: TopologyPlan, end_of_run: EndOfRun | None, begun_ms: int) -> tuple[str, ...]:
     """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
-    if advance is None or advance.moment_ms <= begun_ms or not closes_any(advance, plan):
+    if end_of_run is None or end_of_run.moment_ms <= begun_ms or not closes_any(end_of_run, plan):
         return ()
     return (
-        f"the data interval ends {(advance.moment_ms - begun_ms) / 1000:g} s after the run began, and stream "
-        "time advances to its end: records that come until then are late, by their windows' own grace; begin "
-        "runs when their interval is over, or set stream.time.advance=none",
+        f"the data interval ends {(end_of_run.moment_ms - begun_ms) / 1000:g} s after the run began, and "
+        "stream time advances to its end: records that come until then are late, by their windows' grace; "
+        "begin runs when their interval is over, or set stream.time.advance=none",
     )
 
 
@@ -188,20 +190,20 @@ def _not_with_foreign_stops(plan: TopologyPlan) -> tuple[str, ...]:
 
 
 def parked_warnings(
-    plan: TopologyPlan, advance: Advance | None, done: Iterable[TaskReport]
+    plan: TopologyPlan, end_of_run: EndOfRun | None, done: Iterable[TaskReport]
 ) -> tuple[str, ...]:
     """Return which tasks with windows or joins were not advanced because they have records parked.
 
     :param done: the reports of a run's tasks.
     """
-    if advance is None:
+    if end_of_run is None:
         return ()
     held = [
         task.task_id
         for task in done
-        if advance.moment_of(subtopology_of(task.task_id)) is not None
+        if end_of_run.moment_of(subtopology_of(task.task_id)) is not None
         and plan.subtopology(subtopology_of(task.task_id)).stream_time.windowed
-        and any(count != 0 for node, count in task.parked.items() if node not in advance.also)
+        and any(count != 0 for node, count in task.parked.items() if node not in end_of_run.also)
     ]
     if not held:
         return ()

@@ -10,17 +10,17 @@ a key that is parked, or is about to be, is not called at all; with order ``key`
 one of its key before it has ended, and not to be made again. The first entry of a key is called when it is
 due; the others wait for it.
 
-Invariant: of each key, the entries in the order of their numbers, then the lives under way in their order,
+Invariant: of each key, the entries in the order of their numbers, then the records in flight in their order,
 are the records of the key that are not done, in input order; where one call of a key may run at a time, it is
-that of the first of them.
+the call of the first of them.
 
 A back-off is measured with the clock of the process that waits; what an entry says of the moment is for
 processes that come later. Their clocks differ from it, and one that finds a moment further away than the
 entry's back-off moves it up, in its store, too. So a record waits for its back-off once more at most, by
 whatever clock it was parked.
 
-A function is given key and value as the serdes give them back, by the first call as by any later one, so that
-it cannot tell the two apart.
+A function gets key and value as the serdes give them back, in its first call as in any later one, so that it
+cannot tell a parked record from another.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from airflow_kstreams.streams.calls.call_queue import key_name
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
-from airflow_kstreams.streams.records.parked_origin import origin_of_parked, to_park
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
-from airflow_kstreams.streams.runtime.pipeline.repeated_call import RepeatedCall, Repeating
+from airflow_kstreams.streams.runtime.pipeline.parked_origin import origin_of_parked, to_park
+from airflow_kstreams.streams.runtime.pipeline.repeated_calls import RepeatedCall, Repeating
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.parked import ParkedKey, ParkedRecord
@@ -62,13 +62,13 @@ class Parked:
 class Parking:
     """The parked records of one node.
 
-    :param repeating: how it calls.
+    :param repeating: makes and ends the node's calls.
     :param spec: of the store.
     :param topic: the retry topic, its real name.
     :param store: holds the entries.
     :param handoff: of the task.
     :param context: of the task.
-    :ivar count: entries, those of lives included that are not released.
+    :ivar count: entries, those of records in flight included.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Parking:
         self._deliver = self._delivering(async_node.name)
         self._next = 0
         self.count = 0
-        #: What names a key -> its entries, in order.
+        #: Name of a key -> its entries, in order.
         self._entries: dict[Any, deque[Parked]] = {}
-        #: What names a key -> calls under way that will be parked.
+        #: Name of a key -> how many calls of records in flight will be parked.
         self._coming: dict[Any, int] = {}
-        #: What names a key of which a call runs -> its calls behind that one.
+        #: Name of a key of which a call runs -> its calls behind that one.
         self._behind: dict[Any, deque[Call]] = {}
         #: When the first entry of each key that is not being called is due.
         self._due: list[tuple[int, int, Any]] = []
@@ -121,7 +121,7 @@ class Parking:
         return min(due, self._repeating.async_node.max_in_flight)
 
     def load(self) -> Sequence[Parked]:
-        """Take in what the store was restored with.
+        """Load the entries of the restored store.
 
         :return: the entries that are due sooner than they say, to be kept so.
         """
@@ -147,7 +147,7 @@ class Parking:
             self._store.put(ParkedKey(entry.record.key, entry.number), entry.record)
 
     def forward(self) -> Forward:
-        """Return what the node does with a key and a value: call, wait, or be parked behind others."""
+        """Return the closure of the node: it makes a call, lets it wait, or leaves it unmade."""
 
         def run(key: Any, value: Any, _node: str = self.node) -> None:
             handoff, context = self._handoff, self._context
@@ -165,9 +165,9 @@ class Parking:
         return run
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Take note of a call that has ended.
+        """Decide what follows from a call that has ended.
 
-        :return: the calls that their lives need not wait for any more.
+        :return: the calls that their records in flight need not wait for any more.
         """
         again, turn = call.again, call.turn
         if again.entry is not None:
@@ -190,7 +190,7 @@ class Parking:
         return (call,)
 
     def call_again(self, now_ms: int) -> Call | None:
-        """Return the call of an entry that is due, to be started, in a flight of its own; None if none is."""
+        """Return the call of an entry that is due, in a record in flight of its own; None if none is due."""
         if not self._due or self._due[0][0] > now_ms:
             return None
         _, _, turn = heapq.heappop(self._due)
@@ -227,7 +227,7 @@ class Parking:
         self._handoff.start(call)
 
     def _hold(self, call: Call) -> None:
-        """Leave a call unmade: its record is parked when it has its turn."""
+        """Leave a call unmade: its record is parked when it comes to the stage behind the node."""
         call.again.held = True
         self._coming[call.turn] = self._coming.get(call.turn, 0) + 1
 
@@ -238,7 +238,7 @@ class Parking:
         return deliver
 
     def _take(self, call: Call) -> None:
-        """Take a call when its record has its turn in the stage behind the node."""
+        """Take a call when its record comes to the stage behind the node."""
         again, turn = call.again, call.turn
         if again.entry is not None:
             self._take_again(call, again.entry)
@@ -306,11 +306,11 @@ class Parking:
         return self._repeating.delay_ms(failures, origin_of_parked(record), record.ordinal)
 
     def _turn(self, key_bytes: bytes | None, key: Any) -> Any:
-        """Return what equal keys have in common. Without order, their bytes will do."""
+        """Return the name of a key, which is equal for equal keys; without order, its bytes are the name."""
         return key_name(key) if self._by_key else key_bytes
 
     def _as_kept(self, serde: Serde, side: str, given: Any) -> tuple[bytes | None, Any]:
-        """Return what the retry topic would keep of a key or value, and what it would give back."""
+        """Return the bytes that the retry topic would keep of a key or value, and what they decode to."""
         if given is None:
             return None, None
         try:

@@ -1,9 +1,10 @@
-"""What of a task is called again, and for how long the task stays for it.
+"""The retries of a task: which call is made again next, and how long the task stays for parked records.
 
-Rule: what is due is called before further records are chosen. Once the inputs are at their stop, the task
-stays for ``retry.run.budget.ms``, as long as something will be due within it, and in any case for as many
-calls of what is due then as may run at once; what is left stays parked until the next run. Meanwhile its host
-commits what has become of them (``batch/task/end.py``), so no transaction stays open as long as the task.
+Rule: the pipeline makes calls that are due before it chooses further records. Once the inputs are at their
+stop, the task stays for ``retry.run.budget.ms`` while a parked record will be due within that time, and in
+any case for as many calls of records due at the stop as may run at once; the other records stay parked until
+the next run. Meanwhile its host commits what has become of parked records (``batch/task/end.py``), so no
+transaction stays open as long as the task.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from airflow_kstreams.streams.calls.call import Call
-from airflow_kstreams.streams.runtime.pipeline.in_place import InPlace
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace
 
 
 class Retries:
-    """The nodes of one task whose calls are made again.
+    """The nodes of one task that have a retry policy.
 
-    :param parkings: those with a retry topic.
-    :param in_place: the others.
-    :param now_ms: epoch milliseconds, of a clock that nobody sets.
+    :param parkings: of the nodes with a retry topic.
+    :param in_place: of the other nodes.
+    :param now_ms: epoch milliseconds, of a clock that is never set back or forward.
     :param pause: waits for some seconds.
-    :param budget_ms: how long the task stays.
+    :param budget_ms: how long the task stays at its stop.
     """
 
     def __init__(
@@ -46,16 +47,16 @@ class Retries:
         self._owed = 0
 
     def load(self) -> list[tuple[str, Callable[[], None]]]:
-        """Take in what the stores were restored with.
+        """Load the parked records of the restored stores.
 
-        :return: what the nodes have to keep of it otherwise than it was.
+        :return: callbacks that store the records that are due sooner than their entries say.
         """
         found = [(parking, parking.load()) for parking in self._parkings]
         return [(parking.node, partial(parking.keep, sooner)) for parking, sooner in found if sooner]
 
     @property
     def parked(self) -> dict[str, int]:
-        """How much is parked, by node, that of lives included that are not released."""
+        """Node -> how many records are parked, by records in flight too."""
         return {parking.node: parking.count for parking in self._parkings}
 
     @property
@@ -74,7 +75,7 @@ class Retries:
         return _first_due(self._parkings)
 
     def next_parked(self) -> Call | None:
-        """Return the call of a parked record that is due, in a flight of its own; None if there is none."""
+        """Return the call of a parked record that is due, in a new record in flight; None if none is due."""
         if _first_due(self._parkings) is None:
             return None
         now_ms = self._now_ms()
@@ -86,20 +87,20 @@ class Retries:
         return call
 
     def next_in_place(self) -> Call | None:
-        """Return a call that is due where its record is; None if there is none."""
+        """Return a call in place that is due; None if there is none."""
         if _first_due(self._in_place) is None:
             return None
         now_ms = self._now_ms()
         return next((call for each in self._in_place if (call := each.call_again(now_ms)) is not None), None)
 
     def await_in_place(self, seconds: float) -> None:
-        """Wait until the next call is due where its record is, for some time at most."""
+        """Wait until the next call in place is due, for some time at most."""
         due_ms = _first_due(self._in_place)
         if due_ms is not None:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Say whether a task whose inputs are at their stop, and which calls nothing again, is to stay."""
+        """Say whether a task whose inputs are at their stop is to wait for a parked record to be due."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()

@@ -152,7 +152,7 @@ def _call_here(call: Call) -> None:
     hands_on = spec.hands_on
     try:
         result = call.invoke()
-        call.result = result if spec.gathers else kept(result)
+        call.result = result if spec.buffers_output else kept(result)
         call.key = kept(call.key) if "key" in hands_on else None
         call.value = kept(call.value) if "value" in hands_on else None
     except UncopyableError as error:

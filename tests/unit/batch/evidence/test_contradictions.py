@@ -168,7 +168,7 @@ def to_offset(offset: int, *topics: str) -> str:
     )
 
 
-# == the metadata topic was cut back
+# == the metadata topic was truncated
 
 
 @pytest.mark.parametrize("how", ["truncated", "restored over it", "created again"])

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     slice_records,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES, joined, piece_key, split_value
+from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES, joined, piece_key, split
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from tests.support.kafka.metadata_log import APP, a_slice, compacted, log_of, records_of
 
@@ -36,7 +36,7 @@ def folded(records: list[MetadataRecord]) -> Folded:
 
 
 def test_value_is_not_cut_when_it_fits() -> None:
-    assert split_value(b"key", b"x" * PIECE_BYTES) is None
+    assert split(b"key", b"x" * PIECE_BYTES) is None
     assert plan_pieces(a_slice()) == []
     assert H_PLAN in dict(completed_record(a_slice(), owner="x").headers or ())
 
@@ -44,7 +44,7 @@ def test_value_is_not_cut_when_it_fits() -> None:
 @pytest.mark.parametrize("size", [PIECE_BYTES + 1, 2 * PIECE_BYTES, 5 * PIECE_BYTES + 7])
 def test_value_is_whole_again_when_it_was_cut(size: int) -> None:
     content = bytes(number % 251 for number in range(size))
-    large = split_value(b"key", content)
+    large = split(b"key", content)
     assert large is not None
     assert max(len(part) for _, part in large.pieces) <= PIECE_BYTES
     headers = {name: value or b"" for name, value in large.headers}
@@ -55,7 +55,7 @@ def test_value_is_whole_again_when_it_was_cut(size: int) -> None:
 
 @pytest.mark.parametrize("lost", range(3))
 def test_value_is_torn_when_a_piece_is_missing_or_another_values(lost: int) -> None:
-    large = split_value(b"key", b"a" * (3 * PIECE_BYTES))
+    large = split(b"key", b"a" * (3 * PIECE_BYTES))
     assert large is not None
     headers = {name: value or b"" for name, value in large.headers}
     pieces = dict(large.pieces)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.handing_on import Handed, Handing
+from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 
 
@@ -35,34 +35,34 @@ class CallFacts(Protocol):
     def idempotency_key(self) -> str: ...
 
 
-class Gathering:
+class OutputBuffer:
     """The results of one call.
 
-    :param handing: the node's; distinguishes calls of several nodes.
+    :param outputs: the node's; distinguishes calls of several nodes.
     :param facts: facts of the record.
     :param resource: the node's resource.
     """
 
-    __slots__ = ("_handed", "_lock", "_open", "facts", "handing", "resource")
+    __slots__ = ("_kept", "_lock", "_open", "facts", "outputs", "resource")
 
-    def __init__(self, handing: Handing, facts: CallFacts, resource: Any) -> None:
-        self.handing = handing
+    def __init__(self, outputs: ProcessorOutputs, facts: CallFacts, resource: Any) -> None:
+        self.outputs = outputs
         self.facts: CallFacts = facts
         self.resource = resource
-        self._handed: list[Handed] = []
+        self._kept: list[ProcessorOutput] = []
         self._open = True
         self._lock = threading.Lock()
 
-    def add(self, handed: Handed) -> None:
+    def add(self, output: ProcessorOutput) -> None:
         """Keep a result.
 
         :raises TopologyError: the call has ended, or the object cannot be kept.
         """
-        where, headers = self.handing.where, handed.headers
+        where, headers = self.outputs.where, output.headers
         try:
-            handed = handed._replace(
-                key=kept(handed.key),
-                value=kept(handed.value),
+            output = output._replace(
+                key=kept(output.key),
+                value=kept(output.value),
                 headers=None if headers is None else [*headers],
             )
         except UncopyableError as error:
@@ -72,7 +72,7 @@ class Gathering:
             ) from error
         with self._lock:
             if self._open:
-                self._handed.append(handed)
+                self._kept.append(output)
                 return
         raise TopologyError(
             f"{where} forwards after its call has ended, from a task or thread that the call left behind: "
@@ -80,30 +80,30 @@ class Gathering:
             fix="await in process whatever forwards, e.g. in an asyncio.TaskGroup",
         )
 
-    def end(self) -> Sequence[Handed]:
+    def end(self) -> Sequence[ProcessorOutput]:
         """Refuse further results, and return those kept."""
         with self._lock:
             self._open = False
-            return self._handed
+            return self._kept
 
 
-class AtOnce:
+class UnbufferedOutput:
     """Passes results on at once, while a processor starts or ends, between records.
 
-    :param handing: the node's.
+    :param outputs: the node's.
     """
 
-    __slots__ = ("facts", "handing")
+    __slots__ = ("facts", "outputs")
 
     resource = None
 
-    def __init__(self, handing: Handing) -> None:
-        self.handing = handing
-        self.facts: CallFacts = _NoRecord(handing)
+    def __init__(self, outputs: ProcessorOutputs) -> None:
+        self.outputs = outputs
+        self.facts: CallFacts = _NoRecord(outputs)
 
-    def add(self, handed: Handed) -> None:
+    def add(self, output: ProcessorOutput) -> None:
         """Pass a result on."""
-        self.handing.hand(handed)
+        self.outputs.write(output)
 
 
 class _NoRecord:
@@ -112,9 +112,9 @@ class _NoRecord:
     topic = None
     partition = offset = -1
 
-    def __init__(self, handing: Handing) -> None:
-        self._handing = handing
-        self.timestamp_ms = handing.record_context.timestamp_ms
+    def __init__(self, outputs: ProcessorOutputs) -> None:
+        self._outputs = outputs
+        self.timestamp_ms = outputs.record_context.timestamp_ms
 
     @property
     def headers(self) -> Headers:
@@ -123,10 +123,12 @@ class _NoRecord:
     @property
     def idempotency_key(self) -> str:
         raise TopologyError(
-            f"{self._handing.where} asks for an idempotency key in init or close, where there is no call",
+            f"{self._outputs.where} asks for an idempotency key in init or close, where there is no call",
             fix="ask for it in process",
         )
 
 
 #: The call that code belongs to.
-CURRENT: ContextVar[Gathering | AtOnce | None] = ContextVar("airflow_kstreams_call", default=None)
+CURRENT: ContextVar[OutputBuffer | UnbufferedOutput | None] = ContextVar(
+    "airflow_kstreams_call", default=None
+)

@@ -13,7 +13,7 @@ Rule:
    up to the run's moment: windows close, joins give up waiting, punctuations come, each as if a record dated
    then had come on every topic. What that does not close, ``at_run_end`` decides on after it, when the
    processors close.
-3. Its last commit says so (``complete``). With an advance frozen, its driver, the readers of what it writes,
+3. Its last commit says so (``complete``). With a moment frozen, its driver, the readers of what it writes,
    and finish take no task for done before.
 4. A task none of whose topics has a stream time never saw a record, or has nothing that goes by it: it is not
    advanced. One with records parked in a retry topic is not, either, unless the user asks for it by name; nor
@@ -26,11 +26,11 @@ Rule:
    due. Where it is not known when a task is next due (another topology, moved state, an offset that an
    operator set), it counts as due.
 
-Invariant: the stream time beside the offsets is how far the advance has come. Every moment at or before it
-has passed, with all that follows from it in stores and outputs; none behind it has.
+Invariant: the stream time beside the offsets is how far the end of the run has come. Every moment at or
+before it has passed, with all that follows from it in stores and outputs; none behind it has.
 
 Crash argument: what a moment brings about, and the stream time that says that it has passed, are of one
-transaction, as with a record. The advance may take several: each ends between two moments, at the stop
+transaction, as with a record. The end of the run may take several: each ends between two moments, at the stop
 offsets, and is not complete. An attempt that dies leaves the last one; the next attempt finds the offsets at
 the stops and no mark, restores stores and stream time as of that commit, and goes on with the first moment
 behind it. So each window closes once, after any crash. The mark and the last moments are of one transaction,
@@ -38,7 +38,7 @@ together with what the processors give in close and the done notification: a rea
 The moment is part of the completed marker, so an attempt days later advances no further.
 
 Downstream: the stop offsets of a topic between subtopologies are frozen when all its writers have notified,
-so behind what their advance gave. Its readers read that first, and advance after it.
+so behind what the end of the run gave. Its readers read that first, and end their run after it.
 
 Over runs: stream time starts where the last run left it, so what a run has closed stays closed, and a record
 dated before the moment that comes later is late by its window's own grace.
@@ -49,7 +49,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Advance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EndOfRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """To where the end of a run brings stream time.
 
     :param moment_ms: the moment, epoch milliseconds.

@@ -14,7 +14,7 @@ from airflow_kstreams.streams.records.result_facts import checked_headers, check
 from airflow_kstreams.streams.serde.base import Serde
 
 
-class Handed(NamedTuple):
+class ProcessorOutput(NamedTuple):
     """A result that a processor forwards or sends.
 
     :param to: a child, all children, or a topic.
@@ -29,7 +29,7 @@ class Handed(NamedTuple):
     headers: Headers | None
 
 
-class Handing:
+class ProcessorOutputs:
     """Passes results of one processor in one task to its children and to topics.
 
     :param services: services of the node.
@@ -71,9 +71,9 @@ class Handing:
             target = self._targets[how] = found.written_with(key_serde, value_serde)
         return target
 
-    def hand(self, handed: Handed) -> None:
+    def write(self, output: ProcessorOutput) -> None:
         """Forward a key and a value to children, or write them to a topic."""
-        to, key, value, timestamp_ms, headers = handed
+        to, key, value, timestamp_ms, headers = output
         if isinstance(to, SendTarget):
             partition_bytes = to.key_serde.partition_bytes
             self._services.send(
@@ -99,7 +99,9 @@ def _bytes(given: Any, _encoding: Encoding) -> bytes:
     return _encoding.serde.serialize(given)
 
 
-def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None) -> Handed:
+def output_of(
+    to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers: Headers | None
+) -> ProcessorOutput:
     """Return a result to forward.
 
     :raises TypeError: the timestamp is not a whole number, or Kafka allows no such headers.
@@ -109,4 +111,4 @@ def handed(to: Forward, key: Any, value: Any, timestamp_ms: int | None, headers:
         checked_time(timestamp_ms, "forward: timestamp_ms is {}")
     if headers is not None:
         headers = checked_headers(headers, "forward: headers are {}")
-    return Handed(to, key, value, timestamp_ms, headers)
+    return ProcessorOutput(to, key, value, timestamp_ms, headers)

@@ -1,0 +1,231 @@
+"""Calls that are made again when they fail: their state, how a node makes them, and those repeated in place.
+
+A node with a retry topic parks the record of a failed call (``parking.py``). Order ``partition`` has no retry
+topic: its calls are repeated in place.
+
+Rule in place: a call that failed and may be made again keeps its record in flight, and is made again when its
+back-off has passed, up to the policy's attempts, and as long as ``retry.run.budget.ms`` after its first
+failure. The records before it are released and committed meanwhile, as with any slow call. Nothing of it is
+kept: an attempt of the task that follows begins anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
+from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, calls_again_after, delay_after
+from airflow_kstreams.streams.graph.services import Forward
+from airflow_kstreams.streams.ports import Record
+from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
+from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord
+from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
+from airflow_kstreams.streams.runtime.value_sizes import size_of
+
+
+class RepeatedCall:
+    """The state of a call that is made again when it fails.
+
+    :param node: the parking or the calls in place that it belongs to.
+    :param key: as the node got it, so that it can be called again; so is ``value``.
+    :ivar held: whether it is not made, because its key is parked.
+    :ivar failed: whether it failed, and is to be made again.
+    :ivar entry: the parked record that it is made for; None for a record that has just come.
+    :ivar last: the call made last in place.
+    :ivar failures: how many calls in place have failed.
+    :ivar since_ms: when the first of them failed.
+    """
+
+    __slots__ = (
+        "entry",
+        "failed",
+        "failures",
+        "held",
+        "key",
+        "last",
+        "node",
+        "ordinal",
+        "record",
+        "since_ms",
+        "value",
+    )
+
+    def __init__(self, node: Any, key: Any, value: Any, ordinal: str) -> None:
+        self.node = node
+        self.key = key
+        self.value = value
+        self.ordinal = ordinal
+        self.held = self.failed = False
+        self.entry: Any = None
+        self.last: Call | None = None
+        #: The consumed record, while its call is repeated in place.
+        self.record: Record | None = None
+        self.failures = 0
+        self.since_ms = 0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is made because a call before it has failed."""
+        return self.failures > 0 or (self.entry is not None and self.entry.record.failures > 0)
+
+
+class Repeating:
+    """Makes the calls of a node that has a retry policy, and ends them.
+
+    :param async_node: the node.
+    :param policy: of the node.
+    :param stage: the stage that takes the node's results.
+    :param now_ms: epoch milliseconds, of a clock that is never set back or forward.
+    :param delivered: takes a call that has ended and is not repeated.
+    :param letter: sends the record being processed to the dead-letter topic, with an error.
+    """
+
+    def __init__(
+        self,
+        async_node: AsyncNode,
+        policy: RetryPolicy,
+        *,
+        stage: int,
+        now_ms: Callable[[], int],
+        context: TaskRecordContext,
+        delivered: Callable[[Call], None],
+        letter: Callable[[Exception], None],
+    ) -> None:
+        self.async_node = async_node
+        self.policy = policy
+        self.stage = stage
+        self.now_ms = now_ms
+        self._context = context
+        self._delivered = delivered
+        self._letter = letter
+
+    def call(self, flight: InFlightRecord, key: Any, value: Any, ordinal: str) -> Call:
+        """Make a call for the record being processed."""
+        async_node, context, about = self.async_node, self._context, None
+        if async_node.wants_context:
+            about = CallContext(
+                async_node,
+                context.record,
+                timestamp_ms=context.timestamp_ms,
+                headers=context.headers(),
+                ordinal=ordinal,
+            )
+        call = Call(async_node, flight, key, value, about)
+        call.arguments = async_node.spec.arguments(key, value)
+        return call
+
+    def fails_for_now(self, call: Call) -> bool:
+        """Say whether a call failed and may be made again, if it has calls left."""
+        return calls_again_after(self.policy, call.error)
+
+    def delay_ms(self, failures: int, record: Record | None, ordinal: str) -> int:
+        """Return how long to wait after a failure; the same in every attempt.
+
+        :param failures: of the call.
+        :param record: that led to it.
+        """
+        place = "" if record is None else f"{record.topic()}-{record.partition()}@{record.offset()}"
+        return delay_after(self.policy, failures, f"{place}/{self.async_node.name}/{ordinal}")
+
+    def deliver(self, call: Call) -> None:
+        """Take a call that is not repeated any more; its ordinal begins those of the calls below it."""
+        self._context.branch = call.again.ordinal
+        self._delivered(call)
+
+    def give_up(self, error: Exception) -> None:
+        """End a record whose last call has failed.
+
+        :raises Exception: the error, if the policy is to fail.
+        """
+        if self.policy.then == "fail":
+            raise error
+        self._letter(error)
+
+
+class InPlace:
+    """The calls of one node that repeats them in place.
+
+    :param repeating: makes and ends its calls.
+    :param budget_ms: for how long a call is repeated.
+    """
+
+    def __init__(
+        self, repeating: Repeating, *, handoff: StageHandoff, context: TaskRecordContext, budget_ms: int
+    ) -> None:
+        self._repeating = repeating
+        self._handoff = handoff
+        self._context = context
+        self._budget_ms = budget_ms
+        self._waiting: list[tuple[int, int, Call]] = []
+        self._number = 0
+
+    @property
+    def due_ms(self) -> int | None:
+        """When the next call is to be made again, None if none waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def forward(self) -> Forward:
+        """Return the closure of the node: it starts a call for a key and a value."""
+        async_node = self._repeating.async_node
+        deliver = self._delivering(async_node.name)
+
+        def run(key: Any, value: Any, _node: str = async_node.name) -> None:
+            flight = self._handoff.flight
+            try:
+                key, value = kept(key), kept(value)
+                again = RepeatedCall(self, key, value, flight.next_ordinal(_node, self._context.branch))
+                call = self._repeating.call(flight, kept(key), kept(value), again.ordinal)
+            except UncopyableError as error:
+                raise refused(error, _node, task_id=async_node.task_id, implicit=False) from error
+            again.record = self._context.record
+            call.again = again
+            flight.size_bytes += 2 * (size_of(key) + size_of(value))
+            flight.pending += 1
+            self._handoff.keep_place(call, deliver)
+            self._handoff.start(call)
+
+        return run
+
+    def ended(self, call: Call) -> Sequence[Call]:
+        """Let a call that has ended wait for its repetition if there is to be one.
+
+        :return: the call, unless it is made again.
+        """
+        again, repeating = call.again, self._repeating
+        if repeating.fails_for_now(call):
+            now_ms = repeating.now_ms()
+            again.failures += 1
+            if again.failures == 1:
+                again.since_ms = now_ms
+            due_ms = now_ms + repeating.delay_ms(again.failures, again.record, again.ordinal)
+            if again.failures < repeating.policy.attempts and due_ms - again.since_ms <= self._budget_ms:
+                self._number += 1
+                heapq.heappush(self._waiting, (due_ms, self._number, call))
+                return ()
+            again.failed = True
+        again.last = call
+        return (call,)
+
+    def call_again(self, now_ms: int) -> Call | None:
+        """Return a call that is due, to be started; None if none is."""
+        if not self._waiting or self._waiting[0][0] > now_ms:
+            return None
+        before = heapq.heappop(self._waiting)[2]
+        again = before.again
+        call = Call(before.async_node, before.owner, kept(again.key), kept(again.value), before.context)
+        call.arguments = before.async_node.spec.arguments(call.key, call.value)
+        call.again = again
+        return call
+
+    def _delivering(self, node: str) -> Callable[[Call], None]:
+        def deliver(first: Call, _node: str = node) -> None:
+            call = first.again.last  # in the record's effects stands the call that was made first
+            if first.again.failed:
+                self._repeating.give_up(call.error)
+            else:
+                self._repeating.deliver(call)
+
+        return deliver
