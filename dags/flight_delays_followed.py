@@ -42,7 +42,7 @@ with DAG(
     @task
     def tell_new_runs() -> list[str]:
         """Print what is new, and return its run ids."""
-        from airflow_kstreams.hooks.ledger import new_runs
+        from airflow_kstreams.hooks.reports import new_runs
 
         cluster = KafkaHook(DEFAULT_KAFKA_CONN_ID).cluster()
         with new_runs(cluster, "flight-delays", name="flight_delays_printed") as runs:

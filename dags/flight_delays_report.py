@@ -40,7 +40,7 @@ with DAG(
         """Print the table to the task's log and return the number of carriers."""
         import msgspec
 
-        from airflow_kstreams.hooks.ledger import last_values
+        from airflow_kstreams.hooks.reports import last_values
 
         values = last_values(KafkaHook(DEFAULT_KAFKA_CONN_ID).cluster(), "carrier-delays")
         print(f"After run {run['run_id']}: {run['records_in']} records in, {run['records_out']} records out")

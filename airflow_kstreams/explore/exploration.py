@@ -7,11 +7,10 @@ from pathlib import Path
 
 from airflow_kstreams.explore.difference import Difference, Result, difference, reduced
 from airflow_kstreams.explore.findings import NodeCounts, RecordFailure
-from airflow_kstreams.explore.progress import shown_progress
 from airflow_kstreams.explore.record_table import ROWS, RecordTable
 from airflow_kstreams.explore.sample import Sample
 from airflow_kstreams.explore.sample_run import run_sample
-from airflow_kstreams.explore.sampling import Last, take_sample
+from airflow_kstreams.explore.sampling import Last, shown_progress, take_sample
 from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode

@@ -14,10 +14,11 @@ until it has enough records or begins with the log.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -207,3 +208,22 @@ def _sampled(record: Record) -> SampleRecord:
         timestamp_ms=record.timestamp()[1],
         headers=list(record.headers() or ()),
     )
+
+
+@contextlib.contextmanager
+def shown_progress(*, show: bool) -> Iterator[Progress]:
+    """Show a bar on stderr while the block runs, in a terminal or a notebook only."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (TextColumn("reading the sample"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    seen = show and (console.is_terminal or console.is_jupyter)
+    with Bar(*columns, console=console, transient=True, disable=not seen) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield progress

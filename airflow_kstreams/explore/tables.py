@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from airflow_kstreams.streams.naming.names import printable
+from airflow_kstreams.streams.naming.topic_names import printable
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable

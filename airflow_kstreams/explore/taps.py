@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec
 
 from airflow_kstreams.explore.findings import Findings
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SourceNode
 from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTraits
-from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.changed import Change
 from airflow_kstreams.streams.topology.topology import Topology
 
 P = ParamSpec("P")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
-from airflow_kstreams.launch.metrics_target import MetricsTarget
+from airflow_kstreams.launch.run_spec import MetricsTarget
 
 _SECTION = "metrics"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work.identity import RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class BackfillOperator(RunTopologyOperator):
     :param backfill_in_order: whether the intervals are processed in order and share their state.
     :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without
         ``finish`` and ``subtopology``. The events of ``outlets`` say that the run is a backfill.
-    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("orders_again", schedule=None, params={"day": "2026-01-31", "next": "2026-02-01"}) as dag:

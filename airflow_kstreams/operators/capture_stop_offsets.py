@@ -10,12 +10,11 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.asset_events import refuse_outlets
-from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side
-from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.killable import Killable
-from airflow_kstreams.operators.lineage import ReportsLineage
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
+from airflow_kstreams.operators.work.outlets import refuse_outlets
+from airflow_kstreams.operators.work.run_settings import refuse_state_side_by_side
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,7 +43,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... but no ``outlets``: nothing is
         complete yet.
-    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises ConfigError: there are outlets.
     """
 

@@ -16,8 +16,7 @@ from airflow_kstreams.batch.report.results import (
 )
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.killable import Killable
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class ExpandPartitionsOperator(BaseOperator):
     :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
-    :return: a :class:`~airflow_kstreams.hooks.results.PartitionsResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.PartitionsResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("more_partitions", schedule=None, params={"partitions": 24}) as dag:
@@ -113,7 +112,7 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
-    :return: a :class:`~airflow_kstreams.hooks.results.ProcessorsResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.ProcessorsResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("more_processors", schedule=None, params={"processors": 24}) as dag:

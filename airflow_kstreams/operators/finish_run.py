@@ -11,11 +11,11 @@ from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headl
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.asset_events import announced
-from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.lineage import ReportsLineage
-from airflow_kstreams.operators.run_state import refuse_parked
+from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
+from airflow_kstreams.operators.work.outlets import announced
+from airflow_kstreams.operators.work.run_state import refuse_parked
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -41,9 +41,9 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
         parked where and when they are due; its retry looks whether later runs have processed them.
     :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
         say which run it was and which offsets it processed
-        (:func:`~airflow_kstreams.hooks.asset_events.event_extra`); a backfill that writes other topics than
+        (:func:`~airflow_kstreams.hooks.reports.event_extra`); a backfill that writes other topics than
         the live application does not update them.
-    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises RecordsParkedError: records are parked, and ``allow_parked`` is False.
     """
 

@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.batch_settings import object_of
+from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -36,7 +36,7 @@ class ReplayDeadLettersOperator(BaseOperator):
     :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
         which topic, if the application names one. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
-    :return: a :class:`~airflow_kstreams.hooks.results.ReplayResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.ReplayResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("orders_replay", schedule=None) as dag:

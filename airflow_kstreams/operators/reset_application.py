@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperator
 from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.batch_settings import object_of
+from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -43,7 +43,7 @@ class ResetApplicationOperator(BaseOperator):
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
-    :return: a :class:`~airflow_kstreams.hooks.results.ResetResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.ResetResult`.
 
     >>> from airflow.sdk import DAG
     >>> with DAG("orders_again", schedule=None, params={"since": "2026-01-31T00:00:00.000"}) as dag:

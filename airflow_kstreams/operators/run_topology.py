@@ -15,13 +15,12 @@ from airflow_kstreams.hooks.metrics import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
-from airflow_kstreams.operators.application_work import ApplicationWork
-from airflow_kstreams.operators.asset_events import announced, refuse_outlets
-from airflow_kstreams.operators.backfill_settings import refuse_state_side_by_side
-from airflow_kstreams.operators.identity import RunIdentity
-from airflow_kstreams.operators.killable import Killable
-from airflow_kstreams.operators.lineage import ReportsLineage
-from airflow_kstreams.operators.run_state import (
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
+from airflow_kstreams.operators.work.outlets import announced, refuse_outlets
+from airflow_kstreams.operators.work.run_settings import refuse_state_side_by_side
+from airflow_kstreams.operators.work.run_state import (
     FoundRun,
     progress_of,
     refuse_parked,
@@ -85,7 +84,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         processed them.
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
         runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
-    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
     :raises ConfigError: there are outlets, or nothing may be parked, and the task does not finish the run.
     """
 

@@ -31,7 +31,7 @@ class CaughtUpSensor(ConditionSensor):
         which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
-    :return: a :class:`~airflow_kstreams.hooks.results.NewDataResult` of what is left; its ``oldest_ms`` is 0
+    :return: a :class:`~airflow_kstreams.hooks.reports.NewDataResult` of what is left; its ``oldest_ms`` is 0
         if nothing is.
 
     >>> from airflow.sdk import DAG

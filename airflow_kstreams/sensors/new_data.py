@@ -38,7 +38,7 @@ class NewDataSensor(ConditionSensor):
         which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
-    :return: a :class:`~airflow_kstreams.hooks.results.NewDataResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.NewDataResult`.
 
     >>> from datetime import timedelta
     >>> from airflow.sdk import DAG

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pendulum
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.names import is_legal_topic
+from airflow_kstreams.streams.naming.topic_names import is_legal_topic
 
 
 def epoch_ms(name: str, value: str | datetime) -> int:

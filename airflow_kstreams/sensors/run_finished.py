@@ -34,7 +34,7 @@ class RunFinishedSensor(ConditionSensor):
         which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
-    :return: a :class:`~airflow_kstreams.hooks.results.RunResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
 
     >>> from airflow.sdk import DAG
     >>> from airflow_kstreams.sensors.run_finished import RunFinishedSensor

@@ -27,7 +27,7 @@ class StopOffsetsReachedSensor(ConditionSensor):
         which have no effect there.
     :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
         ...
-    :return: a :class:`~airflow_kstreams.hooks.results.StopOffsetsResult`.
+    :return: a :class:`~airflow_kstreams.hooks.reports.StopOffsetsResult`.
 
     >>> from airflow.sdk import DAG
     >>> from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.hints.java_table import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,6 @@ from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.end_of_run import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
-from airflow_kstreams.testing.kept_changelogs import KeptChangelogs
 from airflow_kstreams.testing.output_topics import OutputTopics
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 
@@ -380,3 +379,27 @@ def _has_parked(task: StreamTask) -> bool:
     return any(
         store.approximate_count() for store in task.stores.values() if isinstance(store.spec, RetryStoreSpec)
     )
+
+
+class KeptChangelogs:
+    """Keeps the records of changelogs, from which stores are restored.
+
+    :param topics: the changelogs, real names; records of other topics are not kept.
+    """
+
+    def __init__(self, topics: Collection[str]) -> None:
+        self._topics = frozenset(topics)
+        self._kept: dict[TopicPartition, dict[bytes | None, InMemoryRecord]] = {}
+
+    def add(self, records: Sequence[InMemoryRecord]) -> None:
+        """Keep committed records; a tombstone ends its key."""
+        for record in records:
+            if record.at.topic in self._topics:
+                kept = self._kept.setdefault(record.at, {})
+                kept.pop(record.key_bytes, None)
+                if record.value_bytes is not None:
+                    kept[record.key_bytes] = record
+
+    def of(self, partition: TopicPartition) -> list[InMemoryRecord]:
+        """Return the records of a partition in the order of their offsets."""
+        return list(self._kept.get(partition, {}).values())

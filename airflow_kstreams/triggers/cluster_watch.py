@@ -27,7 +27,7 @@ from typing import Any
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import Condition
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError, ReportedError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import ClusterPort
 
 log = logging.getLogger(__name__)

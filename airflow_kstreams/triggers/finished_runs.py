@@ -102,7 +102,7 @@ class FinishedRunsTrigger(BaseEventTrigger):
     """Fires for every run of an application that finishes; for an ``AssetWatcher``.
 
     Each event's payload names the run and the offsets it processed
-    (:func:`~airflow_kstreams.hooks.asset_events.event_extra`). No run is missed while the triggerer is down:
+    (:func:`~airflow_kstreams.hooks.reports.event_extra`). No run is missed while the triggerer is down:
     a cursor in Kafka remembers what Airflow has stored. After a crash a run may be announced twice, with the
     same run id and offsets. A run that a reset took back is not announced; when it finishes anew it is, under
     its id, with another ``finished_ms``. The watch of a new name begins with the next run that finishes,

@@ -27,7 +27,7 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition, TopicSpec
 from airflow_kstreams.streams.runtime.stream_task import TaskId

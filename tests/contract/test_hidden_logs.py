@@ -11,7 +11,7 @@ from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.contract.conftest import Contract
 from tests.support.kafka.printed_commands import execute, printed_commands

@@ -17,12 +17,12 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import StoreSpec, serdes
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_answer import ForeignKeyAnswer
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKeySubscribe
 from airflow_kstreams.streams.serde import foreign_keys
+from airflow_kstreams.streams.serde.changed import Change
 from airflow_kstreams.streams.state.stores.making import make_store
 from tests.support.examples import examples
 

@@ -17,7 +17,7 @@ import logging
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, is_about_lease
 from airflow_kstreams.batch.ledger.records import decode_lease
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -26,8 +26,8 @@ from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,

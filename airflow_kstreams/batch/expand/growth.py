@@ -36,7 +36,7 @@ from airflow_kstreams.batch.run.begin.starts import start_of
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan

@@ -20,7 +20,8 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.expansion_names import abort_command, catch_up_group, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_kstreams.batch.growing.grown_groups import with_processors
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.partitioning.processors import Processors, common_processors
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.streams.entry_keys import EntryKeys
 from airflow_kstreams.streams.partitioning.murmur2 import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
+from airflow_kstreams.streams.plan import EntryKeys
 from airflow_kstreams.streams.ports import Record
 
 

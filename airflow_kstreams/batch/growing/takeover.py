@@ -46,7 +46,8 @@ from airflow_kstreams.streams.errors import (
     TopologyError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.naming.expansion_names import abort_command, catch_up_group, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
+from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition

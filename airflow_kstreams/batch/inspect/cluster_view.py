@@ -24,7 +24,7 @@ from airflow_kstreams.batch.inspect.round_memory import RoundMemory
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,

@@ -30,7 +30,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
 
 #: A group's offsets expire when nothing is committed for days.

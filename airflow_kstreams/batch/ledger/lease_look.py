@@ -26,7 +26,7 @@ from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 
 #: How many offsets of the ledger's end are looked at first.

@@ -65,7 +65,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 
 #: How many offsets a reader takes first from the end: what a run of a small application writes.

@@ -30,7 +30,7 @@ from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, Lea
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 log = logging.getLogger(__name__)
 

@@ -12,18 +12,17 @@ from contextlib import contextmanager
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.naming.expansion_names import catch_up_group
 from airflow_kstreams.streams.naming.permissions import (
     Operation,
     Permission,
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import pattern_of, prefix_of
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 #: Where the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")

@@ -22,7 +22,7 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.streams.decoders import decode_json
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 #: Offsets of one block: about 1.4 KB in its record.
 BLOCK_OFFSETS = 8_192

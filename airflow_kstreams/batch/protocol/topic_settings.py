@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
 

@@ -8,7 +8,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, repl
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topic_settings import PROTOCOL
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
 from airflow_kstreams.streams.settings import ApplicationSettings
 

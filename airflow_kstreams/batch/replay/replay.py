@@ -62,7 +62,7 @@ from airflow_kstreams.streams.errors import (
     RunBusyError,
     TaskFencedError,
 )
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,

@@ -72,7 +72,7 @@ def announced_runs(events: Mapping[Any, Collection[AssetEvent]]) -> list[dict[st
     :return: the extra of each run, see :func:`event_extra`, in the order in which the runs finished.
 
     >>> from types import SimpleNamespace
-    >>> from airflow_kstreams.hooks.asset_events import announced_runs
+    >>> from airflow_kstreams.hooks.reports import announced_runs
     >>> one = {"application_id": "orders", "run_id": "r1", "finished_ms": 1}
     >>> first = SimpleNamespace(extra=one)
     >>> again = SimpleNamespace(extra={"from_trigger": True, "payload": one})

@@ -36,8 +36,8 @@ from airflow_kstreams.batch.reset.touched_topics import (
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.naming.reset_command import reset_command
+from airflow_kstreams.streams.naming.commands import reset_command
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     CommittedOffset,
     GroupMember,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.protocol_topics import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,8 @@ import msgspec
 from airflow_kstreams.batch.growing.grown_groups import Bound, grown_groups
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
-from airflow_kstreams.streams.naming.reset_command import give_up_command, start_over_command
+from airflow_kstreams.streams.naming.commands import give_up_command, start_over_command
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
     equal_ids,

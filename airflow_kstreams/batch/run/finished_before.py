@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.reset_command import reset_command
+from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 

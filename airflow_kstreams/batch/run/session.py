@@ -30,7 +30,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, Me
 from airflow_kstreams.batch.protocol.slice.metadata_view import MetadataView
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,

@@ -25,7 +25,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topic_patterns import matching, pattern_of, refuse_overlaps
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 log = logging.getLogger(__name__)
 

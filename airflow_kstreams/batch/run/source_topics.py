@@ -37,13 +37,13 @@ from airflow_kstreams.batch.run.assignment import (
     with_changelogs,
 )
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING
-from airflow_kstreams.streams.naming.reset_command import start_over_command
+from airflow_kstreams.streams.naming.commands import start_over_command
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters, refuse_dead_letter_topic
+from airflow_kstreams.streams.topology.topology import has_dead_letters, refuse_dead_letter_topic
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]

@@ -32,7 +32,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, end_epochs, looked_at, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.streams.errors import TaskFencedError
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition
 
 

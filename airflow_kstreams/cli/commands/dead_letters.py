@@ -315,7 +315,7 @@ def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    from airflow_kstreams.streams.naming.names import printable
+    from airflow_kstreams.streams.naming.topic_names import printable
 
     for line in text.splitlines():
         yield printable(line)

@@ -1,4 +1,4 @@
-"""Drives a run: takes the lease, runs the jobs, gives the lease up.
+"""Drives a run: takes the lease, runs the jobs, gives the lease up. SIGTERM and SIGINT ask it to stop.
 
 All facts that decide are in Kafka. A driver that dies at any line leaves a slice that the next driver claims
 with the same stop offsets; a driver whose slice was claimed finds its coordinator's transactional id fenced
@@ -12,9 +12,14 @@ which either mode goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
@@ -31,7 +36,6 @@ from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import Executors, spread
 from airflow_kstreams.spark.driver.jobs import RunJobs
-from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
@@ -246,3 +250,45 @@ class Driver:
         )
         with lease.outranking():
             return jobs.run()
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Sets an event at the first signal; the second one ends the process at once.
+
+    A context manager that restores the signals' handlers at its end. Outside the main thread, where Python
+    handles no signals, it does nothing.
+
+    :ivar requested: set by the first signal.
+    """
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def install(self) -> None:
+        """Set the signals' handlers, again if the start of a Spark context has replaced them."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            before = signal.signal(number, self._handle)
+            self._before.setdefault(number, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested.is_set():
+            sys.exit(1)
+        self.requested.set()
+        log.info("%s: stopping", signal.Signals(number).name)

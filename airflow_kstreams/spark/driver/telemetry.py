@@ -23,7 +23,7 @@ from airflow_kstreams.batch.metrics.figures import (
     slowest_first,
 )
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology, subtopology_of
-from airflow_kstreams.launch.metrics_target import MetricsTarget
+from airflow_kstreams.launch.run_spec import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError
 from airflow_kstreams.streams.extras import require
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts

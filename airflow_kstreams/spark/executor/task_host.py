@@ -1,4 +1,4 @@
-"""Hosts the tasks of one Spark partition on an executor and returns their reports.
+"""Hosts the tasks of one Spark partition on an executor, returns their reports and shows their log.
 
 Tasks of a slice run side by side to their stop offsets; tasks of a continuous run take turns until the
 driver's lease holds a stop.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -144,3 +145,24 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         from airflow_kstreams.kafka.cluster import KafkaCluster
 
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
+
+
+#: Format of every process of a run, so that a log which several of them write reads as one.
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+_PACKAGE = "airflow_kstreams"
+
+
+def show_log_lines() -> None:
+    """Write this package's log, from INFO on, to the worker's stderr, which Spark keeps as the executor's log
+    and which is the driver's own on a ``local`` master. A worker that has logging of its own keeps it.
+    """
+    package = logging.getLogger(_PACKAGE)
+    if package.hasHandlers():
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(LINE))
+    package.addHandler(handler)
+    package.setLevel(logging.INFO)
+    # An application file may set up the root's logging later; each line still comes once.
+    package.propagate = False

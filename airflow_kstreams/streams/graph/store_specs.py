@@ -1,4 +1,9 @@
-"""The stores that a topology asks for, one instance per task. Definitions only."""
+"""The stores that a topology asks for, one instance per task, and the settings that changelogs may have.
+
+A changelog is a table of the newest entry per key. It is compacted and nothing else: what a user wants to
+expire is deleted by the store, with a tombstone, so that the store and its changelog agree. Its records carry
+the entries' own timestamps, which may be of any time.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.changelog_configs import check_changelog_configs
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.settings import nearest
 from airflow_kstreams.streams.type_variables import K, V
 
 #: Where a store keeps its entries.
@@ -189,3 +194,97 @@ class JoinStoreSpec(StoreSpec):
 
     #: Kind of store.
     type: ClassVar[str] = "join"
+
+
+#: Of ``org.apache.kafka.common.config.TopicConfig`` and the two of replication quotas.
+TOPIC_SETTINGS = frozenset(
+    {
+        "cleanup.policy",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.type",
+        "compression.zstd.level",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.downconversion.enable",
+        "message.timestamp.after.max.ms",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "unclean.leader.election.enable",
+    }
+)
+
+#: Start the names of settings that only brokers of one maker know.
+_MAKERS = ("automq.", "confluent.", "redpanda.", "warpstream.")
+
+
+def is_topic_setting(name: str) -> bool:
+    """Say whether a topic may have a setting of this name.
+
+    >>> is_topic_setting("segment.ms"), is_topic_setting("segment.msec")
+    (True, False)
+    """
+    return name in TOPIC_SETTINGS or name.startswith(_MAKERS)
+
+
+#: Setting -> the only value it may have, and why.
+_OWNED: Mapping[str, tuple[str, str]] = {
+    "cleanup.policy": ("compact", "deleting by time or size would take entries from the store"),
+    "retention.ms": ("-1", "entries must not expire while the store holds them"),
+    "retention.bytes": ("-1", "entries must not expire while the store holds them"),
+    "message.timestamp.type": ("CreateTime", "records carry the timestamps of the store's entries"),
+    "message.timestamp.before.max.ms": (str(2**63 - 1), "entries may be of any time"),
+    "message.timestamp.after.max.ms": (str(2**63 - 1), "entries may be of any time"),
+}
+
+
+def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: bool, where: str) -> None:
+    """Refuse settings that no topic has, and those that would break a store's changelog.
+
+    :param store: its name.
+    :param configs: setting -> value.
+    :param logged: whether the store has a changelog.
+    :param where: the user's file and line.
+    :raises TopologyError: there is no such setting, it may not have this value, or there is no changelog.
+    """
+    if configs and not logged:
+        raise TopologyError(
+            f"{where}: store {store!r} has changelog_configs, but logged=False: it has no changelog",
+            fix="leave changelog_configs out, or log the store",
+        )
+    for name, value in configs.items():
+        if not is_topic_setting(name):
+            raise TopologyError(
+                f"{where}: store {store!r} sets {name!r} in changelog_configs, which is no setting of a "
+                "topic",
+                fix=nearest(name, sorted(TOPIC_SETTINGS)),
+            )
+        allowed, reason = _OWNED.get(name, (str(value), ""))
+        if str(value) != allowed:
+            raise TopologyError(
+                f"{where}: store {store!r} sets {name}={value} for its changelog, which must be {allowed}: "
+                f"{reason}",
+                fix=f"leave {name} out of changelog_configs",
+            )

@@ -1,6 +1,6 @@
 """Finds which nodes of a subtopology take a table's changes, and where old values are needed.
 
-An operator takes a :class:`~airflow_kstreams.streams.changes.Change` of each key, in place of the value
+An operator takes a :class:`~airflow_kstreams.streams.serde.changed.Change` of each key, in place of the value
 alone, if its trait ``old_values`` is set. Every other operator gets values.
 """
 

@@ -10,7 +10,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStore
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
-from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 
 _ONE_BY_ONE = "name them one by one: {call}(definition, 'totals', 'counts')"

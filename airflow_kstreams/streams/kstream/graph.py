@@ -17,7 +17,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
-from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
+from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.naming.reset_command import start_over_command
+from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
 

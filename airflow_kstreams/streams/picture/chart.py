@@ -9,7 +9,7 @@ from typing import Literal
 from airflow_kstreams.streams.graph.components import Subtopology, connected_stores, parents
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.naming.names import printable
+from airflow_kstreams.streams.naming.topic_names import printable
 from airflow_kstreams.streams.picture.description import TopicName
 
 ShapeKind = Literal["topic", "source", "processor", "sink", "store"]

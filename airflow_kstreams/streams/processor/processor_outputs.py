@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.inlining import Encoding
-from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendTarget:
+    """A topic that may be written.
+
+    :param topic: real name.
+    :param key_serde: used unless the caller names another.
+    :param value_serde: used unless the caller names another.
+    """
+
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+
+    def written_with(self, key_serde: Serde | None, value_serde: Serde | None) -> SendTarget:
+        """Return the target with other serdes, where they are given.
+
+        :raises TopologyError: one of them is no serde.
+        """
+        check_serdes("ProcessorContext.send", key_serde=key_serde, value_serde=value_serde)
+        return SendTarget(
+            topic=self.topic,
+            key_serde=key_serde.bound(self.topic, "key") if key_serde else self.key_serde,
+            value_serde=value_serde.bound(self.topic, "value") if value_serde else self.value_serde,
+        )
 
 
 class ProcessorOutput(NamedTuple):

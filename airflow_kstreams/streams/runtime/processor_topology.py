@@ -28,7 +28,6 @@ from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.components import connected_stores, parents
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode
 from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
-from airflow_kstreams.streams.graph.send_target import SendTarget
 from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import stages_of
@@ -36,6 +35,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone

@@ -1,5 +1,5 @@
-"""Makes the serde of a table's changes in a repartition topic, byte-equal to Kafka Streams' ChangedSerializer
-since 3.5.
+"""A table's change as it goes to the tables below it, and its serde on the way through a repartition topic,
+byte-equal to Kafka Streams' ChangedSerializer since 3.5.
 
 The last byte names the bytes before it: 0 the old value, 1 the new one, 2 the new value's length, a varint in
 Protocol Buffers' zigzag form, the new value and the old one.
@@ -7,16 +7,37 @@ Protocol Buffers' zigzag form, the new value and the old one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
+
+
+class Change(NamedTuple):
+    """A key's new value and its old one; None where the key is not in the table.
+
+    :param new: the value that the key has from now on.
+    :param old: the value that was handed over for the key before.
+    :param old_ms: timestamp of the old value's entry; -1 if there is none, or nothing asks for it.
+    """
+
+    new: Any
+    old: Any
+    old_ms: int = -1
+
+
+class LateChange(Change):
+    """A change of a versioned table that is not its key's latest: ``new`` is valid until a version that the
+    table has already, so ``old`` stays the key's value.
+    """
+
+    __slots__ = ()
+
 
 _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def changed(value_serde: Serde) -> Serde:
-    r"""Return the serde of :class:`~airflow_kstreams.streams.changes.Change`.
+    r"""Return the serde of :class:`~airflow_kstreams.streams.serde.changed.Change`.
 
     :param value_serde: the serde of the values, which are not both None.
 

@@ -1,4 +1,4 @@
-"""Refuses types that msgspec cannot read, where a serde is made of one.
+"""Refuses types that msgspec does not read where a serde is made, and names types in ids of serdes.
 
 msgspec itself accepts any class as a type, and fails only when it reads a value of an unknown one.
 """
@@ -15,7 +15,6 @@ import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.serde.type_names import type_name
 
 #: Types of JSON and MessagePack themselves.
 _PLAIN = (dict, list, str, int, float, bool, type(None), bytes)
@@ -78,3 +77,14 @@ def _unknown(annotation: Any) -> type | None:
         if any(issubclass(plain, annotation) or issubclass(annotation, plain) for plain in _PLAIN):
             return None  # msgspec reads such values, or at least writes them
     return annotation
+
+
+def type_name(annotation: Any) -> str:
+    """Return a type's name without its module: an application file is ``__main__`` in one process only."""
+    origin = get_origin(annotation)
+    if origin is not None:
+        arguments = ",".join(type_name(argument) for argument in get_args(annotation))
+        return f"{type_name(origin)}[{arguments}]"
+    if isinstance(annotation, (str, int)):
+        return repr(annotation)
+    return str(getattr(annotation, "__qualname__", annotation))

@@ -18,8 +18,7 @@ from airflow_kstreams.streams.decoders import json_decoder
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.serde.base import Serde, Side
-from airflow_kstreams.streams.serde.readable_types import is_model
-from airflow_kstreams.streams.serde.type_names import type_name
+from airflow_kstreams.streams.serde.readable_types import is_model, type_name
 from airflow_kstreams.streams.type_variables import T
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -32,8 +32,7 @@ from airflow_kstreams.streams.graph.store_specs import (
 from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.hints.function_checks import check_functions
 from airflow_kstreams.streams.hints.java_names import answers_java_names
-from airflow_kstreams.streams.naming.names import LEGAL_TOPIC, is_legal_topic
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import (
     EqualIds,
     PartitionGrouper,

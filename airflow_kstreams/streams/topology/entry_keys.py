@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import struct
 
-from airflow_kstreams.streams.entry_keys import EntryKeys
 from airflow_kstreams.streams.graph.components import Subtopology
 from airflow_kstreams.streams.graph.nodes import ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
+from airflow_kstreams.streams.plan import EntryKeys
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
 

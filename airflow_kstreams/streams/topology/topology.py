@@ -24,8 +24,7 @@ from airflow_kstreams.streams.graph.nodes import (
 )
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.call_site import CallSite
-from airflow_kstreams.streams.naming.names import is_legal_topic
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
 from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
 from airflow_kstreams.streams.picture.chart import Chart, chart
@@ -33,7 +32,7 @@ from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.settings import check_application_id
+from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.end_of_run import description_of, stream_time_plans
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
@@ -428,3 +427,23 @@ def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
                 fix="shorten the name of the store or group, or the application id",
             )
         seen.add(topic)
+
+
+def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
+    """Say whether records may go to the dead-letter topic: by an error handler, or after their last call."""
+    return settings.dead_letters or plan.gives_up
+
+
+def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
+    """Refuse a dead-letter topic, if records may go there, that the topology reads or that is a changelog.
+
+    :raises ConfigError: the topic is such a one.
+    """
+    topic = settings.dead_letter_topic
+    taken = {*plan.sources, *plan.globals, *plan.changelogs}
+    if has_dead_letters(plan, settings) and topic in taken:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} is also read by the topology, or is a changelog",
+            fix="name another one by errors.dead.letter.queue.topic.name; process dead letters in an "
+            "application of their own",
+        )

@@ -177,7 +177,7 @@ def test_cause_is_named_when_loading_the_application_file_never_answers(
     run_dag: RunDag,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_kstreams.operators.application_work.LOAD_TIMEOUT_SECONDS", within_s)
+    monkeypatch.setattr("airflow_kstreams.operators.work.application_work.LOAD_TIMEOUT_SECONDS", within_s)
     words.file.write_text(text, encoding="utf-8")
 
     error = _only_error(run_dag("increments", words.conf), _CAPTURE)

@@ -30,7 +30,7 @@ from airflow_kstreams.sensors.new_data import NewDataSensor
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.sensors.stop_offsets_reached import StopOffsetsReachedSensor
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition, finished_runs

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 from airflow_kstreams.batch.inspect.conditions import RunFinished, condition_to_json
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.hooks.ledger import finished_run, last_values
+from airflow_kstreams.hooks.reports import finished_run, last_values
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.conftest import Row
 from tests.support.kafka.continuous_scene import Running, SwitchingApplication

@@ -18,7 +18,7 @@ from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoi
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 from tests.conftest import read_rows
 from tests.support.kafka.in_process import Application

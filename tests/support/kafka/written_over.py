@@ -10,7 +10,7 @@ from airflow_kstreams.batch.ledger.fold import last_checkpoint
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LeaseSeen
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch, Waiting, watch_of

@@ -19,8 +19,8 @@ from airflow.sdk import Context
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.spark import TopologySubmitHook
-from airflow_kstreams.operators.run_state import FoundRun
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work.run_state import FoundRun
 from airflow_kstreams.streams.errors import KilledError
 from tests.support.kafka.reset_scene import APP, ResetScene
 

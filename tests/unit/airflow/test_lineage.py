@@ -17,8 +17,8 @@ from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.lineage import ReportsLineage
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application

@@ -28,18 +28,18 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
-from airflow_kstreams.operators.batch_settings import batch_settings
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.identity import RunIdentity
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
-from airflow_kstreams.operators.run_state import subtopology_id
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.run_settings import batch_settings
+from airflow_kstreams.operators.work.run_state import subtopology_id
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.plan import TopologyPlan

@@ -14,12 +14,12 @@ from airflow.sdk import DAG, task
 from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators import backfill_settings
-from airflow_kstreams.operators.application_file import ApplicationLoader
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
+from airflow_kstreams.operators.work import run_settings
+from airflow_kstreams.operators.work.application_loader import ApplicationLoader
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RecordsParkedError
 from airflow_kstreams.triggers import condition
@@ -158,7 +158,7 @@ def _again(**arguments: Any) -> Any:
 def test_zero_can_be_demanded_of_every_task_that_finishes_a_run(
     scene: ParkingScene, monkeypatch: pytest.MonkeyPatch, made: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(backfill_settings, "backfill_id", lambda *_, **__: APP)
+    monkeypatch.setattr(run_settings, "backfill_id", lambda *_, **__: APP)
     monkeypatch.setattr(ApplicationLoader, "plan", lambda _, app: scene.topology().plan(app))
     finish()
 

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitte
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
-from airflow_kstreams.streams.naming.expansion_names import abort_command, expand_command
+from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.ports import TopicPartition
 
 _CHECK = "more processors"

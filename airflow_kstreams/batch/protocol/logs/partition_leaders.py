@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.dead_letter_topic import has_dead_letters
+from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 
 def written_topics(

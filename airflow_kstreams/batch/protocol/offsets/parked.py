@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.streams.naming.protocol_topics import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.plan import SubtopologyPlan
 
 #: Node -> partition group of the task, which is the partition of the retry topic -> how many records are

@@ -60,8 +60,8 @@ from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
 
 #: How often a torn stop set is read before it is an error.

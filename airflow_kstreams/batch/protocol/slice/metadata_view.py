@@ -8,7 +8,7 @@ from dataclasses import replace
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, LogFacts, read_log
 from airflow_kstreams.batch.protocol.slice.metadata import READS, Folded, LiveRecords, RunState, torn
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 
 #: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.

@@ -53,7 +53,7 @@ from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.ports import TopicPartition
 
 

@@ -23,7 +23,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import (
     retry_topic,
 )
 from airflow_kstreams.streams.errors import OrphanedRecordsError
-from airflow_kstreams.streams.naming.reset_command import give_up_command
+from airflow_kstreams.streams.naming.commands import give_up_command
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition, named, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

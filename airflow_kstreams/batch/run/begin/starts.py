@@ -26,7 +26,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
 )
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.ledger.facts import Lease, ResetRecord
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError, RunBusyError, RunSupersededError, TopologyError
-from airflow_kstreams.streams.naming.reset_command import drop_slice_command
+from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.plan import TopologyPlan
 
 _WAIT = "retry later; runs of one application follow each other (set max_active_runs=1)"

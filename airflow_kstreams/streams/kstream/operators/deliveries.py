@@ -1,10 +1,10 @@
 """How old and new values travel through tables, and how one table reads another.
 
 **What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
-always did, or a :class:`~airflow_kstreams.streams.changes.Change` of new and old value. It is the child's
-operator that says which (its trait ``old_values``), so streams, sinks and ``suppress``
-see nothing new, and a table without tables below it does what it did, at the cost it had. Where no node below
-needs old values, none are computed.
+always did, or a :class:`~airflow_kstreams.streams.serde.changed.Change` of new and old value. It is the
+child's operator that says which (its trait ``old_values``), so streams, sinks and ``suppress`` see nothing
+new, and a table without tables below it does what it did, at the cost it had. Where no node below needs old
+values, none are computed.
 
 **Where old values come from.** A table with a store has them there: the entry before the record. A cached
 table emits once per key and commit point; its old value is the one of the last emission, which it remembers
@@ -41,9 +41,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.serde.changed import Change
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.codegen.fold_code import write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
+from airflow_kstreams.streams.serde.changed import Change
 
 
 class TableEmitter:

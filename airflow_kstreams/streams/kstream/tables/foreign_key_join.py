@@ -57,7 +57,7 @@ from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe imp
 from airflow_kstreams.streams.kstream.operators.tables.table_source import TableSource
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner
 from airflow_kstreams.streams.kstream.tables.derived_tables import derived_spec
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.serde import foreign_keys
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde

@@ -8,7 +8,7 @@ _LOGGED = """
 import io, logging, sys
 stderr = sys.stderr = io.StringIO()
 {first}
-from airflow_kstreams.spark.executor.log_lines import show_log_lines
+from airflow_kstreams.spark.executor.task_host import show_log_lines
 show_log_lines()
 show_log_lines()
 {then}

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, StopOffsetsReached
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.streams import KStreamBuilder, serdes
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 

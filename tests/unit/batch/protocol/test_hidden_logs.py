@@ -6,7 +6,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.copies import APP, copying, kafka_with_topics, publish, results
 

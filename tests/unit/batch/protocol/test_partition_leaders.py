@@ -14,7 +14,7 @@ from airflow_kstreams.batch.task import attempt as task_attempt
 from airflow_kstreams.batch.task import commit as task_commit
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.crash import Crash

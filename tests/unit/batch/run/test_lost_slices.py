@@ -15,7 +15,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     UpstreamNotDoneError,
 )
-from airflow_kstreams.streams.naming.protocol_topics import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, copied, copying, kafka_with_topics, publish, refused, results

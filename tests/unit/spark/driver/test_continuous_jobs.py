@@ -14,9 +14,9 @@ from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan
 from airflow_kstreams.spark.driver import continuous_jobs
 from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
+from airflow_kstreams.spark.driver.driver import StopSignals
 from airflow_kstreams.spark.driver.executors import spread
 from airflow_kstreams.spark.driver.slots import most_hosts, slots_of
-from airflow_kstreams.spark.driver.stop_signals import StopSignals
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,

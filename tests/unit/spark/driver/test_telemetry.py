@@ -21,8 +21,7 @@ from opentelemetry.sdk.metrics.export import (
 from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
 from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.launch.metrics_target import MetricsTarget
-from airflow_kstreams.launch.run_spec import RunSpec
+from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.telemetry import MOST_POINTS, Measured, OpenTelemetry, by_hand
 from airflow_kstreams.streams.errors import RecordError

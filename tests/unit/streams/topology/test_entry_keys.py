@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, TumblingWindow, serdes
-from airflow_kstreams.streams.entry_keys import EntryKeys
+from airflow_kstreams.streams.plan import EntryKeys
 
 OWN = Serde(id="string-folded", serialize=lambda key: key.lower().encode(), deserialize=bytes.decode)
 OWN_JSON = Serde(id="json-sorted", serialize=serdes.json().serialize, deserialize=serdes.json().deserialize)

@@ -18,7 +18,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.naming import names
+from airflow_kstreams.streams.naming import topic_names
 from airflow_kstreams.streams.plan import TopologyPlan
 from tests.support.topology import drawn_topologies as drawn
 
@@ -281,4 +281,4 @@ def test_description_gives_the_graph_back_when_a_viewer_reads_it() -> None:
 
 
 def test_example_of_a_printable_name_runs_when_it_stands_in_its_docstring() -> None:
-    assert doctest.testmod(names) == (0, 1)
+    assert doctest.testmod(topic_names) == (0, 1)

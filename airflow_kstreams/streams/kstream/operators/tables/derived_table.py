@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Never
 
-from airflow_kstreams.streams.changes import Change, LateChange
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.operator_traits import OldValues, OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices
@@ -22,6 +21,7 @@ from airflow_kstreams.streams.kstream.operators.tables.table_source import keepi
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
+from airflow_kstreams.streams.serde.changed import Change, LateChange
 
 #: (key, value) -> the derived table's value; None if the key is not in it.
 Derivation = Callable[[Any, Any], Any]

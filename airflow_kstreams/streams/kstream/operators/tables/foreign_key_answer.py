@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.serde.changed import Change
 from airflow_kstreams.streams.serde.foreign_keys import Answer, Subscription, subscription_prefix
 
 #: The length in front of a foreign key.

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.changes import Change
 from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.answers import unfit_name
+from airflow_kstreams.streams.serde.changed import Change
 from airflow_kstreams.streams.serde.foreign_keys import LeftCopy, Subscription
 from airflow_kstreams.streams.type_variables import KR, K, V
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.changes import Change, LateChange
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
+from airflow_kstreams.streams.serde.changed import Change, LateChange
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
 
 
@@ -92,7 +92,8 @@ class VersionedSource:
     Rule: each record is a version of its key from its own timestamp on, whatever order records come in; a
     null value deletes the key from then on. A record from before the store's history is dropped and counted
     as late. Every other one is emitted, as in Kafka Streams: the newest of its key with the value that was
-    the latest one before, and one between others as a :class:`~airflow_kstreams.streams.changes.LateChange`.
+    the latest one before, and one between others as a
+    :class:`~airflow_kstreams.streams.serde.changed.LateChange`.
     What is not the latest must not change a table below; a stream of the changes has it. What the store keeps
     is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`.
     """

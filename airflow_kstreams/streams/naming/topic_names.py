@@ -1,13 +1,43 @@
-"""The names of the topics that the engine makes for itself, all derived from the application id.
+"""Names of topics: which Kafka allows, how a name is shown, and those that the engine makes for itself;
+and of the group and the ids under which state is copied to new processors.
 
-Every name is ``<application id>-<something>``, so that topics, permissions and resets of one application can
-be told from another's by name. Only the names are here: what is in the topics is known in ``batch/protocol``
-and ``batch/ledger``.
+Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
+one application can be told from another's by name. Only the names are here: ``batch/protocol`` and
+``batch/ledger`` know what is in the topics.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+
+#: What to do about a name that Kafka does not allow for a topic.
+LEGAL_TOPIC = "use 1 to 249 letters, digits, dots, dashes and underscores"
+
+
+def is_legal_topic(name: str) -> bool:
+    """Say whether Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
+    ``.``, ``..``.
+    """
+    return isinstance(name, str) and name not in {".", ".."} and _LEGAL.match(name) is not None
+
+
+def printable(name: str) -> str:
+    r"""Return a name as it is shown: whatever cannot be printed stands as Python would escape it.
+
+    A node may have any name. One with a line feed, a control character or half a surrogate pair would break
+    the text or the picture that names it.
+
+    >>> print(printable("two\nlines"))
+    two\nlines
+    """
+    return "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in name
+    )
+
 
 #: How the names of the topics end by which an application shows.
 PROTOCOL_ENDINGS = ("-metadata", "-runs")
@@ -77,3 +107,13 @@ class ProtocolTopics:
     def replays(dead_letter_topic: str) -> str:
         """Return the name of the topic that says how far the letters of a dead-letter topic were replayed."""
         return f"{dead_letter_topic}-replays"
+
+
+def catch_up_group(application_id: str) -> str:
+    """Return the consumer group whose offsets say how far state is copied."""
+    return f"{application_id}-catchup"
+
+
+def catch_up_id(application_id: str, subtopology: int, source: int) -> str:
+    """Return the transactional id under which the state of one source is copied."""
+    return f"{catch_up_group(application_id)}-{subtopology}_{source}"

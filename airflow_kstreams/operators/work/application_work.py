@@ -2,6 +2,10 @@
 
 Operators keep their arguments as Airflow's templates need them, in attributes. Here they are read, once the
 task is executed and the templates are rendered.
+
+Airflow calls ``on_kill`` out of a signal handler and the task goes on; what is still alive a few seconds
+later is killed. So ``on_kill`` only sets a mark, and whatever would start a process, or wait for one, looks
+at it before and after (:class:`Killable`).
 """
 
 from __future__ import annotations
@@ -12,10 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.application_file import ApplicationLoader
-from airflow_kstreams.operators.backfill_settings import settings_of_run
-from airflow_kstreams.operators.batch_settings import batch_settings
-from airflow_kstreams.operators.identity import RunIdentity
+from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.run_settings import batch_settings, settings_of_run
+from airflow_kstreams.streams.errors import KilledError
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 if TYPE_CHECKING:
@@ -107,3 +111,26 @@ class ApplicationWork:
             settings=self.settings,
             was_killed=was_killed,
         )
+
+
+class Killable:
+    """An operator that starts nothing once its Airflow task was killed."""
+
+    _killed: bool = False
+
+    def on_kill(self) -> None:
+        """Remember that the task was killed."""
+        self._killed = True
+
+    def was_killed(self) -> bool:
+        """Say whether the task was killed."""
+        return self._killed
+
+    def refuse_when_killed(self, what: str) -> None:
+        """Refuse to go on if the task was killed.
+
+        :param what: was about to happen.
+        :raises KilledError: the task was killed; a retry goes on.
+        """
+        if self._killed:
+            raise KilledError(f"the Airflow task was killed before {what}")

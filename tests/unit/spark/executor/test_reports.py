@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_kstreams.spark.executor.gc_tuning import sparing_gc
-from airflow_kstreams.spark.executor.reports import HostReport, in_arrow
+from airflow_kstreams.spark.executor.reports import HostReport, in_arrow, sparing_gc
 
 
 class Ring:

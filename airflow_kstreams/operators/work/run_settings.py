@@ -1,4 +1,5 @@
-"""Chooses the application that a dag run works on: the live one, or one of a backfill's own.
+"""Checks an operator's settings, and says which application a dag run works on: the live one, or one of a
+backfill's own.
 
 A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
 writes the topics that the DAG names for it. It shares nothing with the live application but the input, which
@@ -20,18 +21,70 @@ run again; and two tasks that write different topics for one interval are two ru
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_kstreams.operators.batch_settings import batch_settings, object_of
-from airflow_kstreams.operators.identity import CONF_KEY, RunIdentity
+from airflow_kstreams.operators.work.identity import CONF_KEY, RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams.plan import TopologyPlan
+
+_AUTOSTOP = "autostop.at"
+
+
+def object_of(given: Mapping[str, Any] | str | None, what: str) -> Mapping[str, Any] | None:
+    """Return a parameter that is an object, which a template renders as text unless the DAG renders native
+    objects.
+
+    :param given: the object, or its JSON; empty text is None.
+    :param what: the parameter's name.
+    :raises ConfigError: it is neither.
+    """
+    if given is None or isinstance(given, Mapping):
+        return given
+    try:
+        found = json.loads(given) if given.strip() else None
+    except (AttributeError, ValueError):
+        found = given
+    if found is None or isinstance(found, dict):
+        return found
+    raise ConfigError(
+        f"{what} is no object with names and values, and no text of one in JSON: {type(found).__name__}",
+        fix=f'give {what} as {{"name": "value"}}; a template renders text: use {{{{ ... | tojson }}}}, or '
+        "render_template_as_native_obj=True in the DAG",
+    )
+
+
+def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None) -> ApplicationSettings:
+    """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
+
+    :param settings: by dotted name, or their JSON.
+    :raises ConfigError: a setting is wrong, or asks for continuous mode: an Airflow task has an end; or for
+        what only a backfill does.
+    """
+    checked = ApplicationSettings.parse(
+        application_id, {_AUTOSTOP: "eol", **(object_of(settings, "settings") or {})}
+    )
+    if checked.continuous:
+        raise ConfigError(
+            f"an Airflow task of application {application_id!r} cannot run continuously: {_AUTOSTOP} is "
+            "unset",
+            fix=f"leave {_AUTOSTOP} out of the operator's settings, or set it to 'eol'; a continuous run is "
+            "started outside Airflow, as: python <application file> --application-id ...",
+        )
+    if checked.keeps_to_interval:
+        raise ConfigError(
+            f"{_AUTOSTOP} of application {application_id!r} is 'interval', which the operators set by "
+            "themselves in a backfill: a scheduled run would move the application's offsets by time",
+            fix=f"set {_AUTOSTOP} to 'interval_end' to cut each run at the end of its data interval",
+        )
+    return checked
+
 
 _HEX_DIGITS = 12
 _DEAD_LETTERS = "errors.dead.letter.queue.topic.name"
