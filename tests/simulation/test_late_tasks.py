@@ -54,11 +54,11 @@ def captures_the_next(scene: ResetScene, driver: Coordinator, slice_: Slice) -> 
 
 EVENTS: dict[str, tuple[Callable[[ResetScene, Coordinator, Slice], None], str]] = {
     "another driver takes over": (takes_over, "is held by driver of r1 for 'r1' generation 2"),
-    "its driver lets go": (lets_go, "was let go by driver of r1"),
+    "its driver lets go": (lets_go, "was released by driver of r1"),
     "a reset drops the slice": (resets, "is held by no driver"),
     "the application runs continuously": (runs_continuously, "is held by c1 for 'c1'"),
     "the next run begins": (runs_on, "is held by driver of r2 for 'r2'"),
-    "the next run is captured": (captures_the_next, "was let go by driver of r1"),
+    "the next run is captured": (captures_the_next, "was released by driver of r1"),
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import logging
 
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, is_about_lease
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, is_about_lease
 from airflow_kstreams.batch.ledger.records import decode_lease
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -110,11 +110,11 @@ class LeaseWatch:
         if not is_about_lease(record):
             return
         lease = decode_lease(record)
-        standing = self._mine.standing(lease)
-        if standing is not Standing.OTHER:
+        state = self._mine.state_of(lease)
+        if state is not LeaseState.OTHER:
             self._met = True
             self._heard = self._clock.monotonic_seconds()
-            if standing is Standing.LET_GO:
+            if state is LeaseState.RELEASED:
                 self._decide(Verdict.LOST)
             elif lease is not None and lease.stopping:
                 self._decide(Verdict.STOP)

@@ -1,6 +1,6 @@
-"""The run ledger: the entry of every finished run, the lease, and what the next run must know.
+"""Keeps the run ledger: the entry of every finished run, the lease, and what the next run must know.
 
-Its records, their fold, how a run is found among them, and what one transaction adds. Called by ``run``,
-``task`` and everything above them. Imports ``protocol`` and ``streams``. Who may write, and when, is decided
-in ``run``; whether it agrees with what else stands in Kafka, in ``evidence`` beside this room.
+It has the ledger's records and their fold, finds runs among them, and makes the records of one transaction.
+Called by ``run``, ``task`` and everything above them. Imports ``protocol`` and ``streams``. ``run`` decides
+who may write, and when; ``evidence`` compares the ledger with the rest of Kafka.
 """

@@ -1,8 +1,8 @@
 """Finds entries of the ledger one by one, by the offsets that the checkpoint, the index and entries give.
 
-An offset is a hint. What stands there must be what was looked for, by its key; anything else, or nothing,
-means that the hint is wrong (another program wrote to the ledger while a run wrote), and then everything is
-read. The run that writes next builds the index anew from that.
+An offset is a hint. The record there must have the key that was looked for; another one, or none, means that
+the hint is wrong (another program wrote to the ledger while a run wrote), and then everything is read. The
+run that writes next builds the index anew from that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Entries = Mapping[str, Located]
 
 
 class Everything(NamedTuple):
-    """All that the log holds of runs.
+    """The entries and details of all runs.
 
     :param entries: of all of them.
     :param details: where the details end that have not expired.
@@ -76,7 +76,7 @@ class LogSpan:
 
 
 class WrongHintError(Exception):
-    """Something else stands at an offset, or nothing does."""
+    """An offset has no record, or one with another key."""
 
 
 class RunArchive:
@@ -169,7 +169,7 @@ class RunArchive:
     def page(self, digits: str, at: int) -> IndexPage:
         """Return a page of the index.
 
-        :raises WrongHintError: it does not stand there.
+        :raises WrongHintError: it is not there.
         """
         value = self._value(at, f"{INDEX_KEY}{digits}")
         return decode_json(value, IndexPage)
@@ -205,7 +205,7 @@ class RunArchive:
             raise WrongHintError from None
 
     def _value(self, at: int, key: str | None = None) -> bytes:
-        """Return the value that stands at an offset under a key, any run's unless given."""
+        """Return the value of the record at an offset, which must have the key, or any run's unless given."""
         for record in () if self._span is None else self._span.records(at, at + 1):
             found, value = (record.key() or b"").decode(errors="replace"), record.value()
             if value is not None and (found == key if key else not found.startswith("__")):

@@ -1,9 +1,9 @@
-"""Keeps what a finished run has per task and per partition: in the ledger, apart from its entry, for a while.
+"""Keeps the details of a finished run, per task and partition, in the ledger apart from its entry.
 
-An entry stays for good, so it holds nothing that grows with tasks or partitions. What does goes into slots
-``__details__/<n>``, used in turn: the run that takes a slot ends what the run before it left there. An entry
-says at which offsets its details were written; a record that says of itself to be another run's, or that is
-not there any more, means that they have expired.
+An entry stays for good, so it holds nothing that grows with tasks or partitions. Details do: they are kept
+for a while, in slots ``__details__/<n>``, which runs use in turn; a run overwrites what the run before it
+left in its slot. An entry names the offsets at which its details were written; if the record there is another
+run's, or gone, the details have expired.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Columns = dict[str, tuple[Any, ...]]
 
 
 class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The details of a run, compact: what belongs to partitions or tasks stands in their order.
+    """The details of a run, compact: values of partitions or tasks are listed in their order.
 
-    :param run_id: whose they are.
+    :param run_id: the run.
     :param finished_ms: of that run, which may finish again under its id.
     :param starts: start offsets by input topic, -1 where a partition was not read.
     :param stops: stop offsets by topic, inputs and intermediates, -1 where a partition was not read.

@@ -26,14 +26,14 @@ from airflow_kstreams.streams.ports import TopicPartition
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who works on an application now; one record in the ledger topic, renewed by the driver.
+    """A driver's claim to work on an application; one record in the ledger topic, which it renews.
 
     :param owner_run_id: the run the owner was started for.
     :param order: (clear number, try number) of the owner.
-    :param owner: text naming it in messages.
+    :param owner: its name in messages.
     :param generation: of the slice, or of the continuous run, that the owner works on.
     :param expires_ms: when it ends unless renewed, epoch milliseconds by the owner's clock; 0 = released.
-        To others, whose clocks may differ, only this 0 means anything.
+        Other programs, whose clocks may differ, go by this 0 only.
     :param continuous: whether the owner runs the application continuously.
     :param stopping: whether the tasks of a continuous run are to end cleanly.
     :param lease_ms: milliseconds that it lasts from a renewal, the owner's ``lease.ms``.
@@ -59,7 +59,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How the partitions of one subtopology are grouped, and which state depends on it.
+    """The partition groups of one subtopology, and the state that depends on them.
 
     :param partitions: partition count per source topic.
     :param groups: by group id; empty when equal ids are together.
@@ -93,7 +93,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which partition group each partition is in; one record in the ledger topic, written by begin.
+    """The partition groups of all subtopologies; one record in the ledger topic, written by begin.
 
     :param version: grows by one with every change.
     :param run_id: the run that made the last change.
@@ -117,7 +117,7 @@ class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OwnTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """Which topics are this application's; one record in the ledger topic, written by begin.
+    """The topics that are this application's own; one record in the ledger topic, written by begin.
 
     :param topics: by name, those of stores that were dropped included.
     """
@@ -142,7 +142,7 @@ class LoggedState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the changelogs ended when a run with records was last finished; one record in the ledger topic,
+    """The ends of the changelogs when a run with records was last finished; one record in the ledger topic,
     written by finish.
 
     :param changelogs: by topic.
@@ -152,10 +152,10 @@ class ChangelogEnds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What the last continuous run works on; one record in the ledger topic.
+    """The last continuous run; one record in the ledger topic.
 
-    :param run_id: names it.
-    :param generation: grows by one with every start, so that tasks of an earlier one know that they are.
+    :param run_id: its name.
+    :param generation: grows by one with every start, so that tasks of an earlier start stop.
     :param plan: what the start froze; ``stop_hash`` and ``empty`` mean nothing here.
     :param over: whether a batch has begun since.
     """
@@ -167,13 +167,13 @@ class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slice(self) -> Slice:
-        """The same in the form that tasks know, without any stop offset."""
+        """The run in the form that tasks know, without any stop offset."""
         return Slice(run_id=self.run_id, generation=self.generation, plan=self.plan, inputs=())
 
 
 class ResetStage(enum.Enum):
-    """How far a reset has come: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when there
-    is no topic to delete. Until it is done, no run begins.
+    """The stage of a reset: ``STOPPING -> DELETING -> DONE``, or at once ``STOPPING -> DONE`` when no topic
+    is to be deleted. Until it is done, no run begins.
     """
 
     STOPPING = "stopping"
@@ -186,7 +186,7 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     :param stage: how far it has come.
     :param begun_ms: when it began, epoch milliseconds.
-    :param command: what was asked for, as a command line: for messages, and to know a repetition.
+    :param command: its command line: for messages, and to recognize a repetition.
     :param positions: where the next run starts in each partition that has no committed offset:
         ``topic-partition`` -> offset. Takes the place of the last run's stop offsets.
     :param topic_ids: topic ids that the last run knew, of topics that the reset did not accept as they are.

@@ -1,4 +1,4 @@
-"""Folds records of the ledger: pure, whatever part of the log they are."""
+"""Folds records of the ledger, those of its end or all of them; pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TornCheckpointError(KafkaClientError):
 
 
 class FoldedLedger(NamedTuple):
-    """What a checkpoint and the records after it say."""
+    """The content of a checkpoint and the records after it."""
 
     checkpoint: LedgerCheckpoint
     span: Span | None
@@ -65,7 +65,7 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] 
     for record in records:
         key = record.key() or b""
         if key == prefix:
-            # A tombstone, which no run writes, leaves none.
+            # After a tombstone, which no run writes, there is none.
             last, content = record, record.value()
             if content is not None and pieces_of(headers_of(record)):
                 content = joined(key, headers_of(record), values.get)
@@ -100,7 +100,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     details: dict[str, int] = {}
     lease, alone = checkpoint.lease, True
     for record in records:
-        # A key that is no text is a stranger's; what it says of itself is refused below, with its offset.
+        # A key that is no text is another program's; its record is refused below, with its offset.
         key, value = key_of(record), record.value()
         if key.startswith(DETAILS_KEY) and "#" not in key:
             details[key] = record.offset() + 1

@@ -1,13 +1,12 @@
-"""Finds where the entry of each run stands in the ledger: a tree by the hash of the run id, whose pages are
-found by offsets.
+"""Finds the entry of each run in the ledger: a tree by the hash of the run id, whose pages hold offsets.
 
 A page is a leaf, which gives offsets of entries by hash, or has a page for each next digit of the hash. A
 leaf that grows beyond what it may hold becomes a page of leaves. Each page is a record of the ledger under
-the digits that lead to it; the root stands in the checkpoint. An insertion writes the pages on its path anew,
+the digits that lead to it; the root is in the checkpoint. An insertion writes the pages on its path anew,
 each after those that it points to.
 
-A hash is no proof, and neither is an offset: who looks up an entry compares its key, and who follows a
-pointer to a page compares the digits.
+A hash is no proof, and neither is an offset: a reader that looks up an entry compares its key, and one that
+follows a pointer to a page compares the digits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _HASH_BYTES = 9
 
 
 class IndexPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A page.
+    """A page of the index.
 
     :param runs: of a leaf: offsets of entries by hash; more than one only where hashes are equal.
     :param pages: of another page: the offset of the next page's record, by digit.
@@ -42,9 +41,9 @@ class IndexPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class IndexChange(NamedTuple):
     """An entry that was written.
 
-    :param digest: of what it is found by.
-    :param offset: where it stands.
-    :param replaced: where the entry stood that it takes the place of, -1 if there was none.
+    :param digest: hash of the run id, or data interval, by which it is found.
+    :param offset: of its record.
+    :param replaced: offset of the entry that it replaces, -1 if there was none.
     """
 
     digest: str
@@ -52,12 +51,12 @@ class IndexChange(NamedTuple):
     replaced: int = -1
 
 
-#: Returns the page that stands under some digits, given the offset that points to it.
+#: Returns the page whose key is some digits, given the offset that points to it.
 LoadPage = Callable[[str, int], IndexPage]
 
 
 def digest_of(text: str) -> str:
-    """Return the hash of what an entry is found by, as digits."""
+    """Return the hash of the text by which an entry is found, as digits."""
     return base64.urlsafe_b64encode(hashlib.blake2b(text.encode(), digest_size=_HASH_BYTES).digest()).decode()
 
 

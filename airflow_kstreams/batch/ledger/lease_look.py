@@ -1,20 +1,20 @@
-"""Shows a task what there is of its driver: the last lease in the ledger, found from the ledger's end.
+"""Shows a task the lease of its driver: it reads the last one in the ledger, from the ledger's end.
 
 Rule: a task goes on only if the last lease is in force for its run and generation. It looks after it has
-claimed its transactional id, and before it reads its committed offsets. The lease is renewed all the time, so
-it stands among the last records; a look takes the last few offsets, and twice as many until it finds one.
+claimed its transactional id, and before it reads its committed offsets. The driver keeps renewing the lease,
+so it is among the last records; a look reads the last few offsets, and twice as many until it finds one.
 
-Races: a driver that claims the slice, another start, and a reset first write another lease, let this one
-go, or take it away, and then fence the tasks. So of a task that claims its id before that fence, the claim is
-void, and nothing that it writes is seen; one that claims it afterwards looks after that write. What the
-write's transaction still hides is waited for, longer than the broker lets a dead coordinator's transaction
-stay open. The next run of batches begins only when this one is finished: its tasks are at their stops then,
-or find offsets that another run has committed, and stop (:mod:`airflow_kstreams.batch.task.task_slice`).
+Races: a driver that claims the slice, another start, and a reset first write another lease, or release or
+delete this one, and then fence the tasks. The fence makes an earlier claim of a task's id void, and nothing
+that the task writes is seen; a task that claims its id afterwards looks after that write. It waits for what
+the write's transaction still hides, longer than the broker lets a dead coordinator's transaction stay open.
+The next run of batches begins only when this one is finished: its tasks are at their stops then, or find
+offsets that another run has committed, and stop (:mod:`airflow_kstreams.batch.task.task_slice`).
 
-Should a task see a lease that is out of date all the same (the wait was too short), that does no harm: its id
-is the task's, so that the newer driver's own attempt fences it, its offsets were read after it had claimed
-that id, and its stops are those that were frozen for the run, which never move. What it can still commit is
-what the newer attempt would have committed.
+Should a task still see a lease that is out of date (the transaction stayed open), that does no harm: it uses
+the task's own id, so that the newer driver's attempt fences it, it read its offsets after it had claimed that
+id, and its stops are those that were frozen for the run, which never move. What it can still commit is what
+the newer attempt would have committed.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record,
 WINDOW = 16
 
 
-class Standing(enum.Enum):
-    """What a lease is to a task, or to a driver's launch of one."""
+class LeaseState(enum.Enum):
+    """Whether a lease is in force for a task, or for a driver's launch of one."""
 
     IN_FORCE = "in force"
-    LET_GO = "let go"
+    RELEASED = "released"
     OTHER = "another's"
 
 
 class LeaseOf(NamedTuple):
-    """Whose lease a task works under.
+    """The run whose lease a task works under.
 
     :param run_id: of the slice, or of the continuous run.
     :param generation: of either.
-    :param continuous: which of the two.
+    :param continuous: whether it is a continuous run.
     """
 
     run_id: str
     generation: int
     continuous: bool
 
-    def standing(self, lease: Lease | None) -> Standing:
+    def state_of(self, lease: Lease | None) -> LeaseState:
         """Return what a lease is to this one."""
         if lease is None:
-            return Standing.OTHER
+            return LeaseState.OTHER
         if LeaseOf(lease.works_on, lease.generation, lease.continuous) != self:
-            return Standing.OTHER
-        return Standing.IN_FORCE if lease.expires_ms else Standing.LET_GO
+            return LeaseState.OTHER
+        return LeaseState.IN_FORCE if lease.expires_ms else LeaseState.RELEASED
 
 
 def is_about_lease(record: Record) -> bool:

@@ -1,7 +1,7 @@
-"""The run ledger ``<app>-runs``: the entry of every finished run, and what the next run must know.
+"""Reads the run ledger ``<app>-runs``: the entry of every finished run, and what the next run must know.
 
-Compacted, one partition. Key = run id, value = the entry as JSON; nothing ever deletes one. A reset that
-takes back what a run processed says so in that run's entry. Reserved keys start with two underscores:
+It is compacted and has one partition. Key = run id, value = the entry as JSON; nothing deletes one. A reset
+that takes back what a run processed says so in that run's entry. Reserved keys start with two underscores:
 ``__lease__`` holds the lease, ``__checkpoint__`` all that the next run needs (partition groups, where each
 topic was left, ids of the engine's own topics, where changelogs ended, the last reset, the last continuous
 run, the root of the index), ``__index__/<digits>`` pages of the index, ``__details__/<slot>`` what entries
@@ -16,17 +16,17 @@ Reading: the last few records, more until one is visible; then the checkpoint, i
 Anything else at the end (another program wrote it), or no checkpoint where one should be, means that all of
 the log is read: for the last checkpoint that is whole, the lease after it, and every entry.
 
-Compaction: it keeps each key's last record and moves none, so the last checkpoint, the last lease, and
-whatever entries, pages and details are pointed to from there keep their offsets. A reader that is overtaken
-by a new checkpoint while the cleaner takes the old one away finds that one torn (:mod:`.pieces`), and begins
-again from the new end. Nothing visible was undone by that: a reader decides by the ledger as it was at some
-moment after it began to read.
+Compaction keeps each key's last record and moves none, so the last checkpoint, the last lease, and the
+entries, pages and details that they point to keep their offsets. If a new checkpoint is written and the
+cleaner removes the old one during a read, the reader finds the old one torn (:mod:`.pieces`), and begins
+again from the new end. That is sound: a reader decides by the ledger as it was at some moment after it began
+to read.
 
-Crash argument: entry, details, pages, checkpoint and lease stand in one transaction of the coordinator with
-what they tell of (markers, offsets), so readers see all or nothing of it. Their offsets are known before they
-are written, because nothing else writes after the claim. Should another program do so all the same, the
-checkpoint does not stand where it says that it stands: then nothing that was written with it is where it
-should be, and everything is read, until the next checkpoint is written, with all of the index.
+Crash argument: the coordinator writes entry, details, pages, checkpoint and lease in one transaction with
+what they describe (markers, offsets), so readers see all or nothing of it. It knows their offsets before it
+writes them, because nothing else writes after its claim. Should another program do so all the same, the
+checkpoint's offset differs from the one in its own value: the offsets of all that was written with it are
+wrong, too. Then everything is read, until the next checkpoint is written, with all of the index.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _READS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What the ledger says.
+    """The content of the ledger.
 
     :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
         reset has taken it away.
@@ -90,8 +90,8 @@ class Ledger:
     :param changelog_ends: where changelogs ended when a run was last finished; None when no run with records
         has.
     :param past: what it keeps of the runs before.
-    :param checkpoint: where the last checkpoint is; None if there is none, or none after which only leases
-        came.
+    :param checkpoint: where the last checkpoint is; None if there is none, or if other records than leases
+        follow it.
     :param next_offset: where the next record will be, if this reader's application writes it; -1 if open
         transactions hide that.
     :param archive: finds single runs; it does not count when ledgers are compared, nor does ``log``.
@@ -127,7 +127,7 @@ class Ledger:
     @property
     def stops(self) -> dict[TopicPartition, int]:
         """Where the last run, or the reset after it, left each partition; empty after a continuous run, whose
-        progress stands in the committed offsets alone.
+        progress is in the committed offsets alone.
         """
         if self.current_continuous is not None:
             return {}
@@ -153,7 +153,7 @@ class Ledger:
 
     @property
     def unfinished_reset(self) -> ResetRecord | None:
-        """The reset that goes on, or was interrupted."""
+        """The reset that is under way, or was interrupted."""
         return self.reset if self.reset is not None and self.reset.stage is not ResetStage.DONE else None
 
     @property
@@ -349,7 +349,7 @@ class _Source:
         )
 
     def _from_checkpoint(self, content: LogContent, span: Span) -> Ledger | None:
-        """Take what a checkpoint says, and the lease after it; None if it is not where it should be."""
+        """Return the ledger that a checkpoint and the lease after it give; None if it is not in its place."""
         known, final = self.before, content.records[-1]
         seen = lease_seen(final) if key_of(final) == LEASE_KEY else None
         if seen is not None and (known.checkpoint, known.log.topic_id) == (span, content.log.topic_id):

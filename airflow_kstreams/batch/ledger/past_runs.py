@@ -1,4 +1,4 @@
-"""Holds what a run must know of the runs before it. Each run keeps it up to date, so none reads history.
+"""Holds what a run must know of the runs before it; each run updates it, so that no run reads history.
 
 For every topic that was ever read: where the run that read it last left it. Of the runs: how many have
 finished, the last one, the last few that a reset took back, and the index by which any other is found.
@@ -25,7 +25,7 @@ _UNKNOWN = -1
 
 
 class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
-    """How the run that read a topic last left it.
+    """A topic as the run that read it last left it.
 
     :param run_id: of that run.
     :param id: the topic's id then; empty if the run did not say.
@@ -62,7 +62,7 @@ class TopicLeft(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the checkpoint says of the runs before.
+    """The runs before, as the checkpoint describes them.
 
     :param finished: how many have finished and were not taken back.
     :param last: the entry of the one that finished last.
@@ -96,7 +96,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the same after one more run.
 
         :param summary: with its details.
-        :param entry: what stands in the ledger of it.
+        :param entry: its entry in the ledger.
         :param at: the offset of the entry.
         """
         parked: dict[str, dict[int, int | None]] = {}

@@ -1,5 +1,5 @@
-"""Records of the ledger: their keys, and what a checkpoint holds. What they mean together is in
-:mod:`airflow_kstreams.batch.ledger.ledger`.
+"""Encodes the records of the ledger. :mod:`airflow_kstreams.batch.ledger.ledger` says what they mean
+together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 LEASE_KEY = "__lease__"
 CHECKPOINT_KEY = "__checkpoint__"
-#: What keys begin with that are no run ids.
+#: Prefix of the keys that are no run ids.
 RESERVED = "__"
 #: Of the run id as JSON; leaves room in the 4096 bytes of an offset's metadata.
 _RUN_ID_BYTES = 1_000
@@ -54,7 +54,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """All that the next run needs; one record in the ledger topic, in pieces if it is large. See ``Ledger``.
 
     :param past: of the runs before.
-    :param at: the offset at which it was to stand, as all that was written with it was placed.
+    :param at: the offset at which its writer expected it, as it did all that it wrote with it.
     """
 
     past: PastRuns

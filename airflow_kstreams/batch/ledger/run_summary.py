@@ -1,4 +1,4 @@
-"""The entry of a finished run in the ledger: what it did."""
+"""Defines the summary of a finished run: its entry in the ledger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 def completed(parked: Mapping[str, int | None]) -> str:
-    """Return how a run ended that left records parked, by node, or none."""
+    """Return how a run ended: with records parked, by node, or with none."""
     if not parked:
         return "completed"
     number = sum_parked(parked)
@@ -28,7 +28,7 @@ def completed(parked: Mapping[str, int | None]) -> str:
 
 
 class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What one subtopology of a finished run read and wrote.
+    """The topics that one subtopology of a finished run read and wrote.
 
     :param id: of the subtopology.
     :param sources: topics it read.
@@ -41,7 +41,7 @@ class SubtopologyTopics(msgspec.Struct, frozen=True, kw_only=True, array_like=Tr
 
 
 class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What a run read of an input topic, its partitions added up.
+    """The offsets that a run read of an input topic, its partitions added up.
 
     :param topic: its name.
     :param partitions: how many it had.
@@ -56,8 +56,8 @@ class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a finished run did. The ledger's entry, kept under the run id, has what identifies it and its
-    totals; what it has per task and partition is kept apart, and for a while only, see
+    """The summary of a finished run. The ledger's entry, kept under the run id, has what identifies it and
+    its totals; what it has per task and partition is kept apart, and for a while only, see
     :mod:`airflow_kstreams.batch.ledger.details`.
 
     :param run_id: the run.
@@ -76,7 +76,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
         time, largest timestamp, stream time; a detail. They travel with the committed offsets, too, which may
         expire.
-    :param warnings: what a person should look at, one line each, the first few.
+    :param warnings: what an operator should look at, one line each, the first few.
     :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
         a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.

@@ -1,9 +1,9 @@
-"""The ledger's records of one transaction: details and entry of a run that has finished, entries of runs that
-are taken back, pages of the index, and the checkpoint that says how everything is after it.
+"""Makes the ledger's records of one transaction: details and entry of a run that has finished, entries of
+runs that are taken back, pages of the index, and the checkpoint, which holds everything as it is after it.
 
-Rule: whatever changes more than the lease ends with a checkpoint, so that nothing but leases can come after
-the last one. Offsets are counted from the log's end, which stands still for the holder of the coordinator's
-id.
+Rule: a transaction that changes more than the lease ends with a checkpoint, so that nothing but leases can
+come after the last one. Offsets are counted from the log's end: only the holder of the coordinator's id may
+move it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerChange:
-    """What a transaction makes of the ledger.
+    """The changes that a transaction makes in the ledger.
 
-    :param ledger: as it was read after the claim, with what is other after the transaction, but for runs.
+    :param ledger: as it was read after the claim, with all changes of the transaction but those of runs.
     :param finished: a run that has finished, with its details.
     :param taken_back: ids of finished runs that are not finished any more.
     :param taken_back_ms: when they are taken back.
@@ -52,8 +52,8 @@ class LedgerChange:
 
 
 class LedgerRecords(NamedTuple):
-    """What to write, in order, where the checkpoint among it will be, and the run that has finished as it is
-    found from then on, with its details.
+    """The records to write, in order, the place of the checkpoint among them, and the run that has finished
+    as it is found from then on, with its details.
     """
 
     records: list[MetadataRecord]
@@ -87,7 +87,7 @@ class _Writing:
     def done(self) -> LedgerRecords:
         ledger, past = self._ledger, self._ledger.past
         if ledger.lease is None and ledger.lease_offset >= 0:
-            # The checkpoint says it, too; this is for people who look at the topic.
+            # The checkpoint holds it, too; this is for people who read the topic.
             self._add(LEASE_KEY, None)
         if self._change.taken_back:
             past = self._take_back(past)
@@ -113,7 +113,7 @@ class _Writing:
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 
     def _add_checkpoint(self, checkpoint: LedgerCheckpoint) -> Span:
-        """Write the checkpoint, which says where it stands, and return where that is."""
+        """Write the checkpoint, which holds its own offset, and return where it is."""
         span = self._ledger.checkpoint
         before = 0 if span is None else span[1] - span[0] - 1
         known = len(self._records)

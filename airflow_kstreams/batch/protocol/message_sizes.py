@@ -1,4 +1,4 @@
-"""How large records may be, from the inputs to every topic that their results, or they themselves, go to.
+"""Compares how large records may be in the inputs and in every topic that they, or their results, go to.
 
 Rule: what a topic holds, the topics behind it take. The engine's own topics are created with the largest
 ``max.message.bytes`` of the topics that the topology reads, plus room for what the engine adds; the writers
@@ -25,7 +25,7 @@ from airflow_kstreams.streams.topology.topology import has_dead_letters
 log = logging.getLogger(__name__)
 
 MAX_BYTES = "max.message.bytes"
-#: What a record may grow by on its way to a topic of the engine: a larger key, the headers of a dead letter.
+#: Bytes that a record may gain on its way to a topic of the engine: a larger key, a dead letter's headers.
 ROOM_BYTES = 65_536
 #: The largest value that the broker takes for the setting.
 _LARGEST = 2**31 - 1

@@ -1,4 +1,4 @@
-"""What the Kafka user of an application must be allowed to do: no more, and no less.
+"""Lists what the Kafka user of an application must be allowed to do: no more, and no less.
 
 Rule: with exactly these ACLs a run passes; without any one of them it fails and names that one. Tests hold
 both on a broker with an authorizer.
@@ -56,8 +56,8 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     internal = internal_settings(plan)
     found += [_settings(topic, kept_locally=topic in kept_locally) for topic in internal]
     letters = [settings.dead_letter_topic] if has_dead_letters(plan, settings) else []
-    theirs = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
-    found += [_limit(topic) for topic in theirs if topic not in internal]
+    user_topics = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
+    found += [_limit(topic) for topic in user_topics if topic not in internal]
     group = Permission(
         operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
     )
@@ -110,7 +110,7 @@ def _committed_offsets(application_id: str) -> Permission:
 
 
 def _more_processors(resource: Resource, name: str) -> Permission:
-    """Return what a look at processors needs that are on their way."""
+    """Return what a look at processors that are being added needs."""
     return Permission(
         operation=Operation.DESCRIBE,
         resource=resource,
@@ -163,7 +163,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what copying the state of new processors needs; its user need not be that of the runs.
 
-    To give that up needs what runs need, too: no begin may take over meanwhile.
+    To abandon the expansion needs what runs need, too: no begin may take over keys meanwhile.
     """
     own = ProtocolTopics(plan.application_id)
     group = catch_up_group(plan.application_id)

@@ -1,4 +1,4 @@
-"""Which letters came back although others before them did not: marks, beside the positions of replays.
+"""Marks dead letters that a replay brought back although it left others before them.
 
 A replay that brings back only some letters leaves gaps, which a position cannot tell. Rule: a letter is done
 with when it lies before the position of its partition, or is marked; a position moves over letters that are
@@ -6,11 +6,11 @@ done with, and takes the marks that it passes with it.
 
 Marks lie in the topic of replays (``replay_records.py``), a bit for each offset in blocks of a fixed number
 of offsets. A block is one record with a key of its own, so a transaction writes only the few blocks that it
-changes. A block goes with its last mark. Invariant: marks and positions are written in the transaction
-that brings the records back, so who reads the topic to its end, while no other replay may write, knows
-exactly which letters are done with, whatever died on the way.
+changes. A block is deleted with its last mark. Invariant: marks and positions are written in the transaction
+that brings the records back, so a replay that reads the topic to its end, while no other may write, knows
+exactly which letters are done with, after any crash.
 
-A version of this package that knows no marks cannot read them, and refuses rather than bring letters back
+A version of this package that knows no marks cannot read them, and stops rather than bring letters back
 twice.
 """
 
@@ -36,7 +36,7 @@ class MarkBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     :param topic_id: of the dead-letter topic.
     :param partition: of the letters.
-    :param block: which one: its first offset divided by ``BLOCK_OFFSETS``.
+    :param block: number of the block: its first offset divided by ``BLOCK_OFFSETS``.
     :param bits: a bit for each offset, the first one in the lowest bit of the first byte.
     """
 

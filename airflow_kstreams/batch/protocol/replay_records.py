@@ -1,5 +1,5 @@
-"""What is known of replays of one dead-letter topic: a record for each in ``<dead-letter topic>-replays``,
-and marks of the letters that came back although others before them did not (``replay_marks.py``).
+"""Reads and writes the records of replays of one dead-letter topic: one for each replay in ``<dead-letter
+topic>-replays``, and marks of letters brought back before others that lie before them (``replay_marks.py``).
 
 The topic is compacted, a replay's key is its id, and only replays write it, under the transactional id
 ``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that
@@ -31,7 +31,7 @@ def replay_owner(dead_letter_topic: str) -> str:
 class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One replay of a dead-letter topic.
 
-    :param replay_id: names it.
+    :param replay_id: its name.
     :param dead_letter_topic: where the records lie.
     :param topic_id: of that topic.
     :param begun_ms: when its end was frozen, epoch milliseconds.
@@ -91,7 +91,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
-    """What the topic says.
+    """The content of the topic.
 
     :param by_id: every replay.
     :param last: the one that was written last: its positions are where the next one starts.
@@ -126,11 +126,11 @@ def read_replays(
     clock: Clock,
     wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
 ) -> Replays:
-    """Read what is known of all replays of a dead-letter topic.
+    """Read the records of all replays of a dead-letter topic.
 
-    :param reader: what it was assigned before is lost.
+    :param reader: loses its earlier assignment.
     :param wait_ms: how long to wait for an open transaction; 0 takes what is committed.
-    :raises KafkaClientError: as :func:`decode_replays`, or the wait was in vain.
+    :raises KafkaClientError: as :func:`decode_replays`, or a transaction stayed open.
     """
     content = read_log(
         cluster,

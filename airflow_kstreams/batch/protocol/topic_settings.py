@@ -1,9 +1,8 @@
-"""Which settings the engine's own topics have, and which of them decide whether records keep what they mean.
+"""Defines the settings of the engine's own topics, and refuses those that would lose records or their times.
 
-The topics are created with these settings, and looked at again before every run: an administrator may change
-a topic, or create it before the first run, with what the broker takes where nothing is said, such as
-``log.message.timestamp.type``. What would lose records, or their times, is refused with the command that
-mends it. Everything else about a topic is the administrator's.
+The topics are created with these settings, and checked again before every run: an administrator may change a
+topic, or create it before the first run with the broker's defaults, such as ``log.message.timestamp.type``.
+An error names the command that mends it. Every other setting is the administrator's.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ PROTOCOL: Mapping[str, str] = {
     "segment.bytes": str(16 * 1024 * 1024),
 }
 
-#: Setting -> what is lost under another value.
+#: Setting -> the loss that another value causes.
 _LOSSES: Mapping[str, str] = {
     "cleanup.policy": "the broker would delete records that are still needed",
     "retention.ms": "the broker would delete records that are still needed",

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
@@ -40,8 +40,8 @@ class TaskAssignment:
 
         :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
         """
-        standing = LeaseOf(self.run_id, self.generation, continuous).standing(lease)
-        if standing is Standing.IN_FORCE:
+        state = LeaseOf(self.run_id, self.generation, continuous).state_of(lease)
+        if state is LeaseState.IN_FORCE:
             return
         run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
         fix = "nothing: the driver that owns the application launches its tasks itself"
@@ -51,8 +51,8 @@ class TaskAssignment:
                 "nothing if the application was reset; else its ledger was deleted: begin the run again, "
                 "which says what to do"
             )
-        elif standing is Standing.LET_GO:
-            found = f"was let go by {lease.owner}"
+        elif state is LeaseState.RELEASED:
+            found = f"was released by {lease.owner}"
             fix = "nothing: the next driver launches what is left"
         else:
             held = "is held" if lease.expires_ms else "was held last"

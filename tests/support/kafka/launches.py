@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import msgspec
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
 from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
@@ -44,7 +44,7 @@ def lease_held(cluster: ClusterPort, slice_: Slice, clock: Clock) -> Iterator[No
             expires_ms=0,
             lease_ms=60_000,
         )
-    if lease is None or mine.standing(lease) is not Standing.LET_GO:
+    if lease is None or mine.state_of(lease) is not LeaseState.RELEASED:
         yield
         return
     held = msgspec.structs.replace(lease, expires_ms=clock.now_ms() + 60_000)

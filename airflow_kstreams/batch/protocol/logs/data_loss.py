@@ -1,9 +1,9 @@
-"""What is missing, and the command by which a person accepts it.
+"""Describes lost data, and gives the commands by which an operator accepts the loss.
 
-Rule: loss is never passed over, and never decided by a machine. An error names every partition of which
-something is missing, its offsets and how many records there were at most, and ends with commands that can be
-executed as they stand but for the broker's address; the run after them works. They are Kafka's own
-(``kafka-consumer-groups.sh --reset-offsets``: a committed offset without our metadata was set by a person,
+Rule: a run never passes over a loss, and never accepts it by itself. An error names every partition of which
+something is missing, its offsets and how many records there were at most, and ends with commands in which
+only the broker's address is left to fill in; the run after them works. They are Kafka's own
+(``kafka-consumer-groups.sh --reset-offsets``: a committed offset without our metadata was set by an operator,
 who thereby accepted the topic as it is) and ``airflow-kstreams reset``.
 """
 
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 
-#: Stands for the bootstrap servers in every command.
+#: Placeholder of the bootstrap servers in every command.
 BROKER = "<broker>"
 
 _NAMED = 5
@@ -26,12 +26,12 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Something that is missing.
+    """A loss of data.
 
-    :param partitions: whose offset a person must set to accept it.
+    :param partitions: those whose offset must be set to accept it.
     :param text: what is missing, where, and how many records at most.
-    :param scenario: where reading goes on for who accepts it, as ``kafka-consumer-groups.sh`` says it.
-    :param advice: why that, and what else there is; empty when there is nothing to choose.
+    :param scenario: where reading goes on once it is accepted, an option of ``kafka-consumer-groups.sh``.
+    :param advice: the reason for that option, and others; empty when there is no choice.
     :param first: commands to execute before.
     """
 
@@ -43,7 +43,7 @@ class Loss:
 
 
 def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader: str = "") -> Loss:
-    """Describe records that retention, or a person, deleted before they were read.
+    """Describe records that retention, or an operator, deleted before they were read.
 
     :param expected: offset to read next.
     :param reader: who had to read it.

@@ -1,4 +1,4 @@
-"""What a partition's log holds: its bounds, and whether there is any record between two offsets.
+"""Reads the bounds of a partition's log, and finds out whether it holds a record between two offsets.
 
 Offsets alone do not say how many records there are: transaction markers and aborted records take offsets,
 too.
@@ -70,7 +70,7 @@ def has_records(
     read = BoundedRead(reader, spans, clock=clock, max_records=_PROBE_RECORDS)
     for fetched in read:
         found.update(fetched)
-        # What else these hold does not matter, and must not be fetched while others are looked into.
+        # The other records of these do not matter, and must not be fetched while others are read.
         read.drop(fetched)
         if found and until_found:
             read.stop()
@@ -80,7 +80,7 @@ def has_records(
 def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
     """Say whether a read_committed reader finds a record in any of the spans.
 
-    Few partitions are asked at a time, the widest spans first: where there is news, the first fetch shows it.
+    It reads few partitions at a time, the widest spans first: mostly the first fetch finds a record.
 
     :param spans: as for :func:`has_records`.
     """

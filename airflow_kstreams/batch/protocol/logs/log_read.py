@@ -2,8 +2,8 @@
 
 Rule: "to the end" means the high watermark asked for before reading. Under read_committed a reader sees
 nothing at or past the first open transaction, so an end of partition below that high watermark is not the
-end: what is committed behind the open transaction would be missed. The reader waits for it, bounded, then
-fails and says how to find the producer.
+end: the reader would miss what is committed behind the open transaction. It waits, bounded, then fails and
+says how to find the producer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ OPEN_TRANSACTION_TIMEOUT_MS = 30_000
 
 
 class LogFacts(NamedTuple):
-    """What a log is, whatever it holds: its topic's id, empty if there is none, its first offset and its high
-    watermark.
-    """
+    """A log's bounds: its topic's id, empty if there is none, its first offset and its high watermark."""
 
     topic_id: str = ""
     start: int = 0
@@ -34,8 +32,8 @@ class LogFacts(NamedTuple):
 
 
 class LogContent(NamedTuple):
-    """What a read found: the visible records, the offset up to which they are complete, the log itself, and
-    the offset from which on it was read.
+    """The result of a read: the visible records, the offset up to which they are complete, the log's bounds,
+    and the offset from which on it was read.
     """
 
     records: tuple[Record, ...]
@@ -73,11 +71,11 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
     """Read every committed record of a one-partition topic; a missing topic is empty.
 
     :param admin: used instead of a new client.
-    :param reader: used instead of a new client; what it was assigned before is lost.
+    :param reader: used instead of a new client; it loses its earlier assignment.
     :param first: offset of the first record to read, if the log does not begin after it.
     :param wait_ms: how long to wait for open transactions; 0 takes what is stable, which may be incomplete.
     :param last: how many offsets to read, those before the last stable one; None for all.
-    :raises OpenTransactionError: the wait was in vain.
+    :raises OpenTransactionError: a transaction stayed open.
     """
     with ExitStack() as clients:
         if admin is None:
@@ -94,9 +92,9 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
         if begin >= high:
             return LogContent((), high, log, begin)
         if last is not None and high - begin > last:
-            # A reader that begins past the last stable offset would not hear of the end.
+            # A reader that begins past the last stable offset gets no end of partition.
             stable = admin.end_offsets([partition], isolation="read_committed")[partition]
-            # The log may have grown since it was asked for its end.
+            # The log may have grown since its end was read.
             begin = max(begin, min(stable, high) - last)
         if reader is None:
             reader = cluster.reader(group_id=group_id)

@@ -1,4 +1,4 @@
-"""Open transactions that hold a last stable offset back: how old they are, and how to find their producer.
+"""Describes open transactions that hold a last stable offset back: their age, and how to find the producer.
 
 The client has no call that names the producers of a partition; Kafka's own tool has. The age is that of the
 record at the last stable offset, which is the transaction's first in this partition.

@@ -1,8 +1,8 @@
-"""Whether transactions can be as long as the settings let them be, looked at before anything is written.
+"""Checks, before anything is written, that transactions can be as long as the settings let them be.
 
 A transaction lasts from one commit to the next, ``commit.interval.ms`` at most unless user functions or the
-cluster are slow; the broker aborts it after ``transaction.timeout.ms``; and a timeout above its own
-``transaction.max.timeout.ms`` it refuses. Each must leave room for the one before.
+cluster are slow. The broker aborts it after ``transaction.timeout.ms``, and refuses a timeout above its own
+``transaction.max.timeout.ms``. Each must leave room for the one before.
 """
 
 from __future__ import annotations

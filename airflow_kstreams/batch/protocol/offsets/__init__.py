@@ -1,4 +1,4 @@
-"""The text beside committed offsets: a task's progress, its report, its figures, and what it has parked.
+"""Defines the text beside committed offsets: a task's progress, report, figures and parked records.
 
 Written by ``task``, read by ``run``, ``report`` and ``inspect``. Imports ``streams`` only.
 """

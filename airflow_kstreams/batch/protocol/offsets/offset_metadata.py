@@ -1,8 +1,7 @@
-"""The text that travels with every committed offset: the partition's times and the task's counters.
+"""Encodes the text that travels with every committed offset: the partition's times, the task's counters.
 
 It is written in the same transaction as the results, so stream time and counters survive crashes and runs
-exactly as far as the offsets do, and ``finish`` can rebuild every task's report whatever became of the
-process that ran it.
+exactly as far as the offsets do, and ``finish`` can rebuild the report of a task whose process has died.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionT
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
 VERSION = 1
-#: Of a task that waits for no moment.
+#: The stream time at which a task that waits for none is due next.
 NOTHING_DUE = -1
 
 
 class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a commit says beside the offset.
+    """The text of a commit beside the offset.
 
-    :param run_id: the run whose task committed; empty when the text was not ours.
+    :param run_id: the run whose task committed; empty when another program wrote the text.
     :param partition_time_ms: partition time, -1 when unknown; with the next two, ``PartitionTimes``.
     :param latest_ms: largest timestamp of the records before the offset.
     :param stream_time_ms: stream time of the topic in the task.
@@ -43,7 +42,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param changelog_ends: ends of the task's changelogs, sorted by topic, right before the commit, behind all
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
-    :param stop_set: which slice of the run it is, by its stop set; empty when a continuous run committed.
+    :param stop_set: name of the slice's stop set; empty when a continuous run committed.
     :param records_ahead: as in ``TaskReport``.
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
@@ -88,9 +87,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
-        What decides nothing goes first: what was measured of calls, the later half of their nodes at a time,
-        then the other metrics. Then counts by node are cut down; then go the counts or, where those take
-        less than is missing, the ends of changelogs, and what is parked.
+        What decides nothing is left out first: the figures of calls, the later half of their nodes at a time,
+        then the other metrics. Then fewer nodes have counts by name; then the counts are left out or, where
+        they take less than is missing, the ends of changelogs, and what is parked.
         """
         if (text := self._text()) is not None:
             return text
@@ -178,7 +177,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def metrics_so_far(self) -> TaskMetrics | None:
-        """What the next commit goes on from: nothing when no task has committed for the slice yet."""
+        """The metrics that the next commit adds to: nothing when no task has committed for the slice yet."""
         return self.metrics if self.task_id else NOTHING_YET
 
     def counts_so_far(self, plan: SubtopologyPlan) -> RecordCounts | None:

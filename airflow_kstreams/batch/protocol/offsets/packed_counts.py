@@ -1,7 +1,7 @@
-"""Counts by topic and node in the few bytes that an offset's metadata has for them.
+"""Packs counts by topic and node into the few bytes that an offset's metadata has for them.
 
-Topics go by their place in the plan of the task's subtopology, which is frozen with the slice; nodes by their
-names, the largest counts first. Where the text would be too long, nodes are added up by rule from the
+A topic is written as its place in the plan of the task's subtopology, which is frozen with the slice; a node
+as its name, the largest counts first. Where the text would be too long, nodes are added up by rule from the
 smallest on; where even that does not fit, nothing is kept, and the counts are unknown from then on.
 """
 
@@ -16,10 +16,10 @@ from airflow_kstreams.streams.plan import SubtopologyPlan
 
 
 class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
-    """What a task counted since the slice's start.
+    """A task's counts since the slice's start.
 
     :param read: as in ``RecordCounts``, by place among the subtopology's sources.
-    :param outside: as in ``RecordCounts``, by place among the sources; empty if there was none.
+    :param outside: as in ``RecordCounts``, by the same places; empty if there was none.
     :param written: by place among the subtopology's sinks.
     :param sent: by topic.
     :param left_out: as in ``RecordCounts``.

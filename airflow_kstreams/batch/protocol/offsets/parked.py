@@ -1,24 +1,24 @@
-"""Records that wait in retry topics for their next attempt, from one run to the next.
+"""Counts the records that wait in retry topics for their next attempt, from one run to the next.
 
 A record whose call failed for now is parked: its copy goes into its node's retry topic, a changelog of the
 task, in the transaction that releases it. So a run finishes with records parked, and the next one must know
 which tasks have some, though there is nothing else to read.
 
-Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin says it
-again beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
+Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin repeats it
+beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
 commit if it had records parked when the run began, or has retry topics and has committed in the run: neither
 its driver nor finish takes it for done before, wherever its offsets are. Begin commits them at the stops of a
 task with nothing to read; and a task that stays at its stops for parked records commits there meanwhile.
 
-Invariant: what stands beside a task's offsets is as of the commit that wrote them, because it is written with
-them. So it is newer than the ledger, which knows what the last finished run left, or a reset.
+Invariant: the counts beside a task's offsets are as of the commit that wrote them, because it wrote both. So
+they are newer than the ledger, which has what the last finished run, or a reset, left.
 
-Crash argument: the numbers and the records they count are in one transaction. Where they cannot be known,
-because there was no room for them or a person set the offsets of a run that was not finished, the task counts
-as one that may have some: it runs, finds none, and says so. A task that dies between a commit at its stops
-and its last one owes that still, whether anything was left parked by then: the attempt that follows restores
-what was, stays for it, and closes its processors. What they give in close is in the last commit alone, with
-the done notification. So it comes once, and readers of intermediate topics wait for it.
+Crash argument: the counts and the records they count are in one transaction. Where they are not known,
+because there was no room for them or an operator set the offsets of an unfinished run, the task counts as one
+that may have some: it runs, finds none, and says so. A task that dies between a commit at its stops and its
+last one still owes the last one, even if nothing is parked any more: the next attempt restores the parked
+records, waits for them, and closes its processors. What they forward in close is in the last commit alone,
+with the done notification. So it comes once, and readers of intermediate topics wait for it.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ def may_park(sub: SubtopologyPlan) -> bool:
 
 
 def owes_last_commit(
-    run_id: str, told: Iterable[OffsetMetadata], sub: SubtopologyPlan, *, moment_ms: int | None
+    run_id: str, committed: Iterable[OffsetMetadata], sub: SubtopologyPlan, *, moment_ms: int | None
 ) -> bool:
-    """Whether a task whose offsets are at its stops has still to make its last commit, and to run for that.
+    """Whether a task whose offsets are at its stops must still run to make its last commit.
 
-    :param told: what stands beside its offsets.
+    :param committed: the metadata beside its offsets.
     :param sub: its subtopology.
     :param moment_ms: to where the end of the run brings its stream time; None if nowhere.
     """
-    ours = [each for each in told if each.run_id == run_id]
+    ours = [each for each in committed if each.run_id == run_id]
     if any(each.complete for each in ours):
         return False
-    # Without a task's name begin has committed, with what earlier runs left.
+    # Metadata without a task's name is begin's, with what earlier runs left.
     if moment_ms is not None and any(each.task_id or each.due_at(moment_ms) for each in ours):
         return True
     if not may_park(sub):
         return False
-    # Only a task names itself; None: not known.
+    # Only a task writes its name; None: not known.
     return any(each.task_id or each.parked is None or each.parked for each in ours)
 
 

@@ -1,9 +1,8 @@
-"""The speed of a task. It travels with the task's report: beside its committed offsets, through Spark, and
-into the details of its run.
+"""Holds the measurements of a task's speed, which travel with its report: beside its committed offsets,
+through Spark, and into the details of its run.
 
-Only what cannot be worked out from the report's counters stands here, at most ``MOST_BYTES`` of JSON; nodes
-with calls add more, of which there is a bounded number by name (``CallFigures``), and which is cut down where
-there is no room.
+They hold only what cannot be worked out from the report's counters, at most ``MOST_BYTES`` of JSON. Nodes
+with calls add more: a bounded number of them by name (``CallFigures``), fewer where there is no room.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ import msgspec
 from airflow_kstreams.streams.figures.call_figures import CallFigures, added_calls
 from airflow_kstreams.streams.figures.latencies import Latencies
 
-#: Of its JSON without calls, whatever was measured: two histograms with their numbers at the largest.
+#: The most bytes of its JSON without calls: two histograms with their numbers at the largest.
 MOST_BYTES = 1_400
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
-    """What was measured of a task since its slice's start, over all its attempts as far as they committed.
+    """Measurements of a task since its slice's start, over all its attempts as far as they committed.
 
-    :param process: of each record processed; measured per sample of records, see
+    :param process: latency of each record processed; measured per sample of records, see
         :class:`~airflow_kstreams.batch.metrics.meter.TaskMeter`.
-    :param commit: of each commit. One cannot say how long it took itself: what travels beside committed
-        offsets lacks the commit that wrote it, what a task reports at its end has all.
+    :param commit: latency of each commit. A commit cannot contain its own latency: the text beside committed
+        offsets lacks the commit that wrote it; a task's report at its end has all.
     :param active_ns: time between a ready task and its last commit, waiting for records included.
     :param restore_ns: time in which the last attempt restored its stores.
-    :param lag: offsets between where the task stands and its stops; None where it has no stops.
+    :param lag: offsets between the task's positions and its stops; None where it has no stops.
     :param calls: of its asynchronous nodes; None where it has none.
     """
 
@@ -40,7 +39,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     calls: CallFigures | None = None
 
     def __add__(self, other: TaskMetrics) -> TaskMetrics:
-        """Put two tasks together."""
+        """Add up the measurements of two tasks."""
         return TaskMetrics(
             self.process + other.process,
             self.commit + other.commit,
@@ -61,7 +60,7 @@ NOTHING_YET = TaskMetrics(calls=CallFigures())
 
 
 def metrics_in_all(metrics: Iterable[TaskMetrics | None]) -> TaskMetrics | None:
-    """Put tasks together; None, not known, if one of them is, or if there are none."""
+    """Add up the measurements of tasks; None (not known) if those of one are, or if there are no tasks."""
     total: TaskMetrics | None = None
     for each in metrics:
         if each is None:

@@ -1,4 +1,4 @@
-"""The report of a task: what it did. It travels with committed offsets, and into the details of the run."""
+"""Defines a task's report of its work, kept beside its committed offsets and in the details of its run."""
 
 from __future__ import annotations
 

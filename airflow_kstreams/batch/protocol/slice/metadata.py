@@ -1,4 +1,4 @@
-"""Reads the metadata topic, and folds its records into what they say; the fold is pure.
+"""Reads the metadata topic, and folds its records into the state of a run; the fold is pure.
 
 States and what makes them (KIP-95)::
 
@@ -86,22 +86,21 @@ class RunState(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """What the metadata topic says.
+    """The state that the records of the metadata topic give.
 
     :param state: of the application.
     :param slice: of the run that is running or was finished last; None when NEW, or written by a foreign
         writer.
-    :param owner: who wrote the marker, for messages.
-    :param done: tasks of this slice that have notified, by subtopology and group, whatever generation they
-        were of.
-    :param intermediate_stops: what a coordinator froze of this slice, whatever its generation.
+    :param owner: writer of the marker, for messages.
+    :param done: tasks of this slice, of any generation, that have notified, by subtopology and group.
+    :param intermediate_stops: the stops that coordinators of this slice, of any generation, froze.
     :param intermediate_epochs: the leader epoch at the end of each of those logs then, -1 when not known.
     :param notifications: KIP-95's own, of pairs of partitions, which only a foreign writer writes.
     :param foreign_stops: stop offsets of a marker without our headers; the start offsets are not known then.
     :param live_keys: every key that holds a value, to be tombstoned by the next begin.
     :param torn: whether the stop set, or the plan, is not the one the marker names, so that the topic must be
         read again. Without its plan there is no slice.
-    :param cleared: whether the marker was deleted by a record that says so, and that the cleaner has left.
+    :param cleared: whether a tombstone of the marker is in the log.
     :param log: what was read.
     """
 
@@ -120,7 +119,7 @@ class Folded:
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
-        """Up to where intermediate partitions were written for this slice, as far as the topic says."""
+        """End of what was written to each intermediate partition for this slice, where that is known."""
         found: dict[TopicPartition, int] = {}
         for (_, intermediate), offset in self.notifications.items():
             found[intermediate] = max(found.get(intermediate, 0), offset)
@@ -147,11 +146,11 @@ class _Entry:
 
 
 class LiveRecords:
-    """The last record of each key that holds a value: what a log says, however much of it was read when."""
+    """The last record of each key that holds a value, kept up to date while a log is read in parts."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, _Entry] = {}
-        #: Of every key that was deleted and holds no value, the last time that anything was said of it.
+        #: Of every key that was deleted and holds no value, the time of its last record.
         self._deleted: set[bytes] = set()
 
     @property
@@ -173,7 +172,7 @@ class LiveRecords:
                 self._entries[key] = _Entry(key=key, value=value, headers=_headers(record))
 
     def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
-        """Return what they say, see :func:`fold`."""
+        """Fold them, see :func:`fold`."""
         keys, live, marker_key = self.keys, dict(self._entries), application_id.encode()
         marker = live.pop(marker_key, None)
         if marker is None or marker.value not in (COMPLETED, FINISHED):
@@ -287,7 +286,7 @@ def _headers(record: Record) -> dict[str, bytes]:
 
 
 def _refuse_other_format(marker: _Entry) -> None:
-    """Refuse a marker of another version: whatever it means by its records, it is not the spec's bare format.
+    """Refuse a marker of another version: its records are not in the spec's bare format.
 
     :raises KafkaClientError: this version cannot read it.
     """
@@ -302,10 +301,10 @@ def _refuse_other_format(marker: _Entry) -> None:
 
 
 def _plan(marker: _Entry, encoded: bytes | None) -> RunPlan | None:
-    """Return what the marker's run froze; None for a marker in the spec's bare format.
+    """Return the plan that the marker's run froze; None for a marker in the spec's bare format.
 
     :param encoded: the plan as it was written; None where there is none.
-    :raises KafkaClientError: it is ours, and this version cannot read it.
+    :raises KafkaClientError: the engine wrote it, and this version cannot read it.
     """
     if encoded is None:
         return None
@@ -345,8 +344,8 @@ def _foreign(
 ) -> Folded:
     """Read a slice in the spec's bare format: keys parsed against the topology's own topic names.
 
-    Anything else may stand in the topic; what is not written exactly as the format says is left alone. So is
-    what our own runs left there: how far those came, only our own markers say.
+    The topic may hold anything else: what is not written exactly as the format says is ignored. So are the
+    records that the engine's own runs left there: only the engine's own markers say how far those came.
     """
     stops: dict[TopicPartition, int] = {}
     notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}

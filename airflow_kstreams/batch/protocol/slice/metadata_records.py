@@ -1,4 +1,4 @@
-"""Records of the metadata topic: KIP-95's keys and values as text, ours beside them in headers.
+"""Encodes the records of the metadata topic: KIP-95's keys and values as text, the engine's own in headers.
 
 =================  =============  ========  ===============================================================
 record             key            value     headers beside version, kind, run and generation

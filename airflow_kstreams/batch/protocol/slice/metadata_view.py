@@ -1,4 +1,4 @@
-"""A view of the metadata topic that reads on instead of reading again."""
+"""Follows the metadata topic: each look reads only what is new."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _TRUSTED_SECONDS = 3_600
 
 
 class MetadataView:
-    """What one reader of a metadata topic has seen of it, so that the next look reads only what is new.
+    """The records that one reader of a metadata topic has seen, so that the next look reads only new ones.
 
-    What lies below the last stable offset never changes, and compaction takes away only what a later record
-    of the same key has replaced. So the records read so far, and those that follow, say what a read from the
-    beginning would say; unless the topic is another one, its log begins or ends elsewhere, or the last look
-    is so long ago that a tombstone may have come and gone. Then everything is read again.
+    Records below the last stable offset never change, and compaction removes only those that a later record
+    of the same key has replaced. So the records read so far, and those that follow, give the state that a
+    read from the beginning would give; unless the topic was created again, its log begins or ends elsewhere,
+    or the last look is so long ago that a tombstone may have come and gone. Then everything is read again.
 
     :param clock: the machine's unless given.
     """

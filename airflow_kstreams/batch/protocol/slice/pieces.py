@@ -1,14 +1,13 @@
-"""Values of the protocol that may be larger than a record.
+"""Splits values of the protocol that are larger than a record, and joins their pieces.
 
-Rule: a value that fits is one record, whole. A larger one is split: piece ``n`` has the key ``<key>#<n>``;
-the record of the key itself, which comes after all of them in the same transaction, says in headers how many
-there are and what hash the whole has. ``#`` is in no topic name, so no other key of the protocol is like a
-piece's.
+Rule: a value that fits is one record. A larger one is split: piece ``n`` has the key ``<key>#<n>``, and the
+record of the key itself, which comes after all of them in the same transaction, holds their number and the
+hash of the whole in headers. No topic name has a ``#``, so no other key of the protocol is like a piece's.
 
 Invariant: a reader gets the value that was written, or learns that it has not got it. Readers of committed
 records see all pieces or none. Compaction keeps each key's last record, so pieces of an older, longer value
-may be there still: the number leaves them out. A reader that meets the cleaner half way may miss pieces, or
-get those of two values: the hash says so, and it reads again.
+may still be there: the number excludes them. A reader that reads while the cleaner works may miss pieces, or
+get those of two values: the hash shows it, and it reads again.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SplitValue:
     """A value that was too large for a record.
 
     :param pieces: keys and values of the records that come before the one of the key itself.
-    :param headers: what that one says of them.
+    :param headers: of the key's own record; they describe the pieces.
     """
 
     pieces: tuple[tuple[bytes, bytes], ...]
@@ -65,10 +64,10 @@ def pieces_of(headers: Mapping[str, bytes]) -> int:
 
 
 def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], bytes | None]) -> bytes | None:
-    """Put a value together that was split; None if pieces are missing, or are not those of this value.
+    """Join the pieces of a value; None if pieces are missing, or are not those of this value.
 
     :param headers: of the record of the key itself.
-    :param piece: returns the value of the last record before it of a piece's key, None if there is none.
+    :param piece: returns the value of the last record before that one with a piece's key, None if none.
     """
     parts = [piece(piece_key(key, number)) for number in range(pieces_of(headers))]
     content = b"".join(part for part in parts if part is not None)

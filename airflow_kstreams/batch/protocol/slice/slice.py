@@ -1,4 +1,4 @@
-"""The slice, which is what a run processes as begin froze it, and the plan that travels with it."""
+"""Defines what a run processes: the slice that begin froze, and the plan that travels with it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FrozenPartition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class FrozenTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What every task of a run sees of a global table's topic, frozen once.
+    """The piece of a global table's topic that every task of a run reads, frozen once.
 
     :param spans: (first offset, stop offset) of each partition, in their order.
     """
@@ -65,7 +65,7 @@ class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records that lie behind the cut of a data interval and are dated before it: they are the next run's.
 
     :param records: topic -> how many lay there when the run began; topics without such are absent.
-    :param whole: whether the logs were looked at to their ends; else there may be more.
+    :param whole: whether begin read the logs to their ends; else there may be more.
     """
 
     records: dict[str, int] = {}
@@ -78,7 +78,7 @@ class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the ledger was when a run began.
+    """The ledger's id and end when a run began.
 
     :param topic_id: of its topic.
     :param end: its high watermark.
@@ -89,7 +89,7 @@ class LedgerSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin froze; travels with both markers, because compaction may keep only one of them.
+    """The plan that begin froze; it travels with both markers: compaction may keep only one of them.
 
     :param topology: the topology's plan.
     :param partitions: partition count of every source topic, inputs and intermediates.
@@ -103,7 +103,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
         offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
         one whose progress was lost.
-    :param warnings: what a person should look at, one line each, the first few.
+    :param warnings: what an operator should look at, one line each, the first few.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
@@ -112,8 +112,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param autostop_at: the setting by which the stop offsets were frozen; empty in a continuous run.
     :param ledger: the ledger that the run began with.
     :param moved_starts: input partitions that do not start where the ledger says that the last run, or a
-        reset, left them, because a person or a run without an end has moved them: ``topic-partition`` ->
-        where that was.
+        reset, left them, because an operator or a continuous run has moved them: ``topic-partition`` -> where
+        that was.
     :param grown: topics that have grown, of each subtopology whose state depends on their keys (subtopology
         id as text -> topic -> how).
     :param placements: topics that the topology both writes and reads and that have grown: how many partitions
@@ -178,8 +178,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stop_set(self) -> str:
-        """Name of its stop set, which stands beside every offset that is committed for it; empty when it has
-        none, as in a continuous run.
+        """Name of its stop set, part of the metadata of every offset that is committed for it; empty when it
+        has none, as in a continuous run.
         """
         return self.plan.stop_hash[:_STOP_SET_DIGITS]
 

@@ -1,4 +1,4 @@
-"""Finds where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
+"""Freezes where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics").
 
 An intermediate topic has no stop when a run begins. Rule, in this order:
 
@@ -12,10 +12,11 @@ Invariant: all that was written for the slice lies below the stops, and stops th
 move. A notification becomes visible together with the outputs of its transaction, and the broker has
 acknowledged those before (acks=all), which it does once the high watermark has passed them; it never answers
 with an older one (KIP-207). So a high watermark asked for after all notifications were seen lies at or past
-everything. It also covers what earlier attempts committed, and what outsiders wrote: that is processed, too.
+everything. It also covers what earlier attempts committed, and what other programs wrote: that is processed,
+too.
 
 Crash argument: a coordinator that dies before that transaction leaves no stop, and the next one asks for high
-watermarks anew, which no reader has used yet. After it, the driver that resumes finds the stops.
+watermarks anew, which no reader has used yet. After it, the next coordinator finds the stops.
 
 KIP-95 itself has each task report the high watermark once per input partition and intermediate partition;
 the largest report is the stop, once every input partition has reported.

@@ -1,6 +1,6 @@
-"""Makes what a driver ships to a task: its share of the slice, and what all tasks have in common.
+"""Builds what a driver ships to a task: the task's share of the slice, and what all tasks have in common.
 
-Neither grows with the number of tasks, so that a task need not read the metadata topic, which does. A slice
+Neither grows with the number of tasks. So a task need not read the metadata topic, which does. A slice
 is the same type everywhere: the one that a task knows holds its own partitions only.
 """
 
@@ -26,7 +26,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 class Span(msgspec.Struct, frozen=True, array_like=True):
     """One partition of a share.
 
-    :param source: which of the subtopology's source topics, counted from 0.
+    :param source: place of its topic among the subtopology's source topics, counted from 0.
     :param partition: its number.
     :param start_offset: where the slice begins in it.
     :param stop_offset: where it ends, of an input as of an intermediate topic.
@@ -100,10 +100,10 @@ def shares_of(
 def _counted_tables(slice_: Slice, subtopology_id: int, *, folded: Folded) -> dict[int, tuple[str, ...]]:
     """Return which groups of a subtopology count the records without key of which global tables.
 
-    One task of a run counts them, whatever is launched how often: the first with records to read in the first
-    subtopology that has such tasks among those that use the table. One whose stops are not known yet passes
-    for such: if it comes out to have none, none counts them. Without any, the first group of the first
-    subtopology does.
+    One task of a run counts them, however often tasks are launched: the first with records to read in the
+    first subtopology that has such tasks among those that use the table. A task whose stops are not known yet
+    counts as one with records: if it turns out to have none, no task counts them. If no task has records, the
+    first group of the first subtopology does.
     """
     users = slice_.plan.topology.subtopologies
     counted: dict[int, list[str]] = {}

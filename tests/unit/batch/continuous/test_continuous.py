@@ -525,7 +525,7 @@ def test_task_of_an_earlier_start_writes_nothing_when_it_comes_late(scene: Scene
     late = scene.application.continuous_task(first.run, FIRST)
     scene.publish(2)
     first.stop()
-    with pytest.raises(TaskFencedError, match="was let go by process of c-1"):
+    with pytest.raises(TaskFencedError, match="was released by process of c-1"):
         late.step(0)
     second = scene.application.run_continuously("c-1", order=(0, 2))
     with pytest.raises(TaskFencedError, match="generation 1"):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, Standing, last_lease
+from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, LeaseState, last_lease
 from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import WriterPort
@@ -58,21 +58,21 @@ def write(kafka: InMemoryKafka, written: Lease | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "standing"),
+    ("found", "state"),
     [
-        (lease(), Standing.IN_FORCE),
-        (lease(expires_ms=0), Standing.LET_GO),
-        (lease(generation=3), Standing.OTHER),
-        (lease(generation=3, expires_ms=0), Standing.OTHER),
-        (lease(owner_run_id="next"), Standing.OTHER),
-        (lease(owner_run_id="next", slice_run_id="run"), Standing.IN_FORCE),
-        (lease(slice_run_id="older"), Standing.OTHER),
-        (lease(continuous=True), Standing.OTHER),
-        (None, Standing.OTHER),
+        (lease(), LeaseState.IN_FORCE),
+        (lease(expires_ms=0), LeaseState.RELEASED),
+        (lease(generation=3), LeaseState.OTHER),
+        (lease(generation=3, expires_ms=0), LeaseState.OTHER),
+        (lease(owner_run_id="next"), LeaseState.OTHER),
+        (lease(owner_run_id="next", slice_run_id="run"), LeaseState.IN_FORCE),
+        (lease(slice_run_id="older"), LeaseState.OTHER),
+        (lease(continuous=True), LeaseState.OTHER),
+        (None, LeaseState.OTHER),
     ],
 )
-def test_lease_is_judged_by_the_slice_its_owner_works_on(found: Lease | None, standing: Standing) -> None:
-    assert MINE.standing(found) is standing
+def test_lease_is_judged_by_the_slice_its_owner_works_on(found: Lease | None, state: LeaseState) -> None:
+    assert MINE.state_of(found) is state
 
 
 def test_last_lease_is_found_with_a_few_records_when_the_ledger_is_long(kafka: InMemoryKafka) -> None:

@@ -1,4 +1,4 @@
-"""Values that do not fit into a record: cut, put together, and never mixed up."""
+"""Values that do not fit into a record: split, joined, and never mixed up."""
 
 from __future__ import annotations
 
