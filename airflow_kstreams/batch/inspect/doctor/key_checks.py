@@ -121,9 +121,5 @@ def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: i
     judged = [(key, places(key_hash(key.data[: len(key.data) - tail]), growth.history, kind)) for key in keys]
     return _Verdict(
         kind,
-        [
-            (key, allowed)
-            for key, allowed in judged
-            if len(key.data) < tail or key.at.partition not in allowed
-        ],
+        [(key, at) for key, at in judged if len(key.data) < tail or key.at.partition not in at],
     )
