@@ -27,7 +27,7 @@ _FETCH_RECORDS = 1_000
 
 
 class Verdict(enum.Enum):
-    """What the lease says to a task."""
+    """The lease's order to a task: go on, stop, or give up."""
 
     GO_ON = "go on"
     STOP = "stop cleanly"

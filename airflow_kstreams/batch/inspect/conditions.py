@@ -56,7 +56,7 @@ class NewRecords(NamedTuple):
 
 
 class View(Protocol):
-    """What can be seen of a Kafka cluster at one moment; reading it joins no group and commits nothing."""
+    """A Kafka cluster at one moment; reading it joins no group and commits nothing."""
 
     def now_ms(self) -> int: ...
     def ledger(self, application_id: str) -> Ledger: ...
@@ -316,7 +316,7 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
 
 
 def why_not(condition: Condition, view: View) -> str:
-    """Say what a person who waits wants to know: what is parked, and who holds the application's lease and
+    """Say why a condition does not hold yet: what is parked, and who holds the application's lease and
     when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
     parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
