@@ -1,4 +1,4 @@
-"""The machine's clocks."""
+"""Implements the port ``Clock`` on the machine's own clocks."""
 
 from __future__ import annotations
 

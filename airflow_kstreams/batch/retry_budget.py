@@ -6,7 +6,7 @@ from airflow_kstreams.streams.errors import KafkaClientError, RecordError, Trans
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
-#: rather than a machine or broker that stood still.
+#: rather than a machine or broker that was suspended.
 _PAUSES_FORGIVEN = 2
 
 

@@ -1,4 +1,4 @@
-"""One past interval, processed once more by one task."""
+"""Processes one past interval once more, in one task."""
 
 from __future__ import annotations
 

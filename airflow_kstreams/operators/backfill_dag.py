@@ -1,4 +1,4 @@
-"""A DAG for the backfills of a topology that keeps state."""
+"""Makes the DAG for the backfills of a topology that keeps state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first step of a run: freeze where it stops."""
+"""Makes the first step of a run: freezes where it stops."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
                 begun = coordinator.begin(
                     identity.run_id,
                     plan,
-                    # The run operator's tries start at 1: capture, whatever its own try, comes before them.
+                    # The run operator's tries start at 1: every try of capture comes before them.
                     order=(identity.clear_number, 0),
                     interval_ms=identity.interval_ms,
                     owner=identity.owner,

@@ -1,4 +1,4 @@
-"""The last step of a run: the finished marker."""
+"""Makes the last step of a run: the finished marker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a run as one task group."""
+"""Lays out the steps of a run as one task group."""
 
 from __future__ import annotations
 

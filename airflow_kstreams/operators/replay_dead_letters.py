@@ -23,8 +23,8 @@ class ReplayDeadLettersOperator(BaseOperator):
     """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
     next run processes them (``docs/time-and-errors.md``).
 
-    Each letter comes back once, with key, value, time and headers as they were, whatever dies on the way:
-    what was brought back is written down in the same transactions. It replays what no replay has replayed
+    Each letter comes back once, with key, value, time and headers as they were, in spite of crashes: what was
+    brought back is written down in the same transactions. It replays what no replay has replayed
     before, up to the topic's end as it is found first; a retry goes on to the same end, and counts on to the
     same limit. What ``where`` and ``limit`` leave stays for later replays.
 

@@ -1,4 +1,4 @@
-"""The middle step of a run: the topology on Spark, until the stop offsets."""
+"""Makes the middle step of a run: the topology on Spark, until the stop offsets."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     ) -> None:
         if "application_args" in kwargs:
             raise TypeError("RunTopologyOperator takes no application_args: they say what the driver runs")
-        # In Spark's pages an application stands under its own name, unless the user says otherwise.
+        # Spark's pages show an application under its own name, unless the user says otherwise.
         kwargs.setdefault("name", application_id)
         super().__init__(application=application, conn_id=spark_conn_id, **kwargs)
         self.application_id = application_id
@@ -227,7 +227,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         refuse_undefined_connection(self._conn_id)
         self.application_args = ["--run-spec", spec.to_json()]
         given = self.env_vars or {}
-        # The deployment's word holds in the driver, whatever a DAG writes into its environment.
+        # The deployment's setting wins in the driver over what a DAG writes into its environment.
         self.env_vars = {**given, ALLOWED_VARIABLE: allowed_settings().to_text()}
         if CLIENT_CONFIG_FILE in given:
             self._hook = self._get_hook()
@@ -277,7 +277,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     @property
     def _for_backfills(self) -> bool:
-        """Whether all runs are a backfill's, so that the outlets stand for what these write."""
+        """Whether all runs are a backfill's, so that the outlets are the assets that these write."""
         return self.backfill_in_order
 
     def _refuse_early_outlets(self) -> None:

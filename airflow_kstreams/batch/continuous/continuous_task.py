@@ -1,4 +1,4 @@
-"""A task of a continuous run: attempts one after another, taken in steps, under the rules of the task runner.
+"""Runs a task of a continuous run: attempts one after another, in steps, under the rules of the task runner.
 
 The protocol is that of :mod:`airflow_kstreams.batch.task.runner`, with the ledger in place of the metadata
 topic in step 2, and no end in step 5. A step that fails in a way that starting over may help drops the
@@ -98,7 +98,7 @@ class ContinuousTask:
         return report
 
     def close(self) -> None:
-        """Let go of everything; what is not committed is void."""
+        """Close the attempt; what is not committed is void."""
         self._drop(None)
 
     def _begin(self) -> OpenTask:

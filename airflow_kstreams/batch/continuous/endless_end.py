@@ -1,6 +1,6 @@
-"""Step 5 of the task protocol in continuous mode: no stop offset, and other tasks wait for their turn.
+"""Gives step 5 of the task protocol an end for continuous mode: no stop offset, and tasks that take turns.
 
-What differs from a batch:
+It differs from a batch:
 
 - A partition whose end was reached counts as finished until its next record comes, so that a quiet input
   keeps no other one waiting (``partition_group.py``).
@@ -68,7 +68,7 @@ class EndlessEnd:
         return opened or self._at_commit != self._task.group.positions()
 
     def committed(self) -> None:
-        """Take note of where the commit left the partitions."""
+        """Keep where the commit left the partitions."""
         self._at_commit = self._task.group.positions()
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:

@@ -1,4 +1,4 @@
-"""Does what the driver of a continuous run does beside its jobs, as long as the run lasts."""
+"""Purges repartition topics, and looks for new partitions, as long as a continuous run lasts."""
 
 from __future__ import annotations
 

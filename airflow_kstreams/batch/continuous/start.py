@@ -1,8 +1,7 @@
-"""Continuous runs: where one starts, where its tasks go on (KIP-95, "Switching between Streaming
-and Batch mode").
+"""Starts a continuous run (KIP-95, "Switching between Streaming and Batch mode").
 
-A continuous run has no slice. What its tasks must know stands in the ledger, under ``__continuous__``: the
-plan, and a generation. Its start writes, in one transaction of the coordinator,
+A continuous run has no slice. The ledger has what its tasks must know under ``__continuous__``: the plan, and
+a generation. Its start writes, in one transaction of the coordinator,
 
     the lease - that record - the start offset of every partition, as a committed offset - partition groups
 
@@ -17,9 +16,8 @@ Nothing is lost or doubled, whichever line is the last one that runs: before tha
 changed. After it every partition has a committed offset, of inputs and of intermediate topics, and both modes
 start there. The metadata topic that a crash may leave behind is void, and the next start deletes it.
 
-Where a partition starts: at its committed offset; else as begin says. The begin of a batch commits the start
-of every partition, so what an unfinished batch has left to do, on inputs and in between, is done by the
-continuous run.
+A partition starts at its committed offset; else as begin says. The begin of a batch commits the start of
+every partition, so the continuous run does what an unfinished batch has left to do, on inputs and in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One thread of a continuous run, and the tasks that take turns in it, as in Kafka Streams' StreamThread.
+"""Runs the tasks that take turns in one thread of a continuous run, as Kafka Streams' StreamThread does.
 
 Rule: every task has its turn in every round, and a turn is short (``endless_end.py``), so none starves
 however much the others have to do. A round in which no task did anything waits for records, a share of the
@@ -23,7 +23,7 @@ class TaskThread:
     """Runs some tasks in turns; close it after use.
 
     :param tasks: at least one.
-    :param verdict: says what the driver's lease says.
+    :param verdict: returns what the driver's lease says.
     :param run_id: of the continuous run.
     """
 
@@ -70,6 +70,6 @@ class TaskThread:
                 self._busy = True
 
     def close(self) -> None:
-        """Let go of every task; what is not committed is void."""
+        """Close every task; what is not committed is void."""
         for task in self._tasks:
             task.close()

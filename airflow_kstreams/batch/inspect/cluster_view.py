@@ -85,8 +85,8 @@ class ClusterView:
     def refresh(self) -> None:
         """Begin a round: forget what the last one did not look at, ask anew for the ends of the rest.
 
-        What cannot be asked for in one request is asked for when a condition needs it: a topic in trouble is
-        the trouble of those alone who look at it.
+        What cannot be asked for in one request is asked for when a condition needs it: a topic that cannot be
+        read fails only the conditions that look at it.
 
         :raises KafkaClientError: the cluster does not answer.
         """

@@ -38,7 +38,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SeenLetter:
-    """A letter, and what becomes of it."""
+    """A letter, and what replays do with it."""
 
     letter: Letter
     fate: Fate
@@ -93,7 +93,7 @@ class LetterGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LettersSeen:
-    """What was found.
+    """The letters of a dead-letter topic.
 
     :param topic: the dead-letter topic.
     :param groups: the largest first.

@@ -2,8 +2,8 @@
 
 The cursor is the committed offset of a group of the follower's own on the ledger topic, never the
 application's group. It moves only when the follower says that a run is taken care of, so a process that dies
-in between gets that run again. A follower that comes for the first time starts behind the last finished run,
-or before the first one if it wants to, and commits that at once: what finishes from then on is never missed.
+in between gets that run again. A new follower starts behind the last finished run, or before the first one if
+``from_start`` is set, and commits that at once: it misses no run that finishes from then on.
 While there is no ledger there is nothing to commit on; one that appears is followed from its start, and so is
 one that was made anew, which the topic id beside the cursor shows.
 
@@ -39,7 +39,7 @@ _MAX_RECORDS = 1_000
 
 
 class _Cursor(msgspec.Struct, frozen=True):
-    """What lies beside the cursor's offset.
+    """The metadata of the cursor's offset.
 
     :param topic_id: of the ledger; empty where another tool has set the cursor.
     """
@@ -167,7 +167,7 @@ class FinishedRuns:
         return list(found.values())
 
     def _detailed(self, at: int, entry: RunSummary) -> RunSummary:
-        """Return a run with its details, which stand right before its entry, unless they have expired."""
+        """Return a run with its details, which are right before its entry, unless they have expired."""
         seen, self._details = self._details, []
         if entry.details is None or not entry.without_details:
             return entry

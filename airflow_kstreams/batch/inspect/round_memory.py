@@ -32,17 +32,17 @@ class RoundMemory(Generic[K, V]):
         self._recalled: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
-        """Return what is remembered under a key, None if nothing is; it is worth the next round now."""
+        """Return what is kept under a key, None if nothing is; it is kept for the next round, too."""
         if key in self._recalled:
             self._asked.setdefault(key, self._recalled.pop(key))
         return self._asked.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Remember something that was asked for."""
+        """Keep something that was asked for."""
         self._asked[key] = value
 
     def recall(self, values: Mapping[K, V]) -> None:
-        """Remember what was not asked for yet in this round."""
+        """Keep values that were not asked for yet in this round."""
         self._recalled |= values
 
     def next_round(self) -> dict[K, V]:

@@ -1,4 +1,4 @@
-"""Reads what an application's topics say right now, for people; claims nothing."""
+"""Reads the status of an application from its topics, for people; claims nothing."""
 
 from __future__ import annotations
 
@@ -144,9 +144,9 @@ def read_status(
             reader = cluster.reader(group_id=application_id, isolation="read_uncommitted")
             clients.callback(reader.close)
             parking = parking_partitions(ledger.assignment, application_id)
-            told = reader.committed([*partitions, *({*parking} - {*partitions})])
-            committed = {tp: offset for tp, offset in told.items() if tp in partitions}
-            parked = parked_left(facts, told)
+            offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
+            committed = {tp: offset for tp, offset in offsets.items() if tp in partitions}
+            parked = parked_left(facts, offsets)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         counts, ends = _counts_and_ends(admin, positions)
         recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies

@@ -116,7 +116,7 @@ def lease_seen(record: Record) -> LeaseSeen | None:
 
 
 def key_of(record: Record) -> str:
-    """Return a record's key as text; one that is no text is a stranger's."""
+    """Return a record's key as text; one that is no text is another program's."""
     return (record.key() or b"").decode(errors="replace")
 
 

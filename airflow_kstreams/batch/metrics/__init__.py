@@ -1,6 +1,6 @@
-"""What a task's speed is measured with, and what its figures are called.
+"""Measures the speed of tasks, and names its figures.
 
 Called by ``task``, ``continuous``, ``report``, the driver and the command line. Imports ``protocol`` and
-``streams``. How it is stored stands in ``protocol/task_metrics.py``; where it goes besides (OpenTelemetry) is
-the driver's business.
+``streams``. ``protocol/offsets/task_metrics.py`` stores the measurements; the driver passes them on
+(OpenTelemetry).
 """

@@ -1,4 +1,4 @@
-"""The figures of calls, and of the threads that run them, under Kafka Streams' names.
+"""Gives the figures of calls, and of the threads that run them, under Kafka Streams' names.
 
 A task without asynchronous nodes has none of them. Rates and averages are over the time in which a task was
 ready, by the clock of its calls; of several tasks, those of one task, and the largest of one task.
@@ -58,7 +58,7 @@ def calls_in_all(reports: Sequence[TaskReport]) -> CallFigures | None:
 
 
 def node_figures(reports: Sequence[TaskReport]) -> dict[str, dict[str, float | None]]:
-    """Return the figures of each asynchronous node, by name; ``OTHER_NODES`` stands for those without room.
+    """Return the figures of each asynchronous node, by name; ``OTHER_NODES`` has those without room.
 
     :param reports: of different tasks.
     """
@@ -70,7 +70,7 @@ def node_figures(reports: Sequence[TaskReport]) -> dict[str, dict[str, float | N
     for node in parked:
         found.setdefault(node, {})
     for node, of_node in found.items():
-        # Where others have no room, how much they have parked stands under their names.
+        # The parked records of nodes without room are listed under the nodes' own names.
         if node != OTHER_NODES:
             of_node["records-parked"] = parked.get(node, 0)
     return {node: {name: of_node.get(name) for name in NODE_UNITS} for node, of_node in found.items()}

@@ -1,10 +1,10 @@
-"""The figures of tasks under Kafka Streams' names.
+"""Gives the figures of tasks under Kafka Streams' names.
 
 Rates are per second of a task's time, waiting for records included; of several tasks, per second of one
 task's time. Latencies are in milliseconds. What is not known, because there was no room for it
 beside a task's offsets, is None, and so is what nothing was measured for.
 
-Figures of calls and of the threads that run them stand in ``call_figures.py``.
+Figures of calls and of the threads that run them are in ``call_figures.py``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Measures one attempt of a task.
 
-What it costs: the loop reads the clock before and after it has a chunk of records processed in any case, and
-tells the meter both numbers: two additions. Nothing is done per record. What lasted less than
-``SAMPLE_SECONDS`` is added up until it makes that long and becomes one sample, in which every record counts
-with the sample's mean. A chunk is 2,000 records at most, and as few as one where functions are slow, so a
-function that takes long is seen record by record.
+Its cost is two additions per chunk of records: the loop reads the clock before and after each chunk in any
+case, and passes both times. Chunks shorter than ``SAMPLE_SECONDS`` are added up until they last that long and
+become one sample, in which every record counts with the sample's mean. A chunk is 2,000 records at most, and
+as few as one where functions are slow, so a slow function is measured record by record.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
 from airflow_kstreams.streams.figures.call_figures import CallFigures, added_calls
 from airflow_kstreams.streams.figures.latencies import LatencyRecorder
 
-#: Long beside a sample's own cost, two thousandths of that; short beside what a person asks about.
+#: Long beside a sample's own cost, two thousandths of that; short beside the times that people ask for.
 SAMPLE_SECONDS = 0.0005
 
 _NS = 1_000_000_000
@@ -22,7 +21,7 @@ _NS = 1_000_000_000
 class TaskMeter:
     """The measurements of one attempt, on top of what earlier ones had committed.
 
-    :param before: what those had committed for the slice; None if that is not known.
+    :param before: measurements that those had committed for the slice; None if they are not known.
     :param restore_seconds: how long this attempt restored its stores.
     """
 
@@ -38,11 +37,11 @@ class TaskMeter:
         self._seconds = 0.0
 
     def opened(self, now_seconds: float) -> None:
-        """Take note that the task is ready to process."""
+        """Count the task as ready to process from now on."""
         self._opened = now_seconds
 
     def processed(self, records: int, seconds: float) -> None:
-        """Take note of records processed.
+        """Count records as processed.
 
         :param records: one at least.
         """
@@ -56,7 +55,7 @@ class TaskMeter:
             self._end_sample()
 
     def committed(self, seconds: float) -> None:
-        """Take note of a commit."""
+        """Count a commit."""
         self._commit.record(seconds)
 
     def metrics(

@@ -1,4 +1,4 @@
-"""Rates and latencies as numbers and as texts."""
+"""Converts rates and latencies into numbers and texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def per_second(count: int, time_ns: int) -> float | None:
 def latency_figures(name: str, latencies: Latencies) -> dict[str, float | None]:
     """Return mean, quantiles and maximum in milliseconds, by name; None where nothing was measured.
 
-    :param name: begins theirs.
+    :param name: prefix of the figures' names.
     """
     values = {
         "avg": latencies.average_ns,

@@ -1,4 +1,4 @@
-"""Letters as they lie in a dead-letter topic, and where that topic begins and ends."""
+"""Decodes the letters of a dead-letter topic, and finds where that topic begins and ends."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
-themselves stay where they are; which were replayed stands in a topic of its own (``replay_records.py``,
+themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``,
 ``replay_marks.py``). A letter that does not hold its whole record brings nothing back: it is counted, and
 the log says where its record is.
 
@@ -217,7 +217,7 @@ class DeadLetterReplay:
     def _current(
         self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
     ) -> tuple[Replay, Marks]:
-        """Return this replay as it stands, or a new one with the end that the topic has now; and the marks of
+        """Return this replay as it is now, or a new one with the end that the topic has now; and the marks of
         all replays.
         """
         replays = self._read(clients, wait_ms=wait_ms)

@@ -26,7 +26,7 @@ from airflow_kstreams.streams.ports import Record, TopicPartition
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a replay does with letters, since it last wrote something.
+    """The letters that a replay has read since it last wrote something.
 
     :param letters: what comes back.
     :param without_origin: letters that belong to no consumed record.
@@ -46,9 +46,9 @@ class Found:
 
 
 class Scan:
-    """Reads on in the name of one replay.
+    """Decides on the letters that one replay reads.
 
-    :param replay: as it stands; :attr:`replay` is how it stands behind what was looked at.
+    :param replay: as it was written last; :attr:`replay` is as it is behind the letters read since.
     :param marks: of letters that are done with; those of this replay are added.
     """
 

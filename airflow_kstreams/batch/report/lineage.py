@@ -1,7 +1,7 @@
 """Describes a run as OpenLineage wants it: topics in and out, offset ranges, counts.
 
-Rule: a number stands here only where it is exact. Topics between subtopologies are the application's own
-business and left out. Global tables are inputs, too.
+Rule: it gives a number only where that is exact. Topics between subtopologies are internal to the application
+and left out. Global tables are inputs, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicUse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLineage:
-    """What a run read and wrote.
+    """The topics that a run read and wrote.
 
     :param namespace: of the topics, as OpenLineage names Kafka clusters.
     :param application_id: the application.

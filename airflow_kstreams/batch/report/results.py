@@ -187,8 +187,8 @@ class PartitionsResult(TypedDict):
 
     :param application_id: the application that was asked.
     :param topic: its name.
-    :param partitions_before: how many it had; as many as now when an earlier try, or somebody else, had grown
-        it.
+    :param partitions_before: how many it had; as many as now when an earlier try, or another program, had
+        grown it.
     :param partitions: how many it has.
     :param kinds: how producers may place keys, as far as counts and keys tell: ``linear``, ``modulo`` or
         both; empty where no state depends on them.

@@ -1,6 +1,6 @@
 """Resets an application: offsets, internal topics, an unfinished slice.
 
-What is reset, and what is not::
+A reset changes this, and leaves this alone::
 
     committed offsets   inputs that are named: set by the scenario, without our metadata, so that partition
                         times begin anew and the topic counts as accepted the way it is
@@ -32,11 +32,11 @@ beside state that was not deleted, or the other way round.
 Tasks: a new attempt reads the metadata topic after it has claimed its id. After STOPPING it finds no slice,
 and stops. An attempt that had read before is fenced. So when offsets are read and set no task moves them.
 
-Crash argument: before STOPPING nothing has changed. After it, positions and task ids stand in the record, so
-that the next reset, the same command or another, goes on from there: fences again, works out the offsets
-from what is committed. After DELETING it deletes what is left; the same command is then done, and another one
-begins from what the first has left. After DONE there is nothing to go on with, and a call with the name of
-the reset that is done finds it done. An answer that is lost is a crash after the step.
+Crash argument: before STOPPING nothing has changed. After it, positions and task ids are in the record, so
+that the next reset, the same command or another, goes on from there: it fences again, and works out the
+offsets from what is committed. After DELETING it deletes what is left; the same command is then done, and
+another one begins from what the first has left. After DONE nothing is left to do, and a call with the same
+name finds the reset done. A lost answer is a crash after the step.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Works out from what Kafka says what a reset would do. Nothing here writes, but for fencing dead tasks whose
-open transactions hide the metadata topic, and only after the coordinator's id was claimed.
+"""Works out what a reset would do from the state in Kafka. It writes nothing; once the coordinator's id is
+claimed, it fences dead tasks whose open transactions hide the metadata topic.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from airflow_kstreams.streams.ports import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetRequest:
-    """What to reset, in the words of Kafka's own application reset tool.
+    """The request for a reset, in the words of Kafka's own application reset tool.
 
     :param application_id: the application.
     :param input_topics: topics whose committed offsets are set.
@@ -102,7 +102,7 @@ class ResetRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What Kafka says of an application.
+    """The state of an application in Kafka.
 
     :param facts: what the ledger and the metadata topic say.
     :param metadata_keys: live keys of the metadata topic.
@@ -158,7 +158,7 @@ class OffsetChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetPlan:
-    """What a reset does.
+    """The changes that a reset makes.
 
     :param offsets: committed offsets that are set.
     :param deleted: internal topics that are deleted -> partition count.
@@ -196,7 +196,7 @@ class ResetPlan:
 
 
 class Look(enum.Enum):
-    """What may be done to see more.
+    """The right to end what hides the application's state.
 
     ``ASIDE``: nothing. A driver at work goes on undisturbed, and what its open transactions hide is not
     waited for. ``CLAIMED``: the coordinator's id is claimed; dead tasks whose transactions hide the metadata

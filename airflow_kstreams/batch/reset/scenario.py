@@ -1,7 +1,7 @@
 """Holds the scenarios of Kafka's own application reset tool: where a reset sets the offsets of input topics.
 
-Whatever a scenario asks for is brought into the log: below its first offset it becomes that one, at or past
-its end it becomes the end, the high watermark.
+An offset that a scenario asks for is moved into the log: below its first offset it becomes that one, at or
+past its end it becomes the end, the high watermark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KeptOffsets(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """What a scenario may look at.
+    """The logs and positions that a scenario may look at.
 
     :param spans: of every partition to set.
     :param positions: where the next run would start, as far as that is known.
@@ -73,7 +73,7 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToEarliest:
-    """To the first offset of each log.
+    """Sets offsets to the first one of each log.
 
     :param named: whether it was asked for by name, and is not the default.
     """
@@ -92,7 +92,7 @@ class ToEarliest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToLatest:
-    """To the end of each log."""
+    """Sets offsets to the end of each log."""
 
     @property
     def option(self) -> str:
@@ -106,7 +106,7 @@ class ToLatest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToOffset:
-    """To one offset, the same in each partition."""
+    """Sets the same offset in each partition."""
 
     offset: int
 
@@ -122,7 +122,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShiftBy:
-    """From where the next run would start, by so many offsets: forward, or backward when negative."""
+    """Shifts where the next run would start by a number of offsets: forward, or backward when negative."""
 
     offsets: int
 
@@ -147,7 +147,7 @@ class ShiftBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToDatetime:
-    """To the first offset dated at or after a time; the end of the log where there is none.
+    """Sets offsets to the first one dated at or after a time; to the end of the log where there is none.
 
     :param text: as given.
     :param time_ms: epoch milliseconds.
@@ -183,7 +183,7 @@ class ToDatetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ByDuration:
-    """As :class:`ToDatetime`, so long ago.
+    """Sets offsets as :class:`ToDatetime` does, to the time a duration ago.
 
     :param text: as given.
     :param duration_ms: milliseconds.
@@ -219,7 +219,7 @@ class ByDuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromFile:
-    """To the offsets that a file lists, one line ``topic,partition,offset`` for each partition.
+    """Sets the offsets that a file lists, one line ``topic,partition,offset`` for each partition.
 
     :param path: of the file.
     :param lines: partition -> number of its line and offset.

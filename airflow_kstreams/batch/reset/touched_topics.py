@@ -3,8 +3,8 @@
 Rule: only topics whose name says that an application made them for itself are ever deleted,
 ``<app>-...-changelog`` and ``<app>-...-repartition``, and retry topics that runs have recorded: people name
 topics of their own ``...-retry``. Application ids may be beginnings of one another
-(``orders``, ``orders-eu``), so a name alone does not say whose topic it is. What the application's own runs
-recorded is its own; anything else that another application may have made stays, unless a person names it.
+(``orders``, ``orders-eu``), so a name alone does not say whose topic it is. Topics that the application's own
+runs recorded are its own; any other that another application may have made stays, unless the user names it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def internal_topics(
 
     :param topics: names of all topics.
     :param groups: ids of all groups.
-    :param user_topics: named as inputs or intermediates by the user, whatever they look like.
+    :param user_topics: named as inputs or intermediates by the user; their names may be of any form.
     """
     users = {*user_topics, *recorded.inputs, *recorded.intermediates, *recorded.outputs}
     others = _other_applications(application_id, topics, groups)

@@ -1,4 +1,4 @@
-"""One task: attempt, restore, loop with its end, commit (KIP-129).
+"""Runs one task: attempt, restore, loop with its end, commit (KIP-129).
 
 Called by the hosts that ``spark`` runs on executors, and by ``continuous``. Imports ``invariants``,
 ``metrics``, ``ledger``, ``protocol`` and ``streams``, never ``run``: a task decides nothing about runs. Its

@@ -75,7 +75,7 @@ class OpenTask:
         return self._kept(self.loop.run(self.share.bounds, self.share.kept_ms))
 
     def finish(self) -> TaskReport:
-        """Make the last commit where the task stands.
+        """Make the last commit at the task's positions.
 
         :return: the report of what was committed.
         """
@@ -92,7 +92,7 @@ class TaskAttempt:
 
     :param setup: what it is made from.
     :param work: what the task reads, and to where.
-    :param attempts: counts this attempt, and takes note of how it ended.
+    :param attempts: counts this attempt, and how it ended.
     """
 
     def __init__(self, setup: TaskSetup, work: Work, attempts: RetryBudget) -> None:

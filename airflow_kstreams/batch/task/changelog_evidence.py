@@ -1,7 +1,7 @@
-"""Whether a task's changelogs are those that its offsets were committed with.
+"""Checks that a task's changelogs are those that its offsets were committed with.
 
-Each transaction of a task holds its changelog records and its offsets, and beside each offset stands where
-the changelogs ended right before the commit. So, when no older attempt can write any more, a changelog
+Each transaction of a task holds its changelog records and its offsets, and beside each offset the ends of the
+changelogs right before the commit. So, when no older attempt can write any more, a changelog
 
 - that begins beyond offset 0, or ends before that end, has lost state;
 - that holds a committed record at or past that end knows of a later commit: the offsets were taken back, and
@@ -11,7 +11,7 @@ the changelogs ended right before the commit. So, when no older attempt can writ
 A younger attempt can write, and this one may not have noticed that it is fenced. So records past the end are
 a loss only if the offsets still are as they were read: that attempt moves them with its records.
 
-Offsets that a person or another run committed, and those of versions that kept no ends, say nothing.
+Offsets that an operator or another run committed, and those of versions that kept no ends, prove nothing.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class ChangelogEvidence:
 
 
 def changelogs_of(task: StreamTask) -> list[TopicPartition]:
-    """Return the changelog partitions of a task, in the order in which their ends stand beside offsets."""
+    """Return the changelog partitions of a task, in the order in which their ends are kept beside offsets."""
     return [TopicPartition(topic, task.task_id.group) for topic in sorted(task.changelogs.values())]
 
 

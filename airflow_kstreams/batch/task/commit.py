@@ -62,7 +62,7 @@ class TaskClients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitBasis:
-    """What the commits of one attempt stand on.
+    """The facts that the commits of one attempt start from.
 
     :param slice: what the task belongs to.
     :param share: what it has to do.
@@ -93,7 +93,7 @@ def write_done(writer: WriterPort, slice_: Slice, task_id: TaskId) -> None:
 
 
 def lag(bounds: Spans, task: StreamTask) -> int | None:
-    """Return how many offsets lie between where a task stands and its stops; None if it has none.
+    """Return how many offsets lie between a task's positions and its stops; None if it has no stops.
 
     :param bounds: of the task. Its queues have a passing stop where an endless log ends for now.
     """
@@ -107,7 +107,7 @@ class TaskCommit:
     """Commits a task.
 
     :ivar commits: how many were made.
-    :ivar meter: measures the attempt; the loop tells it what it did.
+    :ivar meter: measures the attempt; the loop reports to it.
     :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
     """
 
@@ -241,8 +241,8 @@ class TaskCommit:
         return PackedCounts.of(counts, plan, next(iter(task.unbalanced(counts)), None))
 
     def _offsets(self, task: StreamTask, counters: OffsetMetadata) -> dict[TopicPartition, CommittedOffset]:
-        """Return what to commit. An offset that a person set beyond an input's stop stays as it is, so that
-        finish sees that it was a person.
+        """Return the offsets to commit. One that an operator set beyond an input's stop stays as it is, so
+        that finish sees it.
         """
         progress, stops = task.progress, self._input_stops
         times, last = progress.partition_times, progress.last_records

@@ -1,4 +1,4 @@
-"""Where a task's reading ends, and all that depends on it: one loop has a bounded or an endless end.
+"""Defines where a task's reading ends, and what depends on it: one loop has a bounded or an endless end.
 
 The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
 other one may, but of a task whose stream time advances behind them in several transactions
@@ -23,7 +23,7 @@ Unread = dict[TopicPartition, tuple[int, int]]
 
 
 class End(Protocol):
-    """What the loop asks its end."""
+    """The questions that the loop asks its end."""
 
     @property
     def turn_seconds(self) -> float:
@@ -59,7 +59,7 @@ class End(Protocol):
         ...
 
     def committed(self) -> None:
-        """Take note of a commit."""
+        """Update the end after a commit."""
         ...
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
@@ -135,7 +135,7 @@ class BoundedEnd:
         return opened
 
     def committed(self) -> None:
-        """Take note of a commit: nothing depends on it."""
+        """Do nothing: a bounded end does not depend on commits."""
 
     def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
         """Return the partitions that are not read to their stop."""

@@ -1,9 +1,9 @@
-"""What the global tables of a run hold, read once in a process for all of its tasks.
+"""Reads the global tables of a run, once in a process for all of its tasks.
 
 Rule: the piece of each topic that begin froze, folded by key: the newest value, none where it is null; what
 has no key is left out and counted, in one of the run's tasks (``task_share.py`` says in which). It is kept as
-bytes, in memory or in files that go with it, and shared by the tasks of the process, which only read it. What
-another run has read is let go.
+bytes, in memory or in files that go with it, and shared by the tasks of the process, which only read it. The
+tables of another run are dropped.
 
 A repeat reads the same piece, if its records are still there. Compaction removes the older records of a key,
 and what replaced them may lie behind the stop; ``doctor`` says when it may do so within a run. A topic that
@@ -115,7 +115,7 @@ def left_out_of(tables: Mapping[str, ReadTable], counted: Collection[str]) -> Re
 
 
 class _KeptTable(GlobalEntries, Protocol):
-    """What is read of a table, and grows while it is."""
+    """The entries of a table, added while it is read."""
 
     def add(self, records: Sequence[Record]) -> None:
         """Apply records that have keys, in their order."""

@@ -1,7 +1,7 @@
-"""Step 5 of the task protocol: fetch, process and commit until every stop offset is reached.
+"""Performs step 5 of the task protocol: fetches, processes and commits up to every stop offset.
 
-It goes in steps, so that a thread can let several tasks take turns. Where the reading ends, and what follows
-from it, is the :class:`~airflow_kstreams.batch.task.end.End`'s to say.
+It goes in steps, so that several tasks can take turns in a thread. The
+:class:`~airflow_kstreams.batch.task.end.End` decides where the reading ends, and what follows from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why a task cannot read on: records that are gone, or a last stable offset that does not move.
+"""Explains why a task cannot read on: records that are gone, or a last stable offset that does not move.
 
 A reader never resets its position by itself (``auto.offset.reset=error``), so a log that starts beyond it
 makes it fail; a log that ends before the stop offset just gives nothing more. Both are looked into here.

@@ -1,4 +1,4 @@
-"""Restoring a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
+"""Restores a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
 
 Entries whose keys have moved to another processor stay in the changelog of the one that had them, and are
 left out (:mod:`airflow_kstreams.batch.growing.homes`).

@@ -1,13 +1,13 @@
-"""The task protocol (KIP-129): one bounded task from fencing to its last commit.
+"""Runs the task protocol (KIP-129): one bounded task from fencing to its last commit.
 
 Steps of an attempt, in this order, which is the proof:
 
 1. ``init_transactions`` under ``<app>-<subtopology>_<group>`` fences every older attempt of the task and
    waits until what it left open is aborted or completed. Nothing an older attempt still does can become
    visible after this line.
-2. Look at the lease in the ledger's tail: unless it is in force for my run and generation, stop; nothing was
-   written (:mod:`airflow_kstreams.batch.ledger.lease_look`). What there is to do came with the task: the
-   driver ships the stops that are frozen for the run, and they never move.
+2. Look at the lease in the ledger's tail: unless it is in force for the task's run and generation, stop;
+   nothing was written (:mod:`airflow_kstreams.batch.ledger.lease_look`). The driver ships the task's share,
+   with the stops that are frozen for the run, and they never move.
 3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt, or by one
    that fences it in turn.
 4. Restore state from the task's local files, as far as a checkpoint of a clean end goes, and from the

@@ -1,4 +1,4 @@
-"""What one task has to do for a slice, worked out from the share that its driver shipped and the committed
+"""Works out what one task has to do for a slice, from the share that its driver shipped and the committed
 offsets.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
@@ -38,7 +38,7 @@ from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSlice:
-    """What there is to do for a task.
+    """The work that is left to a task.
 
     :param bounds: (position to resume at, stop offset) of each of its partitions.
     :param committed: what the group had committed when this was worked out; partitions without are absent.
@@ -70,10 +70,10 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     """
     spans = spans_of(slice_, share)
     committed = reader.committed(sorted(spans))
-    told = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
+    metadata = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
     task_id = f"{share.subtopology}_{share.group}"
     passed = {tp for tp, offset in committed.items() if offset.offset >= spans[tp][1]}
-    _refuse_next_run(slice_, task_id, told, passed=passed)
+    _refuse_next_run(slice_, task_id, metadata, passed=passed)
     bounds = {
         tp: (committed[tp].offset if tp in committed else start, stop)
         for tp, (start, stop) in sorted(spans.items())
@@ -84,13 +84,13 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     at_stops = passed == spans.keys()
     complete = any(
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
-        for found in told.values()
+        for found in metadata.values()
     )
     sub, moment_ms = (
         slice_.plan.topology.subtopology(share.subtopology),
         slice_.plan.moment_of(share.subtopology),
     )
-    owes = owes_last_commit(slice_.run_id, told.values(), sub, moment_ms=moment_ms)
+    owes = owes_last_commit(slice_.run_id, metadata.values(), sub, moment_ms=moment_ms)
     kept = slice_.plan.kept_ms
     return TaskSlice(
         bounds=bounds,
@@ -107,7 +107,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
 def _refuse_next_run(
     slice_: Slice,
     task_id: str,
-    told: Mapping[TopicPartition, OffsetMetadata],
+    metadata: Mapping[TopicPartition, OffsetMetadata],
     *,
     passed: Set[TopicPartition],
 ) -> None:
@@ -116,7 +116,7 @@ def _refuse_next_run(
 
     :param passed: partitions whose committed offset is at the stop, or behind it.
     """
-    for tp, found in sorted(told.items()):
+    for tp, found in sorted(metadata.items()):
         if found.run_id not in ("", slice_.run_id) and tp in passed:
             raise TaskFencedError(
                 f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "

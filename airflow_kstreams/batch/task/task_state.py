@@ -1,4 +1,4 @@
-"""A task's local state, as the task protocol sees it: where to replay from, and what to keep in the end."""
+"""Manages a task's local state for the task protocol: where to replay from, and what to keep in the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TaskState:
     attempt.
 
     :param task: its stores are not open yet.
-    :param owner: whose the files are; those of another owner are not used.
+    :param owner: the files' owner; files of another owner are not used.
     :param homes: which entries of its changelogs are its own; None where all are.
     :param scratch: where to put files that need not last.
     """

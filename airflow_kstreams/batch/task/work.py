@@ -1,4 +1,4 @@
-"""What a task is made from and works on: its slice or run, its partitions, and where its reading ends."""
+"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskAssignment:
-    """Which task to run for which slice, or for which continuous run.
+    """The task to run, and the slice or the continuous run to run it for.
 
     :param task_id: the task.
     :param run_id: the run that owns the slice, or the continuous run.
@@ -69,7 +69,7 @@ class TaskAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSetup:
-    """What every attempt of a task is made from.
+    """The parts that every attempt of a task is made from.
 
     :param topology: built by the application file in this process; not shared with another task that runs.
     :param assignment: which task of which run.
@@ -92,7 +92,7 @@ class TaskSetup:
 
 
 class Work(Protocol):
-    """What an attempt asks, once no older attempt can change anything any more."""
+    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
         """Return what the task belongs to, and what there is to do.

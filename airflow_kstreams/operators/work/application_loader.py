@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOADER = "airflow_kstreams.streams.topology.loader"
 _GRACE_SECONDS = 0.5
-#: How soon a killed task lets go of what it waits for. Airflow gives it five seconds.
+#: How soon a killed task ends its wait. Airflow gives it five seconds.
 _LOOK_SECONDS = 0.2
 
 

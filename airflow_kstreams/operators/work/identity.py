@@ -1,4 +1,4 @@
-"""Whose run an Airflow task works on, and how its attempts are ordered."""
+"""Identifies the run that an Airflow task works on, and orders its attempts."""
 
 from __future__ import annotations
 

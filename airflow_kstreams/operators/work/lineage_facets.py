@@ -1,7 +1,7 @@
 """Reports to OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
 
 Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
-has ended, whatever the end. The operator answers from what it saw itself, so nothing here asks Kafka.
+has ended in any way. The operator answers from what it saw itself, so nothing here asks Kafka.
 OpenLineage is imported only when it asks.
 """
 

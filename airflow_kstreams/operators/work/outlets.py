@@ -33,11 +33,11 @@ def announced(
 
     A task that is cleared writes them again, with the same run id and offsets.
 
-    :param outlets: of the task; aliases are left alone, because which assets they stand for is not known.
+    :param outlets: of the task; aliases are left alone, because their assets are not known.
     :param summary: of the finished run.
     :param settings: of the run.
-    :param for_backfills: whether the task is there for backfills, so that its outlets stand for what these
-        write. The outlets of others stand for what the live application writes.
+    :param for_backfills: whether the task is there for backfills, so that its outlets are the assets that
+        these write. The outlets of other tasks are those that the live application writes.
     :return: the outlets to update: none after a backfill that wrote other topics than these.
     """
     if settings.keeps_to_interval and not for_backfills and not _writes_live_topics(settings):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRun:
-    """What one look at Kafka finds of a run.
+    """A run as one look at Kafka finds it.
 
     :param run_id: the run.
     :param facts: what ledger and metadata topic say of the application.
@@ -158,7 +158,7 @@ def subtopology_id(subtopology: int | str | None) -> int | None:
 
 
 def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Sequence[int]) -> None:
-    """Refuse to call subtopologies processed that are not, whatever Spark's exit code says.
+    """Refuse to call subtopologies processed that are not, even if Spark ended well.
 
     :param found: by a look that waited for open transactions.
     :raises UpstreamNotDoneError: a subtopology before them is not done.

@@ -1,4 +1,4 @@
-"""What a task measured of its calls and of the threads that run them; see ``calls/measured_caller.py``.
+"""Holds the figures of a task's calls and of the threads that run them; see ``calls/measured_caller.py``.
 
 Everything adds up, over attempts and over tasks: sums and histograms exactly, the largest of several is the
 largest. Averages over time come from sums: a call that ran for 10 ms adds 10 ms to the calls in flight, and

@@ -1,4 +1,4 @@
-"""How long something took, many times over, in few bytes: a histogram whose buckets grow by one factor.
+"""Keeps many latencies in few bytes: a histogram whose buckets grow by one factor.
 
 Rule: at scale s bucket i holds latencies of ``2 ** (i / 2 ** s)`` nanoseconds up to the next bucket's. One
 step down in scale joins neighbours (i becomes i // 2). A histogram has the largest scale, ``FINEST`` at most,

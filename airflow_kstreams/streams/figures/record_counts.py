@@ -1,7 +1,7 @@
-"""What became of the records of a task, counted where it happens.
+"""Counts what becomes of the records of a task, where it happens.
 
-A count stands where a record takes a way of its own: read from a topic, written to one, or left out at a node
-by a rule. Loops count in local variables and add them up at the end of each batch; closures count in cells of
+A record is counted where it is read from a topic, written to one, or left out at a node by a rule. Loops
+count in local variables and add them up at the end of each batch; closures count in cells of
 :class:`Counters`. Both cover one attempt; :class:`RecordCounts` is what travels with the offsets, so it
 covers exactly what was committed.
 """
@@ -25,7 +25,7 @@ Rule = Literal["filtered", "unmatched", "null", "late", "undated", "skipped", "d
 
 #: The rules that make up ``records_dropped`` of a task's report.
 DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
-#: Stands for the nodes whose counts had no room where they were written.
+#: Name of the nodes whose counts had no room where they were written, together.
 OTHER_NODES = ""
 
 
@@ -52,7 +52,7 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of records since a slice's start, in one task or in all.
+    """Counts of records since a slice's start, of one task or of all.
 
     :param read: records consumed, by source topic, those of ``outside`` not among them.
     :param outside: records read and left out because they are dated outside the interval that the run keeps

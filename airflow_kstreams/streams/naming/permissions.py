@@ -1,7 +1,7 @@
-"""What a Kafka user must be allowed to do, in the words of Kafka's ACLs.
+"""Describes what a Kafka user must be allowed to do, in the words of Kafka's ACLs.
 
 Kafka's authorizer takes some operations as including others: a user who may read, write, delete or alter
-something may also describe it. So ``Describe`` stands in no list beside one of those.
+something may also describe it. So no list has ``Describe`` beside one of those.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permission:
-    """One ACL that somebody needs.
+    """One ACL that a user needs.
 
     :param operation: what must be allowed.
     :param resource: on which kind of resource.

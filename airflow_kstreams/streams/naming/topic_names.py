@@ -26,7 +26,7 @@ def is_legal_topic(name: str) -> bool:
 
 
 def printable(name: str) -> str:
-    r"""Return a name as it is shown: whatever cannot be printed stands as Python would escape it.
+    r"""Return a name as it is shown: what cannot be printed is escaped as in Python.
 
     A node may have any name. One with a line feed, a control character or half a surrogate pair would break
     the text or the picture that names it.

@@ -75,7 +75,7 @@ def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Find
             yield warning(
                 "transactional ids",
                 f"the broker forgets who owns a transactional id after {duration(expiration_ms)}; a process "
-                "that stood still for longer would not be fenced",
+                "that was suspended for longer would not be fenced",
                 "raise transactional.id.expiration.ms in the brokers' configuration to a day or more",
             )
         else:

@@ -1,4 +1,4 @@
-"""Makes every check."""
+"""Runs every check of an application."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
 
 #: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
-#: which a person would mend what they find.
+#: which an operator would mend what they find.
 CHECKS = (
     "broker_checks",
     "topic_checks",
@@ -44,8 +44,8 @@ def _findings(
 ) -> Iterator[Finding]:
     plan = matched_plan(subject.plan, admin, subject.settings)
     subject = replace(subject, plan=plan)
-    theirs = {*plan.sources, *plan.outputs, *plan.globals}
-    found = dict(admin.describe_topics({*theirs, *internal_settings(plan)}))
+    user_topics = {*plan.sources, *plan.outputs, *plan.globals}
+    found = dict(admin.describe_topics({*user_topics, *internal_settings(plan)}))
     yield ok("broker", "answers")
     for pattern, matches in plan.patterns.items():
         yield ok("patterns", f"{pattern} matches {', '.join(matches)}")

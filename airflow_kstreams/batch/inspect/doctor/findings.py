@@ -1,4 +1,4 @@
-"""One line of a diagnosis."""
+"""Defines the findings that make up a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMED = 4
 
 
 class Level(enum.Enum):
-    """How bad it is.
+    """The severity of a finding.
 
     An error breaks the promise, or the next run; a warning may, some day; ``OK`` is what was looked at and
     is as it should be.
@@ -26,7 +26,7 @@ class Level(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     :param check: its name.
     :param text: what was found, and what it means unless that is well.
@@ -45,7 +45,7 @@ def ok(check: str, text: str) -> Finding:
 
 
 def warning(check: str, text: str, fix: str) -> Finding:
-    """Build a finding that a person should look at."""
+    """Build a finding that an operator should look at."""
     return Finding(level=Level.WARNING, check=check, text=text, fix=fix)
 
 

@@ -1,8 +1,8 @@
 """Checks, by the newest records, that the keys of topics that have grown lie where their growth puts them.
 
-Rule: a task fails at the first key that lies elsewhere; here a person learns it before a run does. The same
-arithmetic judges both (``records/key_check.py``). What a plan does not say is whether keys have windows, of
-which only the key's own bytes decide: each topic is read in the way that leaves the fewest keys astray.
+Rule: a task fails at the first key that lies elsewhere; this check finds it before a run does, with the same
+arithmetic (``records/key_check.py``). A plan does not say whether keys have windows, whose bytes do not
+count: each topic is read in the way that leaves the fewest keys astray.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _newest_keys(seen: DoctorView, topic: str, partitions: int) -> list[_Key]:
 
 
 def _judged(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Finding:
-    verdicts = [_verdict(growth, kind, keys, cut) for cut in _WINDOW_BYTES for kind in growth.kinds]
+    verdicts = [_verdict(growth, kind, keys, tail) for tail in _WINDOW_BYTES for kind in growth.kinds]
     best = min(verdicts, key=lambda verdict: len(verdict.astray))
     counts = " -> ".join(map(str, growth.history))
     if not best.astray:
@@ -116,10 +116,17 @@ def _judged(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Finding:
     )
 
 
+<<<<<<< HEAD
 def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], cut: int) -> _KeyVerdict:
     """Judge keys of which the last ``cut`` bytes do not count."""
     judged = [(key, places(key_hash(key.data[: len(key.data) - cut]), growth.history, kind)) for key in keys]
     return _KeyVerdict(
+=======
+def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _Verdict:
+    """Judge keys of which the last ``tail`` bytes do not count."""
+    judged = [(key, places(key_hash(key.data[: len(key.data) - tail]), growth.history, kind)) for key in keys]
+    return _Verdict(
+>>>>>>> main
         kind,
-        [(key, allowed) for key, allowed in judged if len(key.data) < cut or key.at.partition not in allowed],
+        [(key, at) for key, at in judged if len(key.data) < tail or key.at.partition not in at],
     )

@@ -21,7 +21,7 @@ _GAPS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What to look at.
+    """The application that the checks look at.
 
     :param groups: asks the topology's own partition grouper; None when it has none.
     :param gap_ms: longest time between two runs; None to take it from the ledger.
@@ -37,7 +37,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorView:
-    """What a check looks at.
+    """The subject, and the cluster as it was read once for all checks.
 
     :param topics: the application's topics and the brokers' own that exist, by name.
     :param ledger: the application's.

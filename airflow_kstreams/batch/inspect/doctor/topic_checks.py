@@ -59,8 +59,8 @@ class Topics:
     def all(self) -> list[str]:
         """Every topic that exists."""
         plan = self.seen.plan
-        theirs = (*plan.inputs, *plan.globals, *self.intermediates, *plan.outputs)
-        wanted = (*theirs, *self.internal, *BROKERS_OWN)
+        user_topics = (*plan.inputs, *plan.globals, *self.intermediates, *plan.outputs)
+        wanted = (*user_topics, *self.internal, *BROKERS_OWN)
         return [topic for topic in wanted if topic in self.found]
 
     def having(self, name: str, test: Callable[[str], bool]) -> list[str]:

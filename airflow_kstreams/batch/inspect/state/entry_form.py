@@ -57,7 +57,7 @@ class StateEntry:
 
 
 class Content(NamedTuple):
-    """What one record of a changelog says; the fields are those of :class:`StateEntry`."""
+    """The content of one record of a changelog; the fields are those of :class:`StateEntry`."""
 
     key: Any
     value: Any

@@ -1,4 +1,4 @@
-"""A key of a store, written by a person."""
+"""Converts the text of a key, as a user writes it, into the key's bytes."""
 
 from __future__ import annotations
 

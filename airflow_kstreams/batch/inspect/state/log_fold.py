@@ -1,8 +1,8 @@
-"""The last value of every key of a log that may be larger than memory.
+"""Keeps the last value of every key of a log that may be larger than memory.
 
-Rule: what is folded lies in a temporary database of SQLite, whose pages move to a nameless file of the
-temporary folder (``TMPDIR``) when they are more than its cache holds. The file goes with the process, however
-that ends, and nobody else can open it.
+Rule: the fold lies in a temporary database of SQLite, whose pages move to a nameless file of the temporary
+folder (``TMPDIR``) when they are more than its cache holds. The file is removed when the process ends in any
+way, and no other process can open it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import RunState
 
 
 class Moment(StrEnum):
-    """What was there when state was read."""
+    """The run, or reset, that was there when state was read."""
 
     #: The run that finished last, and none since.
     FINISHED = "finished"
@@ -35,7 +35,7 @@ class Moment(StrEnum):
 class AsOf:
     """As of which moment state was read.
 
-    :param moment: what was there.
+    :param moment: the run, or reset, that was there.
     :param run_id: the run that finished, or is under way; empty if there is none.
     :param finished_ms: when it finished, epoch milliseconds; None of another one, and when that is not known.
     """

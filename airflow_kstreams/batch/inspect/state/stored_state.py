@@ -47,7 +47,7 @@ _WINDOW_SIZE = "size_ms="
 
 
 class StoredState:
-    """What lies in a store of an application now: as its last finished run left it, or, while a run is under
+    """The content of an application's store now: as its last finished run left it, or, while a run is under
     way, as of the last commit of each of its tasks. A context manager that closes its clients.
 
     It reads the store's changelog and writes nothing. Keys and values are Python objects, as the topology
@@ -182,7 +182,7 @@ class StoredState:
         return self.find_serialized(wanted)
 
     def find_text(self, text: str) -> list[StateEntry]:
-        """Return the entries of a key that a person has written: as it is where keys are text, else as JSON.
+        """Return the entries of a key that is given as text: as it is where keys are text, else as JSON.
 
         :raises ConfigError: the store has no keys that the text could mean.
         """
@@ -259,7 +259,7 @@ class StoredState:
 
     @cached_property
     def _recorded(self) -> GroupedPartitions | None:
-        """The groups that the store stands on; None before the first run with records."""
+        """The groups that the store's state depends on; None before the first run with records."""
         return _recorded(self._first, self._changelog)
 
     @cached_property
