@@ -26,13 +26,8 @@ log = logging.getLogger(__name__)
 _FETCH_RECORDS = 1_000
 
 
-<<<<<<< HEAD
 class LeaseVerdict(enum.Enum):
-    """What the lease says to a task."""
-=======
-class Verdict(enum.Enum):
     """The lease's order to a task: go on, stop, or give up."""
->>>>>>> main
 
     GO_ON = "go on"
     STOP = "stop cleanly"

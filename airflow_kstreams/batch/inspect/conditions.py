@@ -55,13 +55,8 @@ class NewRecords(NamedTuple):
     oldest_ms: int | None
 
 
-<<<<<<< HEAD
 class ConditionView(Protocol):
-    """What can be seen of a Kafka cluster at one moment; reading it joins no group and commits nothing."""
-=======
-class View(Protocol):
     """A Kafka cluster at one moment; reading it joins no group and commits nothing."""
->>>>>>> main
 
     def now_ms(self) -> int: ...
     def ledger(self, application_id: str) -> Ledger: ...
@@ -320,13 +315,8 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted(last.input_topics)
 
 
-<<<<<<< HEAD
 def why_not(condition: Condition, view: ConditionView) -> str:
-    """Say what a person who waits wants to know: what is parked, and who holds the application's lease and
-=======
-def why_not(condition: Condition, view: View) -> str:
     """Say why a condition does not hold yet: what is parked, and who holds the application's lease and
->>>>>>> main
     when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
     parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""

@@ -116,17 +116,10 @@ def _judged(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Finding:
     )
 
 
-<<<<<<< HEAD
-def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], cut: int) -> _KeyVerdict:
-    """Judge keys of which the last ``cut`` bytes do not count."""
-    judged = [(key, places(key_hash(key.data[: len(key.data) - cut]), growth.history, kind)) for key in keys]
-    return _KeyVerdict(
-=======
-def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _Verdict:
+def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _KeyVerdict:
     """Judge keys of which the last ``tail`` bytes do not count."""
     judged = [(key, places(key_hash(key.data[: len(key.data) - tail]), growth.history, kind)) for key in keys]
-    return _Verdict(
->>>>>>> main
+    return _KeyVerdict(
         kind,
         [(key, at) for key, at in judged if len(key.data) < tail or key.at.partition not in at],
     )
