@@ -13,7 +13,7 @@ from airflow.sdk import DAG, Asset, AssetWatcher, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
-from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
+from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
 
 _runs = Asset(
     "flight_delays_runs",

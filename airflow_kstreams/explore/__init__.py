@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.explore.difference import Change, Difference, NodeDifference, Result, Seen
 from airflow_kstreams.explore.exploration import Exploration, explore
-from airflow_kstreams.explore.findings import NodeCounts, NodeRecord, RecordFailure
+from airflow_kstreams.explore.node_records import NodeCounts, NodeRecord, RecordFailure
 from airflow_kstreams.explore.record_table import RecordTable
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.tables import Table

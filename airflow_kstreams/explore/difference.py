@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from airflow_kstreams.explore.findings import NodeRecord
+from airflow_kstreams.explore.node_records import NodeRecord
 from airflow_kstreams.explore.record_table import ROWS, shown_time
 from airflow_kstreams.explore.sample import write_private
 from airflow_kstreams.explore.tables import Table

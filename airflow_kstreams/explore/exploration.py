@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from airflow_kstreams.explore.difference import Difference, Result, difference, reduced
-from airflow_kstreams.explore.findings import NodeCounts, RecordFailure
+from airflow_kstreams.explore.node_records import NodeCounts, RecordFailure
 from airflow_kstreams.explore.record_table import ROWS, RecordTable
 from airflow_kstreams.explore.sample import Sample
 from airflow_kstreams.explore.sample_run import run_sample

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import msgspec
 
-from airflow_kstreams.explore.findings import NodeRecord
+from airflow_kstreams.explore.node_records import NodeRecord
 from airflow_kstreams.explore.tables import Table
 
 ROWS = 20

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.explore.node_records import Findings
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.taps import tapped
 from airflow_kstreams.streams.errors import KStreamsError, RecordError

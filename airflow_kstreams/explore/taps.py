@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, ParamSpec
 
-from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.explore.node_records import Findings
 from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SourceNode
@@ -27,7 +27,7 @@ from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTra
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.topology.topology import Topology
 
 P = ParamSpec("P")
@@ -142,7 +142,7 @@ class OperatorTap:
 
         def seen(target: Forward) -> Forward:
             def pass_on(key: Any, value: Any) -> None:
-                shown = value.new if is_table and isinstance(value, Change) else value
+                shown = value.new if is_table and isinstance(value, OldAndNew) else value
                 findings.forwarded(name, key, shown, record_context.timestamp_ms)
                 target(key, value)
 

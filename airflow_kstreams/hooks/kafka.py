@@ -82,7 +82,7 @@ def checked_settings(settings: Mapping[str, Any], *, conn_id: str) -> dict[str, 
     :param settings: the result of :func:`settings_in`.
     :raises ConfigError: a setting is missing, unknown, owned by the engine, malformed, or runs code.
     """
-    from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
+    from airflow_kstreams.kafka.configuration.client_settings import ENGINE_OWNED, check_client_settings
 
     try:
         return check_client_settings(settings, allowed=allowed_settings())

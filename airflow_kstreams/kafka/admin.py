@@ -14,9 +14,16 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from airflow_kstreams.kafka.client_errors import (
+    Access,
+    attempt,
+    convert,
+    guarded,
+    kafka_error_of,
+    unreachable,
+)
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, await_connection, bootstrap_of
-from airflow_kstreams.kafka.errors import Access, attempt, convert, guarded, kafka_error_of, unreachable
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from airflow_kstreams.kafka.errors import CallOverdueError, attempt
+from airflow_kstreams.kafka.client_errors import CallOverdueError, attempt
 
 #: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0

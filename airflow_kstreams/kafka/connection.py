@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Message
 
-from airflow_kstreams.kafka.errors import (
+from airflow_kstreams.kafka.client_errors import (
     UNREACHABLE,
     guarded,
     kafka_error_of,

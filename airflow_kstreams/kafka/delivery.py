@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as ClientMessage
 
-from airflow_kstreams.kafka.errors import attempt, guarded, kafka_error_of, unreachable
+from airflow_kstreams.kafka.client_errors import attempt, guarded, kafka_error_of, unreachable
 from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.ports import Headers
@@ -112,7 +112,7 @@ def make_produce(
             send(topic, value, key, partition, None, None, timestamp_ms, headers)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except:  # noqa: E722 - see kafka/errors.py
+        except:  # noqa: E722 - see kafka/client_errors.py
             error: Any = sys.exc_info()[1]
         else:
             return

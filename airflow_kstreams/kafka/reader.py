@@ -16,9 +16,7 @@ from confluent_kafka import Message as ClientMessage
 from confluent_kafka import TopicPartition as ClientPartition
 
 from airflow_kstreams.kafka.bounded_call import BoundedCaller
-from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.errors import (
+from airflow_kstreams.kafka.client_errors import (
     Access,
     attempt,
     convert,
@@ -27,6 +25,8 @@ from airflow_kstreams.kafka.errors import (
     kafka_error_of,
     unreachable,
 )
+from airflow_kstreams.kafka.configuration.code_settings import with_callback
+from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError

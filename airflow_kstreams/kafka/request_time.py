@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from airflow_kstreams.kafka.errors import unreachable
+from airflow_kstreams.kafka.client_errors import unreachable
 from airflow_kstreams.streams.errors import KafkaClientError
 
 

@@ -23,10 +23,7 @@ from typing import Any, Protocol, runtime_checkable
 from confluent_kafka import KafkaError, Producer
 
 from airflow_kstreams.kafka.bounded_call import BoundedCaller
-from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
-from airflow_kstreams.kafka.errors import (
+from airflow_kstreams.kafka.client_errors import (
     FENCED,
     Access,
     CallOverdueError,
@@ -38,6 +35,9 @@ from airflow_kstreams.kafka.errors import (
     timeout_refused,
     unreachable,
 )
+from airflow_kstreams.kafka.configuration.code_settings import with_callback
+from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
+from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.kafka.record_limits import RefusedRecords

@@ -14,8 +14,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from airflow_kstreams.kafka.client_errors import FORBIDDEN, Access, attempt
 from airflow_kstreams.kafka.delivery import DeliveryFailures
-from airflow_kstreams.kafka.errors import FORBIDDEN, Access, attempt
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import (

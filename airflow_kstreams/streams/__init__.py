@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.state.stores.session_store import SessionStore
     from airflow_kstreams.streams.state.stores.versioned_store import VersionedRecord, VersionedStore
     from airflow_kstreams.streams.state.stores.window_store import WindowStore
-    from airflow_kstreams.streams.topology.builder import TopologyBuilder
     from airflow_kstreams.streams.topology.topology import Topology
+    from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
     from airflow_kstreams.streams.windows import (
         HoppingWindow,
         SessionWindow,
@@ -169,7 +169,7 @@ _HOMES = {
     "StoreSpec": "graph.store_specs",
     "TopicPartition": "ports",
     "Topology": "topology.topology",
-    "TopologyBuilder": "topology.builder",
+    "TopologyBuilder": "topology.topology_builder",
     "TopologyError": "errors",
     "TumblingWindow": "windows",
     "ValueTransformer": "processor.value_transformer",

@@ -14,13 +14,13 @@ from airflow_kstreams.streams.decoders import msgpack_decoder
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 
-class _ParkedKey(msgspec.Struct, array_like=True, frozen=True):
+class _RetryEntryKey(msgspec.Struct, array_like=True, frozen=True):
     """What is asked of a retry topic's key."""
 
     key: bytes | None
 
 
-_decode_parked = msgpack_decoder(_ParkedKey).decode
+_decode_parked = msgpack_decoder(_RetryEntryKey).decode
 _LENGTH_BYTES = 4
 
 
@@ -65,7 +65,7 @@ class EntryKeys(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
 class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The stream time to which the end of a run brings a subtopology (``stream.time.advance``), as computed
-    by :mod:`airflow_kstreams.streams.topology.end_of_run`.
+    by :mod:`airflow_kstreams.streams.topology.time_limits`.
 
     :param behind_ms: its distance to the run's moment: the time that nodes upstream may hold back.
     :param by_name: topics and nodes that may give records dated before any moment; stream time is advanced

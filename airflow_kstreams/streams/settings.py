@@ -1,7 +1,8 @@
 """Application settings: Kafka Streams' dotted names, each with unit, default and the reason for that default.
 
-Client settings (librdkafka's names) are checked by ``airflow_kstreams.kafka.configuration.settings``; a name
-that is neither is refused with the nearest known one.
+Client settings (librdkafka's names) are checked by
+``airflow_kstreams.kafka.configuration.client_settings``; a name that is neither is refused with the nearest
+known one.
 """
 
 from __future__ import annotations

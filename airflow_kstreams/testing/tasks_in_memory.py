@@ -33,7 +33,7 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, Tas
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
-from airflow_kstreams.streams.topology.end_of_run import stream_time_plans
+from airflow_kstreams.streams.topology.time_limits import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.output_topics import OutputTopics

@@ -27,8 +27,8 @@ from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.topology import Topology, has_dead_letters, refuse_dead_letter_topic
+from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
 from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
 from airflow_kstreams.testing.input_topics import InputTopics
 from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, topic_writers

@@ -32,7 +32,7 @@ from airflow_kstreams.batch.expand.abort import ExpansionAbort
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.spark.driver.session import open_session
+from airflow_kstreams.spark.driver.spark_session import open_session
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile

@@ -53,7 +53,7 @@ def _answer(answers: Any, answer: Mapping[str, Any]) -> None:
 def _session(kind: str, folder: str) -> SparkSession:
     if kind == "connector":
         return _connector_session(folder)
-    from airflow_kstreams.spark.driver.session import open_session
+    from airflow_kstreams.spark.driver.spark_session import open_session
 
     submit = [
         *("--conf", f"spark.local.dir={folder}"),

@@ -57,7 +57,7 @@ def application_settings() -> list[SettingRow]:
 
 def owned_by_engine(package: griffe.Module) -> Mapping[str, str]:
     """Return the client settings that the engine owns, with what to do instead."""
-    constant = _constant(package, "configuration.settings.ENGINE_OWNED")
+    constant = _constant(package, "configuration.client_settings.ENGINE_OWNED")
     owned: Mapping[str, str] = ast.literal_eval(str(constant.value))
     return owned
 

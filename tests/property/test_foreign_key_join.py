@@ -22,7 +22,7 @@ from airflow_kstreams.streams.kstream.operators.tables.foreign_key_answer import
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKeySubscribe
 from airflow_kstreams.streams.serde import foreign_keys
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.state.stores.making import make_store
 from tests.support.examples import examples
 
@@ -125,15 +125,15 @@ class _Join:
         for side, key, value in rows:
             if side == "r":
                 if value is not None or self.rights.get(key) is not None:
-                    self.changes[key].append(Change(value, self.rights.get(key)))
+                    self.changes[key].append(OldAndNew(value, self.rights.get(key)))
                 self.rights[key] = value
                 continue
-            self.subscribe(key, Change(value, self.lefts.get(key)))
+            self.subscribe(key, OldAndNew(value, self.lefts.get(key)))
             self.lefts[key] = value
         for key in FOREIGN_KEYS:
             for queue in _merged([self.subscriptions[key], self.changes[key]], draw):
                 value = queue.popleft()
-                if isinstance(value, Change):
+                if isinstance(value, OldAndNew):
                     self.seen[key] = value.new
                 self.answer[key](key, value)
         places = [*self.copies, *(key for key, _ in self.answers)]

@@ -8,7 +8,7 @@ from unittest import mock
 
 from msgspec import structs
 
-from airflow_kstreams.batch.task import global_tables
+from airflow_kstreams.batch.task import global_table_read
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.kstream.operators.tables import foreign_key_resolve
 from airflow_kstreams.streams.ports import Record, TopicPartition
@@ -91,7 +91,7 @@ def _tables_are_read_as_they_are() -> SwitchedOff:
 
 def _global_tables_go_on() -> SwitchedOff:
     """A task reads a global table up to where its topic ends when the task begins."""
-    read = global_tables._read_into
+    read = global_table_read._read_into
 
     def to_the_end(kept: Any, cluster: Any, table: Any, **named: Any) -> int:
         partitions = [TopicPartition(table.topic, number) for number in range(len(table.spans))]
@@ -99,7 +99,7 @@ def _global_tables_go_on() -> SwitchedOff:
         spans = tuple((start, ends[tp]) for tp, (start, _) in zip(partitions, table.spans, strict=True))
         return read(kept, cluster, structs.replace(table, spans=spans), **named)
 
-    return mock.patch.object(global_tables, "_read_into", to_the_end)
+    return mock.patch.object(global_table_read, "_read_into", to_the_end)
 
 
 def _in(*kinds: str) -> Callable[[Scenario], bool]:

@@ -90,7 +90,9 @@ def test_driver_that_takes_over_keeps_its_lease_when_fencing_lasts_longer_than_i
         assert taking.wait().error is None
         assert world.seconds >= 45.0
 
-    slow = mock.patch("airflow_kstreams.batch.run.session.fence", lambda *_, **__: world.sleep(45.0))
+    slow = mock.patch(
+        "airflow_kstreams.batch.run.coordinator_session.fence", lambda *_, **__: world.sleep(45.0)
+    )
     with running_in(world, seed), slow:
         process = world.start("scheduler", "scheduler", main)
         world.run(process)

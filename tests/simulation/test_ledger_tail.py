@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from airflow_kstreams.batch.ledger import ledger
-from airflow_kstreams.batch.ledger.archive import RunArchive
+from airflow_kstreams.batch.ledger.run_search import RunArchive
 from tests.simulation.scenario import simulate
 
 SEEDS = range(40)

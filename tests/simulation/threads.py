@@ -179,7 +179,7 @@ _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.task.commit.resource": _RESOURCE,
     "airflow_kstreams.batch.task.task_state.LocalState": _local_state,
     "airflow_kstreams.batch.run.lease.lease_renewal.threading": _THREADING,
-    "airflow_kstreams.batch.run.session.threading": _THREADING,
+    "airflow_kstreams.batch.run.coordinator_session.threading": _THREADING,
     "airflow_kstreams.batch.protocol.logs.fence.ThreadPoolExecutor": Executor,
     "airflow_kstreams.spark.driver.jobs.threading": _THREADING,
     "airflow_kstreams.spark.driver.jobs.ThreadPoolExecutor": Executor,

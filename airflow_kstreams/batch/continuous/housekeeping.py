@@ -6,7 +6,7 @@ import logging
 
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import KStreamsError
 
 log = logging.getLogger(__name__)

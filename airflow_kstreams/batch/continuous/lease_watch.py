@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _FETCH_RECORDS = 1_000
 
 
-class Verdict(enum.Enum):
+class LeaseVerdict(enum.Enum):
     """The lease's order to a task: go on, stop, or give up."""
 
     GO_ON = "go on"
@@ -59,15 +59,15 @@ class LeaseWatch:
         self._reader: ReaderPort | None = None
         self._heard = clock.monotonic_seconds()
         self._met = False
-        self._decided: Verdict | None = None
+        self._decided: LeaseVerdict | None = None
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LeaseVerdict:
         """What to do now; once it is not to go on, it stays so."""
         if self._decided is not None:
             return self._decided
         silent = self._clock.monotonic_seconds() - self._heard
-        return Verdict.LOST if silent > self._lease_seconds else Verdict.GO_ON
+        return LeaseVerdict.LOST if silent > self._lease_seconds else LeaseVerdict.GO_ON
 
     def look(self, *, timeout_seconds: float) -> None:
         """Read what is new in the ledger.
@@ -115,13 +115,13 @@ class LeaseWatch:
             self._met = True
             self._heard = self._clock.monotonic_seconds()
             if state is LeaseState.RELEASED:
-                self._decide(Verdict.LOST)
+                self._decide(LeaseVerdict.LOST)
             elif lease is not None and lease.stopping:
-                self._decide(Verdict.STOP)
+                self._decide(LeaseVerdict.STOP)
         elif self._met:  # another driver holds it, or a reset has taken it away
-            self._decide(Verdict.LOST)
+            self._decide(LeaseVerdict.LOST)
         # Before its own, a run finds the leases of those that came earlier.
 
-    def _decide(self, verdict: Verdict) -> None:
+    def _decide(self, verdict: LeaseVerdict) -> None:
         if self._decided is None:
             self._decided = verdict

@@ -54,12 +54,12 @@ from airflow_kstreams.batch.run.begin.groundwork import (
 from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_errors import (
     Claimant,
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
 from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
 from airflow_kstreams.streams.errors import TopologyError

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-from airflow_kstreams.batch.continuous.lease_watch import Verdict
+from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import RunSupersededError
@@ -28,7 +28,7 @@ class TaskThread:
     """
 
     def __init__(
-        self, tasks: Sequence[ContinuousTask], *, verdict: Callable[[], Verdict], run_id: str
+        self, tasks: Sequence[ContinuousTask], *, verdict: Callable[[], LeaseVerdict], run_id: str
     ) -> None:
         self._tasks = tuple(tasks)
         self._verdict = verdict
@@ -43,13 +43,13 @@ class TaskThread:
         :raises RunSupersededError: the lease is lost.
         :raises KStreamsError: a task failed for good.
         """
-        while (verdict := self._verdict()) is Verdict.GO_ON:
+        while (verdict := self._verdict()) is LeaseVerdict.GO_ON:
             if leave():
                 for task in self._tasks:
                     task.commit()
                 return []
             self.round()
-        if verdict is Verdict.LOST:
+        if verdict is LeaseVerdict.LOST:
             raise RunSupersededError(
                 f"the tasks of continuous run {self._run_id!r} stop: their driver's lease is not renewed any "
                 "more, or belongs to another one",

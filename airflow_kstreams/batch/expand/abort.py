@@ -23,8 +23,8 @@ from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansio
 from airflow_kstreams.batch.growing.state_copy import StateCopy
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -33,7 +33,7 @@ from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bound
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.begin.starts import start_of
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -24,7 +24,7 @@ from airflow_kstreams.batch.expand.processor_plan import (
 from airflow_kstreams.batch.growing.copying import Copies, Ended, ThreadCopies
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
 from airflow_kstreams.batch.growing.state_copy import CopyWork
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings

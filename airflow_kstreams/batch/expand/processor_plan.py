@@ -18,7 +18,7 @@ from airflow_kstreams.batch.growing.state_copy import CopyWork
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.naming.topic_names import catch_up_group

@@ -61,7 +61,7 @@ _PARALLEL = 8
 _CLAIMS = 3
 
 
-class Coordinator(Protocol):
+class TakeoverCoordinator(Protocol):
     """What a takeover asks of the coordinator whose begin it is part of."""
 
     @property
@@ -101,7 +101,7 @@ class Takeovers:
 
 
 def take_over(
-    coordinator: Coordinator,
+    coordinator: TakeoverCoordinator,
     plan: TopologyPlan,
     grouped: Mapping[int, GroupedPartitions],
     bound: Bound,
@@ -149,7 +149,7 @@ def take_over(
 
 
 def _offered(
-    coordinator: Coordinator,
+    coordinator: TakeoverCoordinator,
     plan: TopologyPlan,
     sub: SubtopologyPlan,
     entry: GroupedPartitions,
@@ -168,7 +168,7 @@ def _offered(
 
 
 def _copied_so_far(
-    coordinator: Coordinator, partitions: Collection[TopicPartition]
+    coordinator: TakeoverCoordinator, partitions: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, CommittedOffset]:
     """Return the offsets of the catch-up, without waiting for what one that is alive has open."""
     return coordinator.committed_so_far(partitions, group_id=catch_up_group(coordinator.application_id))
@@ -181,7 +181,7 @@ class _Candidate:
     :param entry: the groups of the subtopology as they are.
     """
 
-    coordinator: Coordinator
+    coordinator: TakeoverCoordinator
     plan: TopologyPlan
     sub: SubtopologyPlan
     entry: GroupedPartitions

@@ -55,7 +55,7 @@ class NewRecords(NamedTuple):
     oldest_ms: int | None
 
 
-class View(Protocol):
+class ConditionView(Protocol):
     """A Kafka cluster at one moment; reading it joins no group and commits nothing."""
 
     def now_ms(self) -> int: ...
@@ -122,7 +122,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         processed = "" if self.allow_parked else ", of which nothing is parked"
         return f"{which} of application {self.application_id}{processed}"
 
-    def evaluate(self, view: View) -> RunResult | None:
+    def evaluate(self, view: ConditionView) -> RunResult | None:
         """Return the run's result once it is finished, and what it left parked is processed, if so asked."""
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
@@ -131,7 +131,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
             return None
         return result_of_summary(summary)
 
-    def still_parked(self, view: View) -> str:
+    def still_parked(self, view: ConditionView) -> str:
         """Say what is parked of the run, which is finished; empty if nothing is, or that may be."""
         ledger = view.ledger(self.application_id)
         summary = None if self.allow_parked else self._find(ledger)
@@ -165,7 +165,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         aged = f", or a record older than {self.older_than_ms} ms," if self.older_than_ms is not None else ""
         return f"{self.min_records} new records{aged} for application {self.application_id}"
 
-    def evaluate(self, view: View) -> NewDataResult | None:
+    def evaluate(self, view: ConditionView) -> NewDataResult | None:
         """Return what is new once it is enough."""
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
@@ -197,7 +197,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         return {retry_topic(self.application_id, node): 1 if n is None else n for node, n in parked.items()}
 
     def _processed(
-        self, view: View, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
+        self, view: ConditionView, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return up to where runs have the partitions, the one under way included."""
         stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
@@ -222,7 +222,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
     def __str__(self) -> str:
         return f"subtopology {self.subtopology} of run {self.run_id} of application {self.application_id}"
 
-    def evaluate(self, view: View) -> StopOffsetsResult | None:
+    def evaluate(self, view: ConditionView) -> StopOffsetsResult | None:
         """Return the stop offsets once they are reached; a finished run has reached them all."""
         check_application_id(self.application_id)
         facts = view.facts(self.application_id, unless_finished=self.run_id)
@@ -273,7 +273,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
     def __str__(self) -> str:
         return f"application {self.application_id} with {self.max_records} records left, or fewer"
 
-    def evaluate(self, view: View) -> NewDataResult | None:
+    def evaluate(self, view: ConditionView) -> NewDataResult | None:
         """Return what is left once it is little enough."""
         ledger, _, partitions = _inputs_seen(view, self.application_id, self.topics)
         # Tasks commit all the time, and neither ledger nor metadata say so.
@@ -289,7 +289,7 @@ Condition = RunFinished | NewData | CaughtUp | StopOffsetsReached
 
 
 def _inputs_seen(
-    view: View, application_id: str, topics: Collection[str]
+    view: ConditionView, application_id: str, topics: Collection[str]
 ) -> tuple[Ledger, Slice | None, list[TopicPartition]]:
     """Return the ledger, the slice under way, and the partitions of the inputs.
 
@@ -315,7 +315,7 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted(last.input_topics)
 
 
-def why_not(condition: Condition, view: View) -> str:
+def why_not(condition: Condition, view: ConditionView) -> str:
     """Say why a condition does not hold yet: what is parked, and who holds the application's lease and
     when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """

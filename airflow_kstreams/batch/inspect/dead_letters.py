@@ -172,7 +172,7 @@ class DeadLetterTopic:
             )
         return found
 
-    def _look(self, stack: ExitStack) -> _View:
+    def _look(self, stack: ExitStack) -> _LetterView:
         admin = self._cluster.admin()
         stack.callback(admin.close)
         reader = self._cluster.reader(group_id=replay_owner(self._topic))
@@ -181,7 +181,7 @@ class DeadLetterTopic:
         replays = read_replays(
             self._cluster, self._topic, admin=admin, reader=reader, clock=self._clock, wait_ms=0
         )
-        return _View(
+        return _LetterView(
             topic=self._topic,
             log=log,
             positions=replays.positions(log.topic_id),
@@ -192,7 +192,7 @@ class DeadLetterTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _View:
+class _LetterView:
     """The topic at one moment, with what replays had done by then."""
 
     topic: str

@@ -23,9 +23,9 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.archive import LogSpan, details_in, read_details
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, with_details
 from airflow_kstreams.batch.ledger.records import decode_summary
+from airflow_kstreams.batch.ledger.run_search import LogSpan, details_in, read_details
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.decoders import decode_json

@@ -27,8 +27,8 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import task_metadata
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (

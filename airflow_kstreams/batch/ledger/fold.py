@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.archive import Entries, Everything, Located
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.records import (
@@ -23,6 +22,7 @@ from airflow_kstreams.batch.ledger.records import (
     key_of,
     lease_seen,
 )
+from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
 from airflow_kstreams.streams.errors import KafkaClientError

@@ -38,7 +38,6 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.archive import Everything, LogSpan, RunArchive
 from airflow_kstreams.batch.ledger.facts import (
     Assignment,
     ChangelogEnds,
@@ -57,6 +56,7 @@ from airflow_kstreams.batch.ledger.fold import (
 )
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
 from airflow_kstreams.batch.ledger.records import LEASE_KEY, Span, key_of, lease_seen
+from airflow_kstreams.batch.ledger.run_search import Everything, LogSpan, RunArchive
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import (
     OPEN_TRANSACTION_TIMEOUT_MS,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.archive import Located, WrongHintError
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY, details_of, entry_of
 from airflow_kstreams.batch.ledger.index import (
     INDEX_KEY,
@@ -27,6 +26,7 @@ from airflow_kstreams.batch.ledger.index import (
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
 from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
+from airflow_kstreams.batch.ledger.run_search import Located, WrongHintError
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_kstreams.batch.metrics.call_figures import CALL_TOTALS, NODE_UNITS, THREAD_UNITS, call_lines
+from airflow_kstreams.batch.metrics.call_metrics import CALL_TOTALS, NODE_UNITS, THREAD_UNITS, call_lines
 from airflow_kstreams.batch.metrics.units import latency_figures, latency_text, per_second, rate_text
 from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics, metrics_in_all
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
-from airflow_kstreams.streams.records.dead_letters import DeadLetterOrigin, facts_of, origin_of
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin, facts_of, origin_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 

@@ -50,7 +50,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
 )
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
 from airflow_kstreams.batch.replay.letters import Letter, LetterLog
-from airflow_kstreams.batch.replay.output import ReplayOutput
+from airflow_kstreams.batch.replay.replay_writer import ReplayOutput
 from airflow_kstreams.batch.replay.scan import Found, Scan, caught_up
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.metrics.call_figures import call_lines
+from airflow_kstreams.batch.metrics.call_metrics import call_lines
 from airflow_kstreams.batch.metrics.figures import speed_text
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology

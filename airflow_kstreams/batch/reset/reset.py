@@ -70,8 +70,8 @@ from airflow_kstreams.batch.reset.reset_plan import (
     plan_reset,
     survey,
 )
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition

@@ -34,7 +34,7 @@ from airflow_kstreams.batch.reset.touched_topics import (
     refuse_unknown_topics,
 )
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -55,6 +55,7 @@ from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refus
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
@@ -64,7 +65,6 @@ from airflow_kstreams.batch.run.lease.lease_errors import (
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses, with_matches
 from airflow_kstreams.streams.errors import (
     DataLossError,

@@ -40,8 +40,8 @@ from airflow_kstreams.batch.protocol.slice.stops import (
 )
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_time_passed
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.record_audit import audit, counts_of, judge_late
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import RunError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes

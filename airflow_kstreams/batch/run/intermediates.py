@@ -14,8 +14,8 @@ from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import intermediate_stop_record
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import frozen_at, to_freeze
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.protocol.message_sizes import (
     small_topics,
     with_room,
 )
-from airflow_kstreams.batch.protocol.permissions import naming_permissions, run_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topic_settings import (
     REPARTITION,
     changelog_settings,

@@ -31,7 +31,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget
 from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
-from airflow_kstreams.batch.task.global_tables import ReadTable, left_out_of
+from airflow_kstreams.batch.task.global_table_read import ReadTable, left_out_of
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
 from airflow_kstreams.batch.task.restore import restore_stores

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_l
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, slice_of
 from airflow_kstreams.batch.task.end import BoundedEnd, End
-from airflow_kstreams.batch.task.global_tables import GlobalTables
+from airflow_kstreams.batch.task.global_table_read import GlobalTables
 from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
 from airflow_kstreams.streams.calls.caller import MakeCaller
 from airflow_kstreams.streams.errors import TaskFencedError

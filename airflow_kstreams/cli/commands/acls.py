@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import application_settings, load_topology
-from airflow_kstreams.cli.options import ApplicationId, ApplicationPath, ApplicationSetting, FunctionName
+from airflow_kstreams.cli.loaded_application import application_settings, load_topology
+from airflow_kstreams.cli.shared_options import (
+    ApplicationId,
+    ApplicationPath,
+    ApplicationSetting,
+    FunctionName,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +89,7 @@ def permissions(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
 ) -> list[Permission]:
     """Return the permissions of the user, one entry per operation and resource, by resource."""
-    from airflow_kstreams.batch.protocol import permissions as of
+    from airflow_kstreams.batch.protocol import needed_permissions as of
 
     found: dict[tuple[object, ...], Permission] = {}
     makers = {

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import cluster
-from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile, DryRun
-from airflow_kstreams.cli.output import show
+from airflow_kstreams.cli.broker_options import cluster
+from airflow_kstreams.cli.printing import show
+from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, DryRun
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
@@ -281,7 +281,7 @@ def _what_happened(seen: SeenLetter, facts: Mapping[str, str]) -> Iterator[tuple
 def _record(
     seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
 ) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.streams.records.dead_letters import facts_of
+    from airflow_kstreams.streams.records.dead_letter_format import facts_of
 
     record = seen.letter.record
     for what, data, serde in (("key", record.key(), key_serde), ("value", record.value(), value_serde)):

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import load_topology
-from airflow_kstreams.cli.options import ApplicationPath, FunctionName
+from airflow_kstreams.cli.loaded_application import load_topology
+from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName
 
 
 class TopologyFormat(StrEnum):

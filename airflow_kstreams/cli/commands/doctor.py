@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import application_settings, load_topology
-from airflow_kstreams.cli.broker import client_config
-from airflow_kstreams.cli.options import (
+from airflow_kstreams.cli.broker_options import client_config
+from airflow_kstreams.cli.loaded_application import application_settings, load_topology
+from airflow_kstreams.cli.printing import show
+from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     ApplicationSetting,
@@ -20,7 +21,6 @@ from airflow_kstreams.cli.options import (
     ConfigFile,
     FunctionName,
 )
-from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.doctor import Finding

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.application import application_settings
-from airflow_kstreams.cli.broker import client_config, cluster
-from airflow_kstreams.cli.options import (
+from airflow_kstreams.cli.broker_options import client_config, cluster
+from airflow_kstreams.cli.loaded_application import application_settings
+from airflow_kstreams.cli.printing import show
+from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
     BootstrapServer,
     ConfigFile,
     DryRun,
 )
-from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.growth import GrowthPlan

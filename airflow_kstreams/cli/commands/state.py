@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_kstreams.cli.application import application_settings, load_topology
-from airflow_kstreams.cli.broker import cluster
-from airflow_kstreams.cli.options import (
+from airflow_kstreams.cli.broker_options import cluster
+from airflow_kstreams.cli.loaded_application import application_settings, load_topology
+from airflow_kstreams.cli.printing import show
+from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     BootstrapServer,
     ConfigFile,
     FunctionName,
 )
-from airflow_kstreams.cli.output import show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.state import StateEntry, StoredState

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker import cluster
-from airflow_kstreams.cli.options import ApplicationId, BootstrapServer, ConfigFile
-from airflow_kstreams.cli.output import show
+from airflow_kstreams.cli.broker_options import cluster
+from airflow_kstreams.cli.printing import show
+from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
@@ -259,7 +259,7 @@ def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskRep
 
 def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
     """Yield the tables of calls, by task and node, and of the threads that run them; none without calls."""
-    from airflow_kstreams.batch.metrics.call_figures import calls_in_all, node_figures, thread_figures
+    from airflow_kstreams.batch.metrics.call_metrics import calls_in_all, node_figures, thread_figures
     from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
     from airflow_kstreams.explore.tables import Table
 
@@ -310,7 +310,7 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
 
 
 def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
-    from airflow_kstreams.batch.metrics.call_figures import NODE_UNITS, number_text
+    from airflow_kstreams.batch.metrics.call_metrics import NODE_UNITS, number_text
     from airflow_kstreams.batch.metrics.units import latency_text, rate_text
 
     for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
@@ -338,7 +338,7 @@ def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> It
 
 
 def _thread_row(task: str, found: Mapping[str, float | None]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.call_figures import number_text, share_text
+    from airflow_kstreams.batch.metrics.call_metrics import number_text, share_text
 
     counts = (
         "records-waiting-avg",

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_kstreams.kafka.schema_registry.clients import client_of, missing_library
-from airflow_kstreams.kafka.schema_registry.faults import is_unknown_schema, one_line, registry_fault
 from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
     SchemaFormat,
@@ -28,6 +27,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     import_library,
     json_schema_fault,
 )
+from airflow_kstreams.kafka.schema_registry.registry_errors import is_unknown_schema, one_line, registry_fault
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.serde.base import Serde, Side
 

@@ -35,7 +35,7 @@ from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_I
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
-from airflow_kstreams.spark.executor.local_files import load_client_config
+from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.spark.executor.task_host import LINE
 from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
 from airflow_kstreams.streams.extras import require

@@ -23,7 +23,7 @@ from airflow_kstreams.launch.jvm_options import (
     size_file,
     spark_options,
 )
-from airflow_kstreams.spark.driver.session import STATIC_SETTINGS, plan_quickly
+from airflow_kstreams.spark.driver.spark_session import STATIC_SETTINGS, plan_quickly
 from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.spark.driver.failures import failure_of, first_line
-from airflow_kstreams.spark.driver.session import cancel_jobs, open_session, ship_file
 from airflow_kstreams.spark.driver.shipped import shipped
-from airflow_kstreams.spark.executor.reports import REPORT_SCHEMA, HostReport
+from airflow_kstreams.spark.driver.spark_session import cancel_jobs, open_session, ship_file
+from airflow_kstreams.spark.executor.report_rows import REPORT_SCHEMA, HostReport
 from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import KStreamsError, ReportedError, SparkSessionError
 
@@ -33,7 +33,7 @@ class SparkHosts:
 
     :param name: name of the session, shown in Spark's UI.
     :param client_config_path: file of the Kafka client's configuration; executors read it, too.
-    :param master: as for :func:`~airflow_kstreams.spark.driver.session.open_session`.
+    :param master: as for :func:`~airflow_kstreams.spark.driver.spark_session.open_session`.
     :param session: an open session to use.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from airflow_kstreams.spark.executor.copy_host import CopyHost
-    from airflow_kstreams.spark.executor.reports import ArrowFunction
+    from airflow_kstreams.spark.executor.report_rows import ArrowFunction
     from airflow_kstreams.spark.executor.task_host import TaskHost
 
 
@@ -75,7 +75,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
 
 def remedy() -> str:
     """Return the remedy that brings this package to executors, in the driver's version."""
-    from airflow_kstreams.spark.driver.archive import spark_conf
+    from airflow_kstreams.spark.driver.package_archive import spark_conf
 
     settings = " and ".join(f"{name}={value}" for name, value in spark_conf("kstreams.tar.gz").items())
     return (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_kstreams.batch.metrics.call_figures import node_figures, thread_figures
+from airflow_kstreams.batch.metrics.call_metrics import node_figures, thread_figures
 from airflow_kstreams.batch.metrics.figures import (
     ALL_TOTALS,
     ALL_UNITS,

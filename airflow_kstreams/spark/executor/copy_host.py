@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from airflow_kstreams.batch.growing.state_copy import CopyWork
-from airflow_kstreams.spark.executor.local_files import load_client_config
-from airflow_kstreams.spark.executor.reports import HostReport, reported
+from airflow_kstreams.spark.executor.machine_files import load_client_config
+from airflow_kstreams.spark.executor.report_rows import HostReport, reported
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings

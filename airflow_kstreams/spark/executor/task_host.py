@@ -19,8 +19,8 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
-from airflow_kstreams.spark.executor.local_files import load_client_config, scratch_folder
-from airflow_kstreams.spark.executor.reports import HostReport, reported
+from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
+from airflow_kstreams.spark.executor.report_rows import HostReport, reported
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -128,7 +128,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             return [reported(error)]
 
     def _setup(self, number: int, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
-        from airflow_kstreams.batch.task.global_tables import OF_PROCESS
+        from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
         from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 
         task_id = TaskId(subtopology=share.subtopology, group=share.group)

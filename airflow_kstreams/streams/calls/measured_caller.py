@@ -50,7 +50,7 @@ class MeasuredCaller:
         self._caller = caller
         self._threads = threads
         self._in_flight = in_flight
-        self._nodes = {async_node: _Node(async_node) for async_node in async_nodes}
+        self._nodes = {async_node: _CalledNode(async_node) for async_node in async_nodes}
         self._now = next((async_node.now for async_node in async_nodes), _no_time)
         self._opened: float | None = None
         self._looked = 0.0
@@ -149,7 +149,7 @@ class MeasuredCaller:
         )
 
 
-class _Node:
+class _CalledNode:
     """What is measured of one node.
 
     :ivar seconds: how long calls took that are not in a bucket yet.

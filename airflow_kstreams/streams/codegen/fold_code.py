@@ -30,7 +30,7 @@ class Folding(NamedTuple):
     nothing: Callable[[], None]
 
 
-class TableChanges(Protocol):
+class WrittenTableChanges(Protocol):
     """What a table remembers until its next commit point.
 
     :ivar cached: whether it emits at commit points only.
@@ -83,7 +83,7 @@ def write_reading(code: LoopCode, store: Any) -> None:
 
 
 def write_fold(
-    code: LoopCode, record: tuple[str, str], folding: Folding, changes: TableChanges, store: Any
+    code: LoopCode, record: tuple[str, str], folding: Folding, changes: WrittenTableChanges, store: Any
 ) -> None:
     """Write how a record with key and value is folded.
 
@@ -99,7 +99,7 @@ def write_fold(
 
 
 def _write_entry_fold(
-    code: LoopCode, key: str, value: str, folding: Folding, changes: TableChanges, store: Any
+    code: LoopCode, key: str, value: str, folding: Folding, changes: WrittenTableChanges, store: Any
 ) -> None:
     aggregate = folding.aggregate
     # The store and the nodes below, which run as closures, look at the record context.
@@ -146,7 +146,7 @@ def _write_cell_fold(
     key: str,
     value: str,
     folding: Folding,
-    changes: TableChanges,
+    changes: WrittenTableChanges,
     store: InMemoryKeyValueStore,
 ) -> None:
     aggregate = folding.aggregate
@@ -182,7 +182,7 @@ def _write_birth(
     key: str,
     found: tuple[str, str, str],
     store: InMemoryKeyValueStore,
-    changes: TableChanges,
+    changes: WrittenTableChanges,
 ) -> None:
     key_bytes, cell, result = found
     dirty = code.name(changes.dirty, "dirty")
@@ -193,7 +193,7 @@ def _write_birth(
     code.line(f"{dirty}[{key_bytes}] = {key}")
 
 
-def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: TableChanges) -> None:
+def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: WrittenTableChanges) -> None:
     key_bytes, cell = found
     # The store dates the deletion by the record being processed.
     code.place()

@@ -54,9 +54,10 @@ class Time(NamedTuple):
 
 
 class CommitRequests(Protocol):
-    """Says whether user code asked for a commit."""
+    """Says whether user code asked for a commit, and at which node."""
 
     commit_requested: bool
+    commit_asked_by: str
 
 
 def source_loop(

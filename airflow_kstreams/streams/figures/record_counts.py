@@ -29,7 +29,7 @@ DROPPING: frozenset[Rule] = frozenset(("null", "late", "undated", "skipped"))
 OTHER_NODES = ""
 
 
-class _Subtopology(Protocol):
+class _CountedSubtopology(Protocol):
     @property
     def sources(self) -> tuple[str, ...]: ...
 
@@ -73,7 +73,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Records sent in all, by topic."""
         return _added(self.written, self.sent)
 
-    def consumed(self, subtopologies: Collection[_Subtopology]) -> int:
+    def consumed(self, subtopologies: Collection[_CountedSubtopology]) -> int:
         """Return how many records some subtopologies have read from topics that none of them writes.
 
         :param subtopologies: those whose tasks counted.
@@ -81,7 +81,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         written = {topic for sub in subtopologies for topic in sub.sinks}
         return sum(count for topic, count in self.read.items() if topic not in written)
 
-    def produced(self, subtopologies: Collection[_Subtopology]) -> int:
+    def produced(self, subtopologies: Collection[_CountedSubtopology]) -> int:
         """Return how many records some subtopologies have written to topics that none of them reads.
 
         :param subtopologies: those whose tasks counted.

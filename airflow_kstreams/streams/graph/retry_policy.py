@@ -11,7 +11,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.parked import parked_keys, parked_records
+from airflow_kstreams.streams.serde.retry_entries import parked_keys, parked_records
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 #: What becomes of a record whose last call has failed.

@@ -22,7 +22,7 @@ def ignore_updates(key: Any, value: Any) -> None:
     """
 
 
-class RecordContext(Protocol):
+class CurrentRecord(Protocol):
     """The record being processed; one mutable object per task, updated in place for every record."""
 
     record: Record | None
@@ -120,7 +120,7 @@ class NodeContext(Protocol):
         ...
 
     @property
-    def record_context(self) -> RecordContext:
+    def record_context(self) -> CurrentRecord:
         """The record being processed."""
         ...
 

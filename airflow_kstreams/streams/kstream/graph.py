@@ -23,8 +23,8 @@ from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import pattern_of
-from airflow_kstreams.streams.topology.builder import TopologyBuilder
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
 from airflow_kstreams.streams.topology.validation import same_timestamps, two_sources_error
 
 

@@ -89,7 +89,7 @@ from airflow_kstreams.streams.kstream.tables.global_table import (
     join_global_table,
     key_in_vain_error,
 )
-from airflow_kstreams.streams.kstream.tables.table_join import join_table
+from airflow_kstreams.streams.kstream.tables.stream_table_join import join_table
 from airflow_kstreams.streams.kstream.user_functions import (
     Branches,
     applied,

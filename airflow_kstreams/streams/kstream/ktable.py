@@ -54,7 +54,7 @@ from airflow_kstreams.streams.kstream.tables.table_grouping import (
     GroupedEntries,
     grouped_entries,
 )
-from airflow_kstreams.streams.kstream.tables.tables_join import join_tables
+from airflow_kstreams.streams.kstream.tables.table_table_join import join_tables
 from airflow_kstreams.streams.kstream.windows.window_tables import (
     FoldWindow,
     entries_of_windows,

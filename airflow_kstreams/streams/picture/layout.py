@@ -56,7 +56,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Stroke:
     """An arrow as the straight pieces down that it consists of: (x, y from, y to), from top to bottom."""
 
     arrow: Arrow
@@ -71,7 +71,7 @@ class Layout:
     height: float
     frames: tuple[Frame, ...]
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[Stroke, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +144,7 @@ class _Composition:
             frames=tuple(frames.values()),
             boxes=tuple(boxes.values()),
             lines=tuple(
-                Line(arrow=arrow, pieces=tuple(self._pieces(arrow, boxes, frames)))
+                Stroke(arrow=arrow, pieces=tuple(self._pieces(arrow, boxes, frames)))
                 for arrow in self._chart.arrows
             ),
         )

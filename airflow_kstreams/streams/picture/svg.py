@@ -18,7 +18,7 @@ from airflow_kstreams.streams.picture.labels import (
     NOTE_HEIGHT,
     NOTE_SIZE,
 )
-from airflow_kstreams.streams.picture.layout import Box, Frame, Line, layout
+from airflow_kstreams.streams.picture.layout import Box, Frame, Stroke, layout
 
 _NAME_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _NOTE_FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
@@ -95,7 +95,7 @@ def _draw_frame(root: ET.Element, frame: Frame) -> None:
     ).text = f"Subtopology {frame.subtopology}"
 
 
-def _draw_line(root: ET.Element, line: Line) -> None:
+def _draw_line(root: ET.Element, line: Stroke) -> None:
     pieces = list(line.pieces)
     if not line.arrow.state:
         x, top, bottom = pieces[-1]

@@ -14,8 +14,8 @@ from airflow_kstreams.streams.processor.output_buffer import (
     OutputBuffer,
     UnbufferedOutput,
 )
+from airflow_kstreams.streams.processor.parallel_processors import REFUSED, refused_beside_others
 from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
-from airflow_kstreams.streams.processor.stateless import REFUSED, refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 

@@ -16,9 +16,9 @@ from airflow_kstreams.streams.hints.function_checks import (
 )
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.processor.parallel_processors import refused_beside_others
 from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
-from airflow_kstreams.streams.processor.stateless import refused_beside_others
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 

@@ -24,7 +24,7 @@ from airflow_kstreams.streams.graph.inlining import Encoding
 from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.hints.hidden_values import without_values
-from airflow_kstreams.streams.records.dead_letters import DeadLetters, text_of
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, text_of
 from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.refused_results import RefusedResultError

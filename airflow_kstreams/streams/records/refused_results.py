@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.dead_letter_format import Produce
 
 
 class RefusedResultError(Exception):

@@ -36,7 +36,7 @@ from airflow_kstreams.streams.graph.table_changes import table_changes
 from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
-from airflow_kstreams.streams.records.dead_letters import DeadLetters, Produce
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, Produce
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun

@@ -9,7 +9,7 @@ from airflow_kstreams.streams.graph.inlining import Encoding, LoopCode, WriteCod
 from airflow_kstreams.streams.graph.nodes import Partitioner, SinkNode
 from airflow_kstreams.streams.hints.hidden_values import UnfitResultError
 from airflow_kstreams.streams.partitioning.linear_hashing import ANY_PARTITION
-from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 
 

@@ -52,11 +52,11 @@ from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.records.dead_letters import Produce
+from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
-from airflow_kstreams.streams.runtime.end_of_run import next_needed_ms, pass_moments
+from airflow_kstreams.streams.runtime.end_of_task import next_needed_ms, pass_moments
 from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.inline import InlineExecution
@@ -331,7 +331,7 @@ class StreamTask:
         self.settle()
 
     def end_of_run(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
-        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.end_of_run`.
+        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.end_of_task`.
 
         :param also: nodes whose parked records do not keep it from that.
         :return: yields where the task may be committed.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 
 
-class Change(NamedTuple):
+class OldAndNew(NamedTuple):
     """A key's new value and its old one; None where the key is not in the table.
 
     :param new: the value that the key has from now on.
@@ -25,7 +25,7 @@ class Change(NamedTuple):
     old_ms: int = -1
 
 
-class LateChange(Change):
+class LateChange(OldAndNew):
     """A change of a versioned table that is not its key's latest: ``new`` is valid until a version that the
     table has already, so ``old`` stays the key's value.
     """
@@ -37,20 +37,20 @@ _OLD, _NEW, _BOTH = b"\x00", b"\x01", b"\x02"
 
 
 def changed(value_serde: Serde) -> Serde:
-    r"""Return the serde of :class:`~airflow_kstreams.streams.serde.changed.Change`.
+    r"""Return the serde of :class:`~airflow_kstreams.streams.serde.changed.OldAndNew`.
 
     :param value_serde: the serde of the values, which are not both None.
 
     >>> from airflow_kstreams.streams import serdes
     >>> strings = changed(serdes.string())
-    >>> [strings.serialize(Change(*both)) for both in (("n", None), (None, "o"), ("n", "o"))]
+    >>> [strings.serialize(OldAndNew(*both)) for both in (("n", None), (None, "o"), ("n", "o"))]
     [b'n\x01', b'o\x00', b'\x02no\x02']
     >>> strings.deserialize(b"\x02no\x02")
-    Change(new='n', old='o', old_ms=-1)
+    OldAndNew(new='n', old='o', old_ms=-1)
     """
     serialize, deserialize = value_serde.serialize, value_serde.deserialize
 
-    def write(change: Change) -> bytes:
+    def write(change: OldAndNew) -> bytes:
         new, old, _ = change
         if old is None:
             if new is None:
@@ -64,15 +64,15 @@ def changed(value_serde: Serde) -> Serde:
     def read(data: bytes) -> Any:
         kind = data[-1:]
         if kind == _NEW:
-            return Change(deserialize(data[:-1]), None)
+            return OldAndNew(deserialize(data[:-1]), None)
         if kind == _OLD:
-            return Change(None, deserialize(data[:-1]))
+            return OldAndNew(None, deserialize(data[:-1]))
         if kind != _BOTH:
             raise ValueError(f"no change of a table: its last byte is {kind.hex() or 'missing'}")
         length, start = _read_varint(data)
         if start + length >= len(data):
             raise ValueError("no change of a table: its new value is longer than the record")
-        return Change(deserialize(data[start : start + length]), deserialize(data[start + length : -1]))
+        return OldAndNew(deserialize(data[start : start + length]), deserialize(data[start + length : -1]))
 
     return Serde(
         id=f"changed({value_serde.id})",

@@ -54,7 +54,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     to_subscription: bool
 
 
-class Waiting(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class WaitingAnswer(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The difference between copies of a left entry and answers from one foreign key.
 
     :param copies: number of copies without an answer; below 0 if answers came earlier.
@@ -82,7 +82,7 @@ class ResolverEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     hash: bytes | None = None
     value: bytes | None = None
     shown: bool = False
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingAnswer, ...] = ()
 
 
 def subscriptions(left_keys: Serde) -> Serde:

@@ -34,8 +34,8 @@ from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
-from airflow_kstreams.streams.topology.end_of_run import description_of, stream_time_plans
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
+from airflow_kstreams.streams.topology.time_limits import description_of, stream_time_plans
 
 __all__ = ["Subtopology", "Topology"]
 from airflow_kstreams.streams.windows import SlidingWindow

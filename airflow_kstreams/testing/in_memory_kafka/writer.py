@@ -40,7 +40,7 @@ _SENT_EARLY = 0.25
 
 
 @runtime_checkable
-class GroupReader(Protocol):
+class InMemoryGroupReader(Protocol):
     """A reader that names the group for which offsets are committed."""
 
     def group_metadata(self) -> str: ...
@@ -323,7 +323,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
 
         :raises TaskFencedError: a newer writer claimed the transactional id.
         """
-        if not isinstance(reader, GroupReader):
+        if not isinstance(reader, InMemoryGroupReader):
             raise TypeError(f"{type(reader).__name__} cannot say for which group to commit")
         if not offsets:
             return

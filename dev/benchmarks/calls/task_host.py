@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import Any
 
-from airflow_kstreams.spark.executor.reports import sparing_gc
+from airflow_kstreams.spark.executor.report_rows import sparing_gc
 from airflow_kstreams.streams import KStream, KStreamBuilder, Topology, serdes
 from tests.support.kafka.in_process import Application
 

@@ -24,7 +24,7 @@ from airflow_kstreams.testing.faults import FaultyCluster
 from airflow_kstreams.triggers import condition, finished_runs
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from airflow_kstreams.triggers.condition import ConditionTrigger
-from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
+from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
 from tests.integration.airflow.word_totals import WordTotals
 
 pytestmark = pytest.mark.filterwarnings("default")

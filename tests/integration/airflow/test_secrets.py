@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from airflow_kstreams.batch.protocol.permissions import run_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from dev.servers.secured import SecuredBroker

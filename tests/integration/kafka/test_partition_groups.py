@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams import (
     FixedGroups,
     KStreamBuilder,

@@ -195,7 +195,7 @@ answer = {"names": names, "threads": threads, "touched": touched}
 _TRIGGERS = """
 import sys
 before = set(sys.modules)
-import airflow_kstreams.triggers.condition, airflow_kstreams.triggers.finished_runs
+import airflow_kstreams.triggers.condition, airflow_kstreams.triggers.finished_run_watch
 answer = sorted(set(sys.modules) - before)
 """
 

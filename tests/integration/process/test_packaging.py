@@ -33,7 +33,7 @@ _NEEDS = {
     "airflow": [
         "from airflow_kstreams.operators.incremental_batch import incremental_batch",
         "import airflow_kstreams.sensors.run_finished",
-        "import airflow_kstreams.triggers.finished_runs",
+        "import airflow_kstreams.triggers.finished_run_watch",
         "import airflow_kstreams.decorators.kstreams",
         "import airflow_kstreams.hooks.kafka",
     ],

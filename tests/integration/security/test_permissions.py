@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.permissions import reset_permissions, run_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import reset_permissions, run_permissions
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

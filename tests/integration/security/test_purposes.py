@@ -17,7 +17,7 @@ from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, Stop
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
 from airflow_kstreams.batch.inspect.state import StoredState
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.protocol.permissions import (
+from airflow_kstreams.batch.protocol.needed_permissions import (
     continuous_permissions,
     doctor_permissions,
     expand_permissions,

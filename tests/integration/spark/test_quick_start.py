@@ -15,7 +15,7 @@ from tests.conftest import TESTS
 
 #: What a driver does when an application file is started with plain Python.
 _DRIVER = """
-from airflow_kstreams.spark.driver.session import open_session
+from airflow_kstreams.spark.driver.spark_session import open_session
 session = open_session("quick")
 frame = session.range(0, 2, 1, 2).mapInArrow(lambda batches: batches, "id long")
 print(sorted(row.id for row in frame.collect()))

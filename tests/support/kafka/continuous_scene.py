@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
-from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
+from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
 from airflow_kstreams.batch.continuous.task_thread import TaskThread
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
@@ -62,9 +62,9 @@ class Running:
     def stop(self) -> list[TaskReport]:
         """Stop as a driver does that is asked to."""
         self.coordinator.lease.renew(stopping=True)
-        while (verdict := self.watch.verdict) is Verdict.GO_ON:
+        while (verdict := self.watch.verdict) is LeaseVerdict.GO_ON:
             self.watch.look(timeout_seconds=0.1)
-        assert verdict is Verdict.STOP
+        assert verdict is LeaseVerdict.STOP
         reports = self.thread.run()
         self.close()
         return reports

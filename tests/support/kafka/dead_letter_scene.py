@@ -10,7 +10,7 @@ from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.streams.ports import ClusterPort, Headers, TopicPartition
-from airflow_kstreams.streams.records.dead_letters import dead_letter_headers
+from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord

@@ -12,7 +12,7 @@ from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.settings import ApplicationSettings

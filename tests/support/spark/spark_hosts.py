@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 
 from airflow_kstreams.spark.driver.shipped import shipped
-from airflow_kstreams.spark.executor.reports import HostReport
+from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 
 

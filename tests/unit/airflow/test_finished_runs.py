@@ -19,8 +19,8 @@ from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
-from airflow_kstreams.triggers import finished_runs
-from airflow_kstreams.triggers.finished_runs import FinishedRunsProducer, FinishedRunsTrigger
+from airflow_kstreams.triggers import finished_run_watch
+from airflow_kstreams.triggers.finished_run_watch import FinishedRunsProducer, FinishedRunsTrigger
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.reset_scene import APP, ResetScene
 
@@ -323,7 +323,7 @@ def gate() -> Gate:
 def producer(application: Application, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> FinishedRunsProducer:
     extra = {"bootstrap.servers": "h:1"}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: FaultyCluster(application.cluster, gate))
+    monkeypatch.setattr(finished_run_watch, "cluster_of", lambda _: FaultyCluster(application.cluster, gate))
     trigger = FinishedRunsTrigger(application_id="app")
     return FinishedRunsTrigger.create_shared_stream_producer(trigger.serialize()[1])
 

@@ -9,7 +9,7 @@ import tomllib
 import pytest
 
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.spark.driver.archive import spark_conf
+from airflow_kstreams.spark.driver.package_archive import spark_conf
 from tests.support.airflow.python_environment import ROOT
 
 _PAGE = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")

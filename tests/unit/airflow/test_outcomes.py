@@ -6,7 +6,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
-from airflow_kstreams.kafka.errors import unreachable, wrong_credentials
+from airflow_kstreams.kafka.client_errors import unreachable, wrong_credentials
 from airflow_kstreams.streams.errors import (
     ERROR_MARKER,
     ConfigError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams.records.dead_letters import dead_letter_headers, letters_of
+from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of
 from airflow_kstreams.testing import InMemoryKafka
 from tests.unit.cli.test_app import invoke
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.spark.driver.archive import build_archive
+from airflow_kstreams.spark.driver.package_archive import build_archive
 from airflow_kstreams.streams.errors import ConfigError
 from tests.unit.cli.test_app import invoke
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from airflow_kstreams.kafka import bounded_call
 from airflow_kstreams.kafka.bounded_call import BoundedCaller
-from airflow_kstreams.kafka.errors import CallOverdueError
+from airflow_kstreams.kafka.client_errors import CallOverdueError
 
 NAME = "bounded-calls-under-test"
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.code_settings import (
     ALLOWED_VARIABLE,
     RUNS_CODE,
     AllowedSettings,
     with_callback,
 )
-from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 pytestmark = pytest.mark.promise("settings-that-run-code-are-refused", "drivers-list-holds")

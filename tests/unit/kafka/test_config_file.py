@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
-from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 pytestmark = pytest.mark.promise("java-settings-are-named")

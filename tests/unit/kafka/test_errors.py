@@ -6,7 +6,7 @@ from typing import NoReturn
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_kstreams.kafka.errors import guarded, kafka_error_of
+from airflow_kstreams.kafka.client_errors import guarded, kafka_error_of
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
 

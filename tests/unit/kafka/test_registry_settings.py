@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.registry_settings import client_config, registry_settings
 from airflow_kstreams.kafka.configuration.secrets import redact
-from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 BROKER = {"bootstrap.servers": "127.0.0.1:1"}

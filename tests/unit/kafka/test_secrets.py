@@ -18,11 +18,11 @@ from rich.traceback import Traceback
 
 from airflow_kstreams.hooks.kafka import checked_settings, settings_in
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.client_settings import check_client_settings
 from airflow_kstreams.kafka.configuration.config_file import read_client_config
 from airflow_kstreams.kafka.configuration.secrets import Secret, is_secret, sealed
-from airflow_kstreams.kafka.configuration.settings import check_client_settings
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.spark.executor.local_files import load_client_config
+from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -5,9 +5,9 @@ import pickle
 import pytest
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.configuration.client_settings import ENGINE_OWNED, check_client_settings
 from airflow_kstreams.kafka.configuration.known_settings import KNOWN_SETTINGS
 from airflow_kstreams.kafka.configuration.secrets import redact
-from airflow_kstreams.kafka.configuration.settings import ENGINE_OWNED, check_client_settings
 from airflow_kstreams.streams.errors import ConfigError
 
 pytestmark = pytest.mark.promise("owned-settings-are-refused")

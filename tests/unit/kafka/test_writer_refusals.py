@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka import writer_refusals as module
+from airflow_kstreams.kafka.client_errors import Access
 from airflow_kstreams.kafka.delivery import DeliveryFailures
-from airflow_kstreams.kafka.errors import Access
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.record_limits import RefusedRecords
 from airflow_kstreams.kafka.writer_refusals import WriterRefusals

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from airflow_kstreams.batch.protocol.permissions import naming_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import (
     Operation,

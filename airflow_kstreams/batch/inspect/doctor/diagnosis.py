@@ -11,7 +11,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView, Subject
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.permissions import BROKERS_OWN
+from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError

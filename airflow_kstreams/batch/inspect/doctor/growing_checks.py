@@ -18,7 +18,7 @@ from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansio
 from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions, blocked_text
 from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok, warning
 from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
 from airflow_kstreams.streams.ports import TopicPartition

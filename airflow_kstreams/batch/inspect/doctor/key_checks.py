@@ -33,7 +33,7 @@ class _Key(NamedTuple):
     data: bytes
 
 
-class _Verdict(NamedTuple):
+class _KeyVerdict(NamedTuple):
     """One way to read the keys of a topic.
 
     :param astray: those that lie elsewhere, and where they might lie.
@@ -116,10 +116,10 @@ def _judged(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Finding:
     )
 
 
-def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _Verdict:
+def _verdict(growth: GrownTopic, kind: GrowthKind, keys: Sequence[_Key], tail: int) -> _KeyVerdict:
     """Judge keys of which the last ``tail`` bytes do not count."""
     judged = [(key, places(key_hash(key.data[: len(key.data) - tail]), growth.history, kind)) for key in keys]
-    return _Verdict(
+    return _KeyVerdict(
         kind,
         [(key, at) for key, at in judged if len(key.data) < tail or key.at.partition not in at],
     )

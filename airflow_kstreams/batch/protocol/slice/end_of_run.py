@@ -8,7 +8,7 @@ time to a moment.
 Rule:
 
 1. Begin freezes the moment with the slice: the end of the data interval, or its own. For each subtopology it
-   is less what may still come to it (:mod:`airflow_kstreams.streams.topology.end_of_run`).
+   is less what may still come to it (:mod:`airflow_kstreams.streams.topology.time_limits`).
 2. A task that is at its stop offsets brings stream time from one moment at which a timer is due to the next,
    up to the run's moment: windows close, joins give up waiting, punctuations come, each as if a record dated
    then had come on every topic. What that does not close, ``at_run_end`` decides on after it, when the

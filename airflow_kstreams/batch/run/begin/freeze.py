@@ -49,7 +49,7 @@ from airflow_kstreams.batch.run.begin.starts import (
     start_of,
 )
 from airflow_kstreams.batch.run.begin.stream_time import anything_due
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError

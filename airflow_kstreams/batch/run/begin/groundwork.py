@@ -41,7 +41,7 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     refuse_orphaned,
 )
 from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, gone_warnings, refuse_losses
 from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind

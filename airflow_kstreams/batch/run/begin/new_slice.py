@@ -34,7 +34,7 @@ from airflow_kstreams.batch.run.begin.stream_time import (
     held_warnings,
     refuse_unfit_end_of_run,
 )
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan

@@ -18,10 +18,10 @@ import tenacity
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_errors import Claimant, busy, lost_race, resetting, superseded
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
-from airflow_kstreams.batch.run.session import CoordinatorSession
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
     ConfigError,

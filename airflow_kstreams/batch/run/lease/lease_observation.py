@@ -17,7 +17,7 @@ import logging
 
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
 

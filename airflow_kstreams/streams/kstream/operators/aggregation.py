@@ -27,7 +27,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.records.kept_values import begun, standing
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]
@@ -231,7 +231,7 @@ class TableFold:
         )
         before, emit_change = emitter.before, emitter.change
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             key_bytes = serialize_key(key)
             entry = get_entry(key_bytes)
             kept = before(key_bytes, entry)

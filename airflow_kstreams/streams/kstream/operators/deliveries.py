@@ -1,7 +1,7 @@
 """How old and new values travel through tables, and how one table reads another.
 
 **What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
-always did, or a :class:`~airflow_kstreams.streams.serde.changed.Change` of new and old value. It is the
+always did, or a :class:`~airflow_kstreams.streams.serde.changed.OldAndNew` of new and old value. It is the
 child's operator that says which (its trait ``old_values``), so streams, sinks and ``suppress`` see nothing
 new, and a table without tables below it does what it did, at the cost it had. Where no node below needs old
 values, none are computed.
@@ -43,7 +43,7 @@ from typing import Any
 
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
@@ -67,14 +67,14 @@ class Deliveries:
         self._places = {name: place for place, name in enumerate(children)}
         self._place = len(self._edges)
         self._key: Any = None
-        self._change: Change | None = None
+        self._change: OldAndNew | None = None
         #: Hands one change to every child, in build order. An only child knows each as soon as there is one.
-        self.give: Callable[[Any, Change], None] = self._to_all
+        self.give: Callable[[Any, OldAndNew], None] = self._to_all
         if len(self._edges) == 1:
             ((child, takes),) = self._edges
             self.give = child if takes else lambda key, change: child(key, change.new)
 
-    def _to_all(self, key: Any, change: Change) -> None:
+    def _to_all(self, key: Any, change: OldAndNew) -> None:
         self._key = key
         self._change = change
         for place, (child, takes) in enumerate(self._edges):

@@ -31,7 +31,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.hints.call_site import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.records.dead_letters import text_of
+from airflow_kstreams.streams.records.dead_letter_format import text_of
 from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.codegen.fold_code import write_reading
 from airflow_kstreams.streams.graph.inlining import LoopCode
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 
 
 class TableEmitter:
@@ -126,7 +126,7 @@ class TableEmitter:
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
-        self.deliveries.give(key, Change(value, *(old or ABSENT)))
+        self.deliveries.give(key, OldAndNew(value, *(old or ABSENT)))
         record_context.timestamp_ms = before
 
     def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
@@ -162,7 +162,7 @@ class TableEmitter:
             with code.block("elif old is None"):
                 code.line("continue")
             self._write_deleted(code)
-            change, absent = code.name(Change, "Change"), code.name(ABSENT, "absent")
+            change, absent = code.name(OldAndNew, "Change"), code.name(ABSENT, "absent")
             code.line(f"change = {change}(value, *(old or {absent}))")
             code.place()
             self.deliveries.write(code, "key", "change", "value")

@@ -38,7 +38,7 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
-class _Node(NamedTuple):
+class _DerivedNode(NamedTuple):
     """The names of a node that derives a table, and of the method that made it.
 
     :ivar kind: begins its name where the user gave none.
@@ -67,7 +67,7 @@ def derived(
     """
     spec = derived_spec(table, table.serdes, store, None, call)
     kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
-    return _derived(table, _Node(kind, name, call), make, spec, table.serdes)
+    return _derived(table, _DerivedNode(kind, name, call), make, spec, table.serdes)
 
 
 def filtered(
@@ -108,7 +108,7 @@ def with_values_mapped(
     def operator(kept: StoreSpec | None) -> DerivedTable:
         return table_map_values(mapper, table.node, kept, with_key=with_key)
 
-    return _derived(table, _Node("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
+    return _derived(table, _DerivedNode("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
 
 
 def with_values_transformed(
@@ -143,7 +143,7 @@ def with_values_transformed(
             definition=definition, stores_of_user=names, parent=table.node, store=kept
         )
 
-    node = _Node("KTABLE-TRANSFORMVALUES", name, call)
+    node = _DerivedNode("KTABLE-TRANSFORMVALUES", name, call)
     found = _derived(table, node, operator, spec, serdes, names)
     return dataclasses.replace(found, repeatable=spec is not None or not names)
 
@@ -221,7 +221,7 @@ def derived_spec(
 
 def _derived(
     table: KnownTable,
-    made: _Node,
+    made: _DerivedNode,
     operator: Callable[[StoreSpec | None], Operator],
     spec: StoreSpec | None,
     serdes: Serdes,

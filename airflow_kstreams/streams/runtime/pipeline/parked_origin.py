@@ -6,7 +6,7 @@ import msgspec
 
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.serde.parked import ParkedRecord
+from airflow_kstreams.streams.serde.retry_entries import ParkedRecord
 
 #: Kafka's number for a record's own time.
 _CREATE_TIME = 1

@@ -43,7 +43,7 @@ from airflow_kstreams.streams.runtime.pipeline.parked_origin import origin_of_pa
 from airflow_kstreams.streams.runtime.pipeline.repeated_calls import RepeatedCall, Repeating
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.parked import ParkedKey, ParkedRecord
+from airflow_kstreams.streams.serde.retry_entries import ParkedKey, ParkedRecord
 
 
 class Parked:

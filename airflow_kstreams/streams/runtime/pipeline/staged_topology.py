@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from airflow_kstreams.streams.codegen.source_loop import CommitRequests
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.stages import Stages
 from airflow_kstreams.streams.records.partition_group import RecordRun
@@ -16,13 +17,6 @@ from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 
 #: Nodes and their callbacks for one event, in topological order.
 NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
-
-
-class CommitRequests(Protocol):
-    """Where user code leaves that it asks for a commit."""
-
-    commit_requested: bool
-    commit_asked_by: str
 
 
 class StagedTopology(NamedTuple):

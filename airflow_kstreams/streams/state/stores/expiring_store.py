@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.graph.services import NEVER, NodeContext, RecordContext
+from airflow_kstreams.streams.graph.services import NEVER, CurrentRecord, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Record
@@ -60,7 +60,7 @@ class ExpiringStore(ABC):
     def __init__(
         self,
         spec: StoreSpec,
-        record_context: RecordContext,
+        record_context: CurrentRecord,
         *,
         kept_ms: int,
         put: Callable[[Any], Any] | None = None,

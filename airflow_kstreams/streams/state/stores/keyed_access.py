@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import shown_as
 from airflow_kstreams.streams.hints.java_names import answers_java_names
@@ -28,7 +28,7 @@ class KeyedAccess(ABC):
     get_entry: Callable[[bytes], Entry | None]
     put_entry: Callable[[bytes, Entry | None], None]
 
-    def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
+    def __init__(self, spec: StoreSpec, record_context: CurrentRecord) -> None:
         self.spec = spec
         self.name = spec.name
         self.stored_values = StoredValues(spec)

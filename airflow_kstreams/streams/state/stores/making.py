@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import (
     JoinStoreSpec,
     SessionStoreSpec,
@@ -47,7 +47,7 @@ __all__ = [
 
 
 @singledispatch
-def make_store(spec: StoreSpec, record_context: RecordContext) -> StateStore:
+def make_store(spec: StoreSpec, record_context: CurrentRecord) -> StateStore:
     """Make a task's instance of a store: of the class registered for the spec's class, else a key-value
     store.
 
@@ -58,7 +58,7 @@ def make_store(spec: StoreSpec, record_context: RecordContext) -> StateStore:
     return make_key_value_store(spec, record_context)
 
 
-def make_key_value_store(spec: StoreSpec, record_context: RecordContext) -> KeyValueStore:
+def make_key_value_store(spec: StoreSpec, record_context: CurrentRecord) -> KeyValueStore:
     """Make a task's instance of a key-value store, in memory or on disk as its spec says.
 
     :raises ConfigError: a package that the store's storage needs is not installed.

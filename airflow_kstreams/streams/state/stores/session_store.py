@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Generic
 
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
@@ -47,7 +47,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
 
     times = 2
 
-    def __init__(self, spec: SessionStoreSpec[K, V], record_context: RecordContext) -> None:
+    def __init__(self, spec: SessionStoreSpec[K, V], record_context: CurrentRecord) -> None:
         # A session's end lies in the session, while a window's end does not, hence + 1.
         super().__init__(spec, record_context, kept_ms=spec.retention_ms + 1)
 

@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
 from airflow_kstreams.streams.errors import StateStoreError
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import VersionedStoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
@@ -132,7 +132,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
 
     times = 1
 
-    def __init__(self, spec: VersionedStoreSpec[K, V], record_context: RecordContext) -> None:
+    def __init__(self, spec: VersionedStoreSpec[K, V], record_context: CurrentRecord) -> None:
         # A version that ended exactly a history ago may hold the store's time, hence + 1.
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
         super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Generic
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
@@ -56,7 +56,7 @@ class WindowStore(ExpiringStore, Generic[K, V]):
 
     times = 1
 
-    def __init__(self, spec: WindowStoreSpec[K, V], record_context: RecordContext) -> None:
+    def __init__(self, spec: WindowStoreSpec[K, V], record_context: CurrentRecord) -> None:
         super().__init__(spec, record_context, kept_ms=spec.retention_ms)
 
     def get(self, key: K, start_ms: int) -> V | None:

@@ -19,7 +19,7 @@ _SCENARIO = """
 import asyncio, json, os, sys, threading, time
 import airflow.jobs.triggerer_job_runner
 from airflow_kstreams.triggers.condition import ConditionTrigger
-from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
+from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
 
 loop_thread = threading.get_ident()
 waits, steps = [], []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow
 import pytest
 
-from airflow_kstreams.spark.driver.archive import build_archive
+from airflow_kstreams.spark.driver.package_archive import build_archive
 from tests.unit.cli.test_app import invoke
 
 #: What executors do: build a topology, make clients, open stores.

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.continuous.lease_watch import LeaseWatch, Verdict
+from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.reset.reset import ApplicationReset
@@ -180,7 +180,7 @@ class Scene:
     def outlive(self, running: Running) -> None:
         """Let the lease of a driver that was killed run out."""
         self.wait(self.application.checked.lease_ms / 1000 + 0.001)
-        assert running.watch.verdict is Verdict.LOST
+        assert running.watch.verdict is LeaseVerdict.LOST
 
     def settle(self, running: Running) -> None:
         """Let a continuous run come to rest: everything processed and committed."""
@@ -796,7 +796,7 @@ def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing
     reset(scene, input_topics=("in",), scenario=ToLatest(), force=True)
 
     running.watch.look(timeout_seconds=0)
-    assert running.watch.verdict is Verdict.LOST, "it hears of it at once"
+    assert running.watch.verdict is LeaseVerdict.LOST, "it hears of it at once"
     before = len(scene.kafka.values("out"))
     with pytest.raises((TaskFencedError, KafkaClientError)):
         scene.settle(running)
@@ -958,10 +958,10 @@ def test_lease_is_lost_when_nothing_is_heard_of_it_for_as_long_as_it_lasts(scene
         scene.wait(lease_seconds * 0.9)
         running.coordinator.lease.renew()
         running.watch.look(timeout_seconds=0)
-        assert running.watch.verdict is Verdict.GO_ON
+        assert running.watch.verdict is LeaseVerdict.GO_ON
     scene.wait(lease_seconds * 1.1)
     running.watch.look(timeout_seconds=0)
-    assert running.watch.verdict is Verdict.LOST
+    assert running.watch.verdict is LeaseVerdict.LOST
 
 
 def test_leases_of_earlier_runs_mean_nothing_when_a_host_starts(scene: Scene) -> None:
@@ -971,7 +971,7 @@ def test_leases_of_earlier_runs_mean_nothing_when_a_host_starts(scene: Scene) ->
     scene.application.batch("b-1")
     running = scene.application.run_continuously("c-1")
     running.watch.look(timeout_seconds=0)
-    assert running.watch.verdict is Verdict.GO_ON
+    assert running.watch.verdict is LeaseVerdict.GO_ON
     running.stop()
 
 
@@ -984,7 +984,7 @@ def test_lease_is_watched_on_when_the_broker_does_not_answer_for_a_moment(scene:
 
     scene.calls.before = fail
     running.watch.look(timeout_seconds=1)
-    assert running.watch.verdict is Verdict.GO_ON
+    assert running.watch.verdict is LeaseVerdict.GO_ON
     scene.calls.before = lambda name, arguments: None
     assert len(running.stop()) == 4
 
@@ -993,9 +993,9 @@ def test_tasks_end_when_the_driver_has_let_go_of_the_lease(scene: Scene) -> None
     running = scene.application.run_continuously("c-1")
     running.coordinator.lease.release()
     running.watch.look(timeout_seconds=0)
-    assert running.watch.verdict is Verdict.LOST
+    assert running.watch.verdict is LeaseVerdict.LOST
     watch = LeaseWatch(
         scene.kafka, scene.application.checked, run_id="c-1", generation=1, clock=scene.application.clock
     )
     watch.look(timeout_seconds=0)
-    assert watch.verdict is Verdict.LOST
+    assert watch.verdict is LeaseVerdict.LOST

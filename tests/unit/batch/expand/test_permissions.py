@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
-from airflow_kstreams.batch.protocol.permissions import expand_processors_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import expand_processors_permissions
 from airflow_kstreams.streams.naming.permissions import Operation, Resource
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster

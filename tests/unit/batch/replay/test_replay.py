@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RunBusyError, TaskFencedError
 from airflow_kstreams.streams.ports import Headers, TopicPartition
-from airflow_kstreams.streams.records.dead_letters import dead_letter_headers, letters_of, origin_of
+from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers, letters_of, origin_of
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
 from tests.support.kafka.dead_letter_scene import DEAD, OWN, SETTINGS, Scene

@@ -11,7 +11,7 @@ import pytest
 from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.permissions import run_permissions
+from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
 from airflow_kstreams.explore.sampling import take_sample
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError

@@ -8,10 +8,10 @@ import msgspec
 
 from airflow_kstreams.batch.expand.processor_plan import plan_processors
 from airflow_kstreams.batch.growing.state_copy import CopyWork
-from airflow_kstreams.batch.run.session import CoordinatorSession
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.spark.driver.copies import SparkCopies
 from airflow_kstreams.spark.executor.copy_host import CopyHost
-from airflow_kstreams.spark.executor.reports import HostReport
+from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.unit.batch.expand.test_processor_expansion import grown

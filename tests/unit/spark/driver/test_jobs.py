@@ -12,7 +12,7 @@ from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.executors import packed
 from airflow_kstreams.spark.driver.failures import error_in
 from airflow_kstreams.spark.driver.jobs import RunJobs, dependencies
-from airflow_kstreams.spark.driver.session import check_session
+from airflow_kstreams.spark.driver.spark_session import check_session
 from airflow_kstreams.streams.errors import (
     ERROR_MARKER,
     ConfigError,

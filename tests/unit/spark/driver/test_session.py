@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.spark.driver.session import open_session
+from airflow_kstreams.spark.driver.spark_session import open_session
 
 
 class NotOpenedError(Exception):

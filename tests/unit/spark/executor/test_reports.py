@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_kstreams.spark.executor.reports import HostReport, in_arrow, sparing_gc
+from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, sparing_gc
 
 
 class Ring:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.explore.findings import Findings
+from airflow_kstreams.explore.node_records import Findings
 from airflow_kstreams.explore.taps import OperatorTap
 from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError

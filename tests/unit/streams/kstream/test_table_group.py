@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, TopologyError, TumblingWindow, serdes
-from airflow_kstreams.streams.serde.changed import Change, changed
+from airflow_kstreams.streams.serde.changed import OldAndNew, changed
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 
@@ -51,7 +51,10 @@ def test_old_value_is_taken_out_and_the_new_one_put_in_by_one_record_when_the_gr
     for amount in (5, 7):
         bound.pipe("in", "1", ["ann", amount])
     assert _outputs(bound) == [("ann", 5), ("ann", 7)]
-    assert [output.value for output in bound.read("totals-repartition")] == [Change(5, None), Change(7, 5)]
+    assert [output.value for output in bound.read("totals-repartition")] == [
+        OldAndNew(5, None),
+        OldAndNew(7, 5),
+    ]
 
 
 def test_old_group_loses_the_value_before_the_new_one_gets_it_when_an_entry_moves() -> None:
@@ -61,8 +64,8 @@ def test_old_group_loses_the_value_before_the_new_one_gets_it_when_an_entry_move
     bound.pipe("in", "1", ["bob", 5])
     assert _outputs(bound) == [("ann", 5), ("ann", 6), ("ann", 1), ("bob", 5)]
     assert [(output.key, output.value) for output in bound.read("totals-repartition")][-2:] == [
-        ("ann", Change(None, 5)),
-        ("bob", Change(5, None)),
+        ("ann", OldAndNew(None, 5)),
+        ("bob", OldAndNew(5, None)),
     ]
 
 
@@ -83,7 +86,7 @@ def test_cached_table_takes_back_what_it_emitted_last() -> None:
         bound.pipe("in", "1", account)
     bound.flush()
     assert _outputs(bound) == [("ann", 5), ("ann", 9)]
-    assert bound.read("totals-repartition")[-1].value == Change(9, 5)
+    assert bound.read("totals-repartition")[-1].value == OldAndNew(9, 5)
 
 
 def test_pair_is_in_no_group_when_it_has_no_key_or_no_value() -> None:
@@ -103,11 +106,11 @@ def test_keys_that_only_look_equal_go_by_two_records() -> None:
         bound.pipe("in", "1", value)
         bound.flush()
     assert [output.value for output in bound.read("n-repartition")] == [
-        Change(1, None),
-        Change(None, 1),
-        Change(1, None),
-        Change(None, 1),
-        Change(1, None),
+        OldAndNew(1, None),
+        OldAndNew(None, 1),
+        OldAndNew(1, None),
+        OldAndNew(None, 1),
+        OldAndNew(1, None),
     ]
     assert [count for _, count in bound.stores["n"].all()] == [0, 0, 1]
 
@@ -227,14 +230,14 @@ def test_fold_is_refused_when_its_arguments_do_not_fit() -> None:
 @pytest.mark.parametrize(
     ("change", "data"),
     [
-        (Change("new", None), b"new\x01"),
-        (Change(None, "old"), b"old\x00"),
-        (Change("new", "old"), b"\x06newold\x02"),
-        (Change("", ""), b"\x00\x02"),
-        (Change("n" * 100, "o"), b"\xc8\x01" + b"n" * 100 + b"o\x02"),
+        (OldAndNew("new", None), b"new\x01"),
+        (OldAndNew(None, "old"), b"old\x00"),
+        (OldAndNew("new", "old"), b"\x06newold\x02"),
+        (OldAndNew("", ""), b"\x00\x02"),
+        (OldAndNew("n" * 100, "o"), b"\xc8\x01" + b"n" * 100 + b"o\x02"),
     ],
 )
-def test_change_is_written_as_kafka_streams_writes_it(change: Change, data: bytes) -> None:
+def test_change_is_written_as_kafka_streams_writes_it(change: OldAndNew, data: bytes) -> None:
     serde = changed(serdes.string())
     assert serde.serialize(change) == data
     assert serde.deserialize(data) == change
@@ -248,4 +251,4 @@ def test_bytes_are_refused_when_they_are_no_change(data: bytes) -> None:
 
 def test_change_is_refused_when_it_changes_nothing() -> None:
     with pytest.raises(ValueError, match="neither a new value nor an old one"):
-        changed(serdes.string()).serialize(Change(None, None))
+        changed(serdes.string()).serialize(OldAndNew(None, None))

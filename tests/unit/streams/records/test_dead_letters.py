@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.streams.errors import RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.records.dead_letters import DeadLetters, origin_of
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, origin_of
 from airflow_kstreams.testing.in_memory_kafka.sizes import batch_bytes
 from tests.support.topology.records import FakeRecord
 

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.kstream.operators.tables.table_source import keepi
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
 from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
-from airflow_kstreams.streams.serde.changed import Change, LateChange
+from airflow_kstreams.streams.serde.changed import LateChange, OldAndNew
 
 #: (key, value) -> the derived table's value; None if the key is not in it.
 Derivation = Callable[[Any, Any], Any]
@@ -65,7 +65,7 @@ class DerivedTable:
         context.tables[context.node] = DerivedView(context, self.parent, derive_entry, deliveries)
         give, old_needed = deliveries.give, context.old_needed
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             new, old, old_ms = change
             if new is not None:
                 new = derive(key, new)
@@ -175,7 +175,7 @@ def bind_kept(
     """
     keep = keeping(store).bind(forward, context, children)
 
-    def run(key: Any, change: Change, _node: str = context.node) -> None:
+    def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
         # What is derived may be, or hold, an object that the parent's aggregator goes on changing.
         new = change.new
         keep(key, None if new is None else copy.deepcopy(derive(key, new)))
@@ -208,7 +208,7 @@ class TableLatest:
         context.tables[context.node] = DerivedView(context, self.parent, same, deliveries)
         give, count_late = deliveries.give, context.counting("late")
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             if isinstance(change, LateChange):
                 count_late()
             else:
@@ -273,7 +273,7 @@ class TableTransformValues:
         if self.store is not None:
             keep = keeping(self.store).bind(forward, context, children)
 
-            def run_kept(key: Any, change: Change, _node: str = context.node) -> None:
+            def run_kept(key: Any, change: OldAndNew, _node: str = context.node) -> None:
                 keep(key, copy.deepcopy(transform(key, change.new)))
 
             return run_kept
@@ -291,7 +291,7 @@ class TableTransformValues:
         context.tables[context.node] = DerivedView(context, self.parent, derive, deliveries, absent_too=True)
         give, old_needed = deliveries.give, context.old_needed
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             new = transform(key, change.new)
             old = derive(key, change.old, change.old_ms) if old_needed else None
             give(key, type(change)(new, old, change.old_ms))

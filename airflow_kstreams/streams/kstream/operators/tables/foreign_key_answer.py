@@ -16,7 +16,7 @@ from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.serde.foreign_keys import Answer, Subscription, subscription_prefix
 
 #: The length in front of a foreign key.
@@ -67,7 +67,7 @@ class ForeignKeyAnswer:
             if failed is not None:
                 raise failed
 
-        def tell(key: Any, change: Change) -> None:
+        def tell(key: Any, change: OldAndNew) -> None:
             foreign_key = foreign_bytes(key)
             data = None if change.new is None else value_bytes(change.new)
             for left_key, digest in subscribers.of(foreign_key):

@@ -34,7 +34,7 @@ from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner
-from airflow_kstreams.streams.serde.foreign_keys import Answer, LeftCopy, ResolverEntry, Waiting
+from airflow_kstreams.streams.serde.foreign_keys import Answer, LeftCopy, ResolverEntry, WaitingAnswer
 
 _NOTHING = ResolverEntry()
 
@@ -153,7 +153,9 @@ def _matches(entry: ResolverEntry, answer: Answer) -> bool:
     return entry.foreign_key == answer.foreign_key and entry.hash == answer.hash
 
 
-def _parted(waiting: tuple[Waiting, ...], foreign_key: bytes) -> tuple[Waiting | None, tuple[Waiting, ...]]:
+def _parted(
+    waiting: tuple[WaitingAnswer, ...], foreign_key: bytes
+) -> tuple[WaitingAnswer | None, tuple[WaitingAnswer, ...]]:
     """Return what waits for a foreign key, and what waits for others: nearly always nothing."""
     if not waiting:
         return None, waiting
@@ -164,31 +166,33 @@ def _parted(waiting: tuple[Waiting, ...], foreign_key: bytes) -> tuple[Waiting |
 
 
 def _with_copy(
-    waiting: tuple[Waiting, ...], foreign_key: bytes, digest: bytes | None
-) -> tuple[tuple[Waiting, ...], Waiting | None]:
+    waiting: tuple[WaitingAnswer, ...], foreign_key: bytes, digest: bytes | None
+) -> tuple[tuple[WaitingAnswer, ...], WaitingAnswer | None]:
     """Count a copy, and return what then waits, and what waited for it, if an answer did."""
     known, others = _parted(waiting, foreign_key)
     if known is None:
-        return (*others, Waiting(foreign_key, 1, None, -1, digest)), None
+        return (*others, WaitingAnswer(foreign_key, 1, None, -1, digest)), None
     answer, copies = known.answer, known.copies + 1
     if copies == 0 and answer is not None:
         # Where their hashes differ a copy has come twice, and that of the answer is yet to come.
         return (others, known) if answer.hash == digest else (waiting, None)
-    counted = Waiting(foreign_key, copies, answer, known.answer_ms, digest)
+    counted = WaitingAnswer(foreign_key, copies, answer, known.answer_ms, digest)
     return (*others, counted), None if answer is None else known
 
 
-def _with_answer(waiting: tuple[Waiting, ...], answer: Answer, answer_ms: int) -> tuple[Waiting, ...]:
+def _with_answer(
+    waiting: tuple[WaitingAnswer, ...], answer: Answer, answer_ms: int
+) -> tuple[WaitingAnswer, ...]:
     """Count an answer, keep it unless it is known that its copy has come, and return what then waits."""
     foreign_key = answer.foreign_key
     known, others = _parted(waiting, foreign_key)
     if not answer.to_subscription:
         if known is None or known.answer is None:
             return waiting
-        return (*others, Waiting(foreign_key, known.copies, answer, answer_ms, known.hash))
+        return (*others, WaitingAnswer(foreign_key, known.copies, answer, answer_ms, known.hash))
     copies, digest = (-1, None) if known is None else (known.copies - 1, known.hash)
     if copies == 0:
         if digest == answer.hash:
             return others
         copies = -1  # a copy has come twice
-    return (*others, Waiting(foreign_key, copies, answer, answer_ms, digest))
+    return (*others, WaitingAnswer(foreign_key, copies, answer, answer_ms, digest))

@@ -18,7 +18,7 @@ from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.answers import unfit_name
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.serde.foreign_keys import LeftCopy, Subscription
 from airflow_kstreams.streams.type_variables import KR, K, V
 
@@ -71,7 +71,7 @@ class ForeignKeySubscribe:
             except Exception as error:
                 raise unfit_name("foreign_key", found, right_keys, error) from error
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             new, old, _ = change
             if new is None and old is None:
                 return

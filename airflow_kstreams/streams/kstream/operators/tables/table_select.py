@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.kstream.operators.answers import pair_of
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: ``selector(key, value)`` gives the key of the group, and the value that goes into it.
@@ -49,17 +49,17 @@ class TableSelect:
             group, grouped = pair
             return None if group is None or grouped is None else (group, grouped)
 
-        def run(key: Any, change: Change, _node: str = context.node) -> None:
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             new, old = selected(key, change.new), selected(key, change.old)
             if new is None and change.new is not None:
                 count_null()
             if new is not None and old is not None and _same(new[0], old[0]):
-                forward(new[0], Change(new[1], old[1]))
+                forward(new[0], OldAndNew(new[1], old[1]))
                 return
             if old is not None:
-                forward(old[0], Change(None, old[1]))
+                forward(old[0], OldAndNew(None, old[1]))
             if new is not None:
-                forward(new[0], Change(new[1], None))
+                forward(new[0], OldAndNew(new[1], None))
 
         return run
 

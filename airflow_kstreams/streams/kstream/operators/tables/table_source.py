@@ -19,7 +19,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
-from airflow_kstreams.streams.serde.changed import Change, LateChange
+from airflow_kstreams.streams.serde.changed import LateChange, OldAndNew
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
 
 
@@ -123,7 +123,7 @@ class VersionedSource:
             if to_ms is None:
                 count_late()
             elif to_ms == LATEST_MS:
-                give(key, Change(value, old, old_ms))
+                give(key, OldAndNew(value, old, old_ms))
             else:
                 give(key, LateChange(value, old, old_ms))
 

@@ -23,7 +23,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import bind_kept
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.type_variables import VO, VR, V
 
 TablesJoinKind = Literal["join", "left_join", "outer_join"]
@@ -123,7 +123,7 @@ class TablesJoinSide:
                     code.line(f"{at_ms} = max({code.timestamp_ms}, {their_ms})")
                     with code.changed("timestamp_ms", at_ms):
                         made = f"{result}, {earlier}, max({old_ms}, {their_ms})"
-                        code.line(f"{change} = {code.name(Change, 'Change')}({made})")
+                        code.line(f"{change} = {code.name(OldAndNew, 'OldAndNew')}({made})")
                         code.forward(key, change)
 
         return context.written(write, forward, children)

@@ -32,7 +32,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
 
 #: What a mark says: readers know the window's present value, or a former one.
@@ -72,7 +72,7 @@ class Suppress:
         def emit(key: bytes, entry: Entry) -> None:
             before = record_context.timestamp_ms
             record_context.timestamp_ms = entry[1]
-            give(windowed_key(key), Change(entry[0], None))
+            give(windowed_key(key), OldAndNew(entry[0], None))
             record_context.timestamp_ms = before
 
         if self.marks is not None:

@@ -15,7 +15,7 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
-from airflow_kstreams.streams.serde.changed import Change
+from airflow_kstreams.streams.serde.changed import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import Windowed
 
@@ -79,7 +79,7 @@ class WindowEmitter(TableEmitter):
             code.line("latest_ms = context.timestamp_ms")
             with code.counted():
                 if self.tracked:
-                    change, olds = code.name(Change, "Change"), code.name(self.olds, "olds")
+                    change, olds = code.name(OldAndNew, "Change"), code.name(self.olds, "olds")
                     absent = code.name(ABSENT, "absent")
                     code.line(f"change = {change}(value, *({olds}.pop(entry_id) or {absent}))")
                     code.place()

@@ -17,7 +17,7 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.held_entries import Entry, EntryId, HeldForm
 from airflow_kstreams.streams.state.stores.state_store import restore_each
@@ -38,7 +38,7 @@ class EntriesInMemory:
     get_entry: Callable[[EntryId], Entry | None]
     put_entry: Callable[[EntryId, Entry | None], None]
 
-    def __init__(self, form: HeldForm, record_context: RecordContext) -> None:
+    def __init__(self, form: HeldForm, record_context: CurrentRecord) -> None:
         self._form = form
         self._context = record_context
         self._entries: dict[EntryId, Entry] = {}

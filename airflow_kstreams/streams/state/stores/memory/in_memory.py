@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
@@ -52,7 +52,7 @@ class InMemoryKeyValueStore(KeyedAccess):
     :param record_context: gives the timestamp of the record being processed.
     """
 
-    def __init__(self, spec: StoreSpec, record_context: RecordContext) -> None:
+    def __init__(self, spec: StoreSpec, record_context: CurrentRecord) -> None:
         super().__init__(spec, record_context)
         #: Key -> its cell.
         self.cells: dict[bytes, Cell] = {}

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.held_entries import Entry, EntryId, HeldForm
 from airflow_kstreams.streams.state.stores.rocksdb.byte_order import (
@@ -55,7 +55,7 @@ _MARK = b"m"
 _DELETED_MS = struct.Struct(">q")
 
 
-class _Kept(dict[EntryId, Entry | None]):
+class _KeptEntries(dict[EntryId, Entry | None]):
     """A cache of entries as objects, None for an id known to be absent. Looking up another id loads it."""
 
     __slots__ = ("_load",)
@@ -84,7 +84,7 @@ class EntriesInRocksDB:
     def __init__(
         self,
         form: HeldForm,
-        record_context: RecordContext,
+        record_context: CurrentRecord,
         *,
         kept_entries: int = KEPT_ENTRIES,
         tombstones: int = _TOMBSTONES,
@@ -93,7 +93,7 @@ class EntriesInRocksDB:
         self._context = record_context
         self._files = StoreFiles(form.spec.name, BY_TIME)
         self._queue = ChangeQueue(self._files, _QUEUE)
-        self._kept = _Kept(self._load)
+        self._kept = _KeptEntries(self._load)
         self._kept_entries = kept_entries
         self._tombstones = tombstones
         #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.

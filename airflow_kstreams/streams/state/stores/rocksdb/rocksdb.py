@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from airflow_kstreams.streams.graph.services import RecordContext
+from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
@@ -36,7 +36,7 @@ KEPT_BYTES = 64 * 1024 * 1024
 _FORMAT = 1
 
 
-class _Kept(dict[bytes, Entry | None]):
+class _KeptValues(dict[bytes, Entry | None]):
     """A cache of entries as objects, None for a key known to be absent. Looking up another key loads it."""
 
     __slots__ = ("_load",)
@@ -61,11 +61,11 @@ class RocksDBKeyValueStore(KeyedAccess):
     """
 
     def __init__(
-        self, spec: StoreSpec, record_context: RecordContext, *, kept_entries: int = KEPT_ENTRIES
+        self, spec: StoreSpec, record_context: CurrentRecord, *, kept_entries: int = KEPT_ENTRIES
     ) -> None:
         super().__init__(spec, record_context)
         self._files = StoreFiles(spec.name)
-        self._kept = _Kept(self._load)
+        self._kept = _KeptValues(self._load)
         self._kept_entries = kept_entries
         #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.
         self._kept_bytes = 0

@@ -93,6 +93,8 @@ class RocksDBJoinStore:
         self._logged_below = 0
         #: No row of an element that waits is before it; None where none waits.
         self._waits_from: bytes | None = None
+        #: No row by time is before it, but deleted ones, which RocksDB passes one by one.
+        self._kept_from = _BY_TIME
 
     @property
     def store_format(self) -> str:
@@ -105,6 +107,7 @@ class RocksDBJoinStore:
         number = files.get(_NEXT)
         self._next = self._logged_below = 0 if number is None else _NUMBER.unpack(number)[0]
         self._waits_from = _WAITING
+        self._kept_from = _BY_TIME
 
     def close(self) -> None:
         """Close the files, which then durably hold all drained and restored elements."""
@@ -195,7 +198,10 @@ class RocksDBJoinStore:
         limit_ms = (now_ms - self._retention_ms) // self.period_ms * self.period_ms
         files = self._files.opened()
         batch, left = files.batch(), self._changes
-        for row, _ in self._files.between(_BY_TIME, up_to(_BY_TIME, limit_ms - 1)):
+        kept_from = up_to(_BY_TIME, limit_ms - 1)
+        if kept_from <= self._kept_from:
+            return
+        for row, _ in self._files.between(self._kept_from, kept_from):
             time_ms, number = _position(row, 1)
             key = row[1 + _AT_BYTES :]
             _delete(batch, key, time_ms, number)
@@ -208,6 +214,7 @@ class RocksDBJoinStore:
                 files.write(batch)
                 batch, left = files.batch(), self._changes
         files.write(batch)
+        self._kept_from = kept_from
 
     def get(self, key: Any) -> list[tuple[int, Any]]:
         """Return (time, value) of each element of a key, by (t, arrival).
@@ -349,7 +356,9 @@ class RocksDBJoinStore:
 
     def _add(self, batch: Any, key: bytes, time_ms: int, number: int, data: bytes) -> None:
         batch.put(_element_row(key, time_ms, number), data)
-        batch.put(_time_row(_BY_TIME, key, time_ms, number), b"")
+        row = _time_row(_BY_TIME, key, time_ms, number)
+        batch.put(row, b"")
+        self._kept_from = min(row, self._kept_from)
         if data[:1] == WAITS:
             batch.put(_time_row(_WAITING, key, time_ms, number), b"")
 

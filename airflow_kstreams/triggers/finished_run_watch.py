@@ -15,7 +15,7 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
-from airflow_kstreams.triggers.connection import client_config_of, cluster_of
+from airflow_kstreams.triggers.kafka_connection import client_config_of, cluster_of
 
 __all__ = ["FinishedRunsTrigger"]
 
@@ -117,7 +117,7 @@ class FinishedRunsTrigger(BaseEventTrigger):
     :param from_start: whether a new name begins with the runs that have finished already.
 
     >>> from airflow.sdk import DAG, Asset, AssetWatcher
-    >>> from airflow_kstreams.triggers.finished_runs import FinishedRunsTrigger
+    >>> from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
     >>> trigger = FinishedRunsTrigger(application_id="orders")
     >>> totals = Asset("customer_totals", watchers=[AssetWatcher(name="orders_runs", trigger=trigger)])
     >>> with DAG("orders_report", schedule=[totals]) as dag:
@@ -141,7 +141,7 @@ class FinishedRunsTrigger(BaseEventTrigger):
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments to make it again."""
         return (
-            "airflow_kstreams.triggers.finished_runs.FinishedRunsTrigger",
+            "airflow_kstreams.triggers.finished_run_watch.FinishedRunsTrigger",
             {
                 "application_id": self.application_id,
                 "kafka_conn_id": self.kafka_conn_id,

@@ -19,7 +19,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.records.dead_letters import DeadLetterOrigin
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
 
 
 class ReplayOutput:
