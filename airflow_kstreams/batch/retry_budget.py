@@ -36,7 +36,7 @@ class RetryBudget:
         self.fruitless += 1
 
     def end(self, *, commits: int, grew_old: bool) -> None:
-        """Take note of how one ended.
+        """Count how one ended.
 
         :param commits: how many it made.
         :param grew_old: whether it gave up a transaction that had grown too old.

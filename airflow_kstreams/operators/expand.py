@@ -107,7 +107,7 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     :param subtopology: id of the subtopology; not needed where only one keeps state. (templated)
     :param rate: changelog records per second to read; as fast as it goes unless given. (templated)
     :param parallel: how many old processors' state to copy side by side. (templated)
-    :param wait: whether to go on until a run has taken over. Such a task must not stand before the run in its
+    :param wait: whether to go on until a run has taken over. Such a task must not come before the run in its
         own DAG: each would wait for the other.
     :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)

@@ -1,7 +1,7 @@
 """Shows the tasks of a continuous run whether their driver is alive: they watch its lease in the ledger.
 
 Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
-renews its lease), that the tasks are to stop (``stopping``), and that it has let go. Tasks whose driver was
+renews its lease), that the tasks are to stop (``stopping``), and that it released it. Tasks whose driver was
 killed therefore end by themselves, and so do those whose application another driver has claimed.
 
 Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,

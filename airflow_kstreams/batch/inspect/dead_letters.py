@@ -28,7 +28,7 @@ _FETCH_SECONDS = 0.5
 
 
 class Fate(StrEnum):
-    """What replays do with a letter."""
+    """The treatment of a letter by replays."""
 
     WAITING = "waiting"
     REPLAYED = "replayed"

@@ -34,7 +34,7 @@ WINDOW = 16
 
 
 class LeaseState(enum.Enum):
-    """Whether a lease is in force for a task, or for a driver's launch of one."""
+    """The validity of a lease for a task, or for a driver's launch of one."""
 
     IN_FORCE = "in force"
     RELEASED = "released"

@@ -39,7 +39,7 @@ _NOT_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a replay is asked for; all letters unless it says otherwise.
+    """The letters that a replay brings back; all of them unless it says otherwise.
 
     :param where: field -> text that it is equal to; every one must fit.
     :param limit: records to bring back, at most; 0 = no bound.

@@ -46,7 +46,7 @@ def kinds_text(grown: GrownTopic) -> str:
 
 
 def growth_notes(plan: GrowthPlan) -> Iterator[str]:
-    """Yield what a person must know of a topic's growth."""
+    """Yield notes on a topic's growth that an operator must know."""
     topic, grown = plan.topic, plan.grown
     if plan.done:
         yield f"{topic} has {plan.count} partitions already."

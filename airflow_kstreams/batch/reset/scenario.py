@@ -269,7 +269,7 @@ class FromFile:
             tp, offset = _csv_line(f"{path}:{number}", line)
             if tp in lines:
                 raise ConfigError(
-                    f"{path}:{number}: {tp} stands on line {lines[tp][0]}, too", fix="remove one of the lines"
+                    f"{path}:{number}: {tp} is on line {lines[tp][0]}, too", fix="remove one of the lines"
                 )
             lines[tp] = (number, offset)
         if not lines:

@@ -20,7 +20,7 @@ from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, PROTOC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTopics:
-    """What earlier runs recorded of an application's topics; all empty when there was none.
+    """The topics of an application that earlier runs recorded; all empty when there was no run.
 
     :param inputs: topics it reads and does not write.
     :param intermediates: topics of the user's that it writes and reads.

@@ -104,7 +104,7 @@ class TaskLoop:
         self.start(bounds, kept_ms)
         while not self._end.at_stop():
             self.step()
-            self._refuse_to_wait_in_vain()
+            self._refuse_stall()
         return self.finish()
 
     def open(self, *, patient: bool = False) -> None:
@@ -332,8 +332,8 @@ class TaskLoop:
             self._failures.refuse_replaced(sources | {*self._task.changelogs.values()})
             self._topics_seen_at = now
 
-    def _refuse_to_wait_in_vain(self) -> None:
-        """Look, now and then while nothing comes, whether it can come at all, and give up in the end."""
+    def _refuse_stall(self) -> None:
+        """Check, now and then while no records come, that they still can; fail after the stall timeout."""
         now = self._clock.monotonic_seconds()
         if now - max(self._progressed_at, self._looked_at) > _LOOK_SECONDS:
             self._failures.refuse_loss(self._end.unread(self._positions))

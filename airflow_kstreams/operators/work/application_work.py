@@ -4,8 +4,8 @@ Operators keep their arguments as Airflow's templates need them, in attributes. 
 task is executed and the templates are rendered.
 
 Airflow calls ``on_kill`` out of a signal handler and the task goes on; what is still alive a few seconds
-later is killed. So ``on_kill`` only sets a mark, and whatever would start a process, or wait for one, looks
-at it before and after (:class:`Killable`).
+later is killed. So ``on_kill`` only sets a mark, and all code that starts a process, or waits for one, checks
+it before and after (:class:`Killable`).
 """
 
 from __future__ import annotations

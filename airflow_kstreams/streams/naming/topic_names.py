@@ -1,9 +1,9 @@
-"""Names of topics: which Kafka allows, how a name is shown, and those that the engine makes for itself;
-and of the group and the ids under which state is copied to new processors.
+"""Checks and shows names of topics, and gives those that the engine makes for itself, and of the group and
+the ids under which state is copied to new processors.
 
-Every name of the engine's own is ``<application id>-<something>``, so that topics, permissions and resets of
-one application can be told from another's by name. Only the names are here: ``batch/protocol`` and
-``batch/ledger`` know what is in the topics.
+Every name of the engine's own is ``<application id>-<something>``, so that names tell the topics, permissions
+and resets of one application from another's. ``batch/protocol`` and ``batch/ledger`` define what the topics
+hold.
 """
 
 from __future__ import annotations

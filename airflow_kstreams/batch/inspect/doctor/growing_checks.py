@@ -1,12 +1,12 @@
-"""Checks that what grows arrives: partitions that topics have gained, and processors on their way.
+"""Checks that new partitions of topics come to be read, and that processors being added come into use.
 
 Rule: one run is usual before a blocked partition is read, for that run reads what it waits for. A run whose
-slice is cut, by its data interval or by an open transaction, may leave some of that to the next. What has
-been blocked for several runs is not coming nearer by itself.
+slice ends early, at its data interval's end or at an open transaction, may leave some of that to the next. A
+partition that several runs have found blocked needs an operator.
 
-One run is usual, too, until one takes an expansion over; one that several runs have found, and left, is not
-coming nearer by itself. And a deletion is in a changelog for ``delete.retention.ms`` after it is compacted; a
-copy that has made no step for half of that begins anew when it goes on.
+One run is usual, too, before the new processors take over their keys; an expansion that several runs have
+found, and left, needs an operator. And a deletion is in a changelog for ``delete.retention.ms`` after it is
+compacted; a copy that has made no step for half of that begins anew when it goes on.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 
 _CHECK = "more processors"
 _RETENTION = "delete.retention.ms"
-#: From so many runs on, which have left a partition where it is or have begun since the copies did, a person
-#: should look.
+#: From so many runs on, which have left a partition where it is or have begun since the copies did, the check
+#: warns.
 _RUNS = 3
 _HOUR_MS = 3_600_000
 

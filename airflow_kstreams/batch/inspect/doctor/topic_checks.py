@@ -70,7 +70,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordTimes:
-    """How far the times of records lie from the clock.
+    """The distance of the records' times from the clock.
 
     :param oldest_ms: age of the oldest newest record of any input partition; None when no run has read one.
     :param ahead_ms: how far the newest one lies ahead of the clock, 0 if none does.

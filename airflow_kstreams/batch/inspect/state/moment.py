@@ -33,7 +33,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsOf:
-    """As of which moment state was read.
+    """The moment as of which state was read.
 
     :param moment: the run, or reset, that was there.
     :param run_id: the run that finished, or is under way; empty if there is none.

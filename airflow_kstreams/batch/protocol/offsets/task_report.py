@@ -10,7 +10,7 @@ from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What one task did for its slice; survives crashes because it travels in the offset metadata.
+    """The work of one task for its slice; survives crashes because it travels in the offset metadata.
 
     :param task_id: ``<subtopology>_<group>``.
     :param records_in: records consumed.

@@ -181,7 +181,7 @@ def _pairs(topology: TopologyPlan, partitions: Mapping[str, int]) -> re.Pattern[
 
 def _shared(application_id: str, key: str, one: str, other: str) -> TopologyError:
     return TopologyError(
-        f"in the metadata topic of application {application_id!r} the key {key!r} would stand for {one} and "
+        f"in the metadata topic of application {application_id!r} the key {key!r} would mean {one} and "
         f"for {other}",
         fix="choose another application id, or rename one of the topics",
     )

@@ -164,7 +164,7 @@ def test_offsets_are_those_of_the_file(scene: ResetScene, tmp_path: Path) -> Non
         (b"in,-1,5\n", "plan.csv:1: 'in,-1,5' is not a line"),
         (b"in,0,--5\n", "plan.csv:1"),
         (b",0,5\n", "plan.csv:1"),
-        (b"in,0,5\nin,0,6\n", "plan.csv:2: in-0 stands on line 1, too"),
+        (b"in,0,5\nin,0,6\n", "plan.csv:2: in-0 is on line 1, too"),
         (b"in,0,5\nin,1,6\n", "plan.csv:2: in-1 is not a partition of the input topics to reset"),
         (b"out,0,5\n", "plan.csv:1: out-0 is not a partition of the input topics to reset"),
         (b"\xff\xfe", "it is not UTF-8 text"),
