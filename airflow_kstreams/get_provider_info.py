@@ -1,4 +1,4 @@
-"""What this provider offers to Airflow. The package's entry point ``apache_airflow_provider`` names it.
+"""Lists for Airflow what this provider offers; the entry point ``apache_airflow_provider`` names it.
 
 The modules are found in their folders, so a new sensor needs no line here. Rule: a class that users name in a
 DAG file ends in the suffix of its kind (:data:`_KINDS`). The texts are read, not imported: Airflow asks each

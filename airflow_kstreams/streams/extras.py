@@ -1,4 +1,4 @@
-"""What only parts of this package need comes with its extras; where it is missing, the extra is named."""
+"""Names the extra to install where a library that only parts of this package need is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many offsets one request to the group's coordinator may carry.
+"""Divides offsets into requests that the group's coordinator can take.
 
 The coordinator writes what is committed at once as one batch of its own topic, and refuses what does not fit
 there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one transaction are

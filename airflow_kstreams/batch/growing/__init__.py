@@ -1,4 +1,4 @@
-"""What happens when topics gain partitions and subtopologies gain processors, while state is kept.
+"""Keeps state with its keys when topics gain partitions and subtopologies gain processors.
 
 A topic *grows*: ``grown_groups`` keeps each new partition with the state of its keys, ``blocked`` says which
 of them wait for their ancestors. A subtopology is *expanded*: ``expansion_rules`` says whether it can be,

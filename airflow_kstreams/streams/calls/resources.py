@@ -1,4 +1,4 @@
-"""What the calls of a task share: opened once before its first record, and left at its end.
+"""Opens what the calls of a task share before its first record, and closes it at the task's end.
 
 Rule: a resource is made, entered and left on the event loop, whose thread it may belong to: an HTTP session
 asks for the running loop when it is made. Each step is bounded, and whatever it raises is an error of the

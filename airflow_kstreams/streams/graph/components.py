@@ -1,4 +1,4 @@
-"""How a topology falls into subtopologies.
+"""Divides a topology into subtopologies.
 
 Rule: two nodes joined by an edge or by a store belong to one subtopology; a topic joins nothing, it orders:
 the subtopology that writes it runs before the one that reads it. Ids follow the build order of each

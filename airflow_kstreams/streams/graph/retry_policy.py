@@ -1,4 +1,4 @@
-"""How often, when and after which errors an asynchronous node calls again. Definitions only."""
+"""Defines how often, when and after which errors an asynchronous node calls again."""
 
 from __future__ import annotations
 

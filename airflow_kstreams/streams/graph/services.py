@@ -1,4 +1,7 @@
-"""What a task offers to its nodes, while they are bound and while they run. ``runtime`` implements it."""
+"""Declares the services that a task offers to its nodes while they are bound and run.
+
+``runtime`` implements them.
+"""
 
 from __future__ import annotations
 

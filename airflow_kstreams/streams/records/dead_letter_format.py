@@ -1,10 +1,10 @@
-"""What a dead letter looks like, and how it is read again.
+"""Makes dead letters of records, and reads them again.
 
 A letter is the consumed record with headers more, which say what happened (``__streams.errors.*``, KIP-1034).
 So it is larger than its record, and the dead-letter topic may not take it. Rule: a letter always says what
 failed and where its record was consumed. What does not fit is left out, the value first, then the record's
-own headers and its key, and a header says so (``__streams.errors.left.out``); whoever needs the record finds
-it at the place that the letter names, as long as the topic keeps it.
+own headers and its key, and a header says so (``__streams.errors.left.out``); the record itself stands
+at the place that the letter names, as long as the topic keeps it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What becomes of a record that cannot be decoded or processed.
+"""Decides what becomes of a record that cannot be decoded or processed.
 
 Policies (``deserialization.exception.handler``, ``processing.exception.handler``, and for results that their
 topic does not take ``production.exception.handler``): ``fail`` ends the task and names record and node;
 ``skip`` logs and counts; ``dead-letter`` sends the consumed record, its original bytes and headers, to the
-dead-letter topic, with headers that say what happened (``dead_letters.py``). It is sent by the task's own
+dead-letter topic, with headers that say what happened (``dead_letter_format``). It is sent by the task's own
 producer, so it commits or vanishes with everything else the task did.
 
 Processing errors are caught at the node where they happen, innermost first: what the record's other paths

@@ -1,4 +1,4 @@
-"""Whether the keys of a topic that has grown lie where its way of growing puts them.
+"""Checks that the keys of a topic that has grown lie where its way of growing puts them.
 
 Rule: every key of such a topic is looked at before its record is buffered. A kind of growth that would not
 put it into its partition, at any count of the topic's history, is ruled out. When no kind is left, the

@@ -1,4 +1,4 @@
-"""How large a record is to the broker, and what a writer takes for topics that take so much."""
+"""Computes how large a record is to the broker, and how large a record a writer takes for a topic."""
 
 from __future__ import annotations
 

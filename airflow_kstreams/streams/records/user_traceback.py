@@ -1,4 +1,4 @@
-"""Where in the user's code an error happened, read from its traceback.
+"""Reads from a traceback at which line of the user's code an error happened.
 
 Between the user's functions lie frames of this package, which say nothing to a user, and of the loops that it
 writes, whose lines are in no file. In the place of both stand the nodes that they ran for, each with the line

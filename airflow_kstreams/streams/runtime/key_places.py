@@ -1,4 +1,4 @@
-"""Where the keys of what a task writes lie.
+"""Chooses the partition of each record that a task writes.
 
 Rule: in a topic that has not grown a key lies where Java's partitioner puts it, by all of its bytes or, of a
 windowed key, by those of the key alone; in one that has grown, where linear hashing puts it by the same

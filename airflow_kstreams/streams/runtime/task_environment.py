@@ -1,4 +1,4 @@
-"""What a task asks of the world around it, beside records."""
+"""Holds what a task asks of the world around it, beside records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How nodes of a subtopology hang together: the topics that lead to each, and forwarding to several."""
+"""Connects the nodes of a subtopology: the topics that lead to each, and forwarding to several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the nodes of the DSL do: frozen operators, which a task binds or writes as lines of code.
+"""Holds the operators of the DSL: frozen values that say what a node does, and bind its closure in a task.
 
 Added to a topology by the modules of ``kstream`` above; bound by ``runtime`` through the protocol
 ``Operator``. Imports ``graph``, ``codegen.fold_code``, ``state.stores`` and the modules at the top of

@@ -1,4 +1,4 @@
-"""How old and new values travel through tables, and how one table reads another.
+"""Carries old and new values through tables, and lets one table read another.
 
 **What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
 always did, or a :class:`~airflow_kstreams.streams.serde.changed.OldAndNew` of new and old value. It is the

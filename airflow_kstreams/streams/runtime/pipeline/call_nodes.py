@@ -1,4 +1,4 @@
-"""How a call comes back to its node."""
+"""Brings the answer of a call back to its node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where the record under way leaves its stage: what goes to a later one, and the calls that it makes.
+"""Keeps what a record in flight leaves for later stages, and the calls that it makes.
 
 Rule: what is left to a later stage keeps its place in the record's flight, in the order in which the record
-would have travelled depth first. A call starts where its node stands, and keeps its place likewise.
+would have travelled depth first. A call starts where its node stands, and keeps its place in the same way.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What one stage does for one record.
+"""Runs one stage for one record.
 
 Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
 record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
-what the record itself left to the stage, in its order; then what timers brought about behind it, likewise;
+what the record itself left to the stage, in its order; then what timers brought about behind it;
 then what waited for a commit point. After a stage before the last, what it changed in stores and counted is
 taken out, and kept with the record until its release.
 

@@ -1,4 +1,4 @@
-"""What happens in a windowed join as time passes: elements without partner are joined with None when their
+"""Closes the windows of a join as time passes: elements without partner are joined with None when their
 window closes or the run ends, and the stores forget what is past. The rule is that of
 :mod:`airflow_kstreams.streams.kstream.operators.windows.windowed_join`.
 

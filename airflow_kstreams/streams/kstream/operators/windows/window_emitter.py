@@ -1,4 +1,4 @@
-"""What a windowed table emits while its windows come and go.
+"""Emits the results of a windowed table while its windows come and go.
 
 Rule: as :mod:`airflow_kstreams.streams.kstream.operators.table_emitter` says, with two additions. A window
 that leaves the store with a change that waits for a commit point is emitted then, for the commit point
