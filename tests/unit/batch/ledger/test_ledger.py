@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger import archive, writes
+from airflow_kstreams.batch.ledger import run_search, writes
 from airflow_kstreams.batch.ledger.details import DETAILS_KEY
 from airflow_kstreams.batch.ledger.index import INDEX_KEY, LEAF_ENTRIES, digest_of
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
@@ -208,7 +208,7 @@ def test_runs_are_told_apart_when_their_hashes_are_equal(
         return digest_of(str(sum(text.encode()) % hashes))
 
     monkeypatch.setattr(writes, "digest_of", weak)
-    monkeypatch.setattr(archive, "digest_of", weak)
+    monkeypatch.setattr(run_search, "digest_of", weak)
     for number in range(30):
         history.finish(f"r{number}")
     ledger = history.read()
