@@ -33,7 +33,7 @@ from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
-from airflow_kstreams.triggers import condition, finished_runs
+from airflow_kstreams.triggers import condition, finished_run_watch
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from airflow_kstreams.triggers.condition import ConditionTrigger
 from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
@@ -77,7 +77,7 @@ def calls(kafka: str, monkeypatch: pytest.MonkeyPatch, connections: Callable[...
     cluster = FaultyCluster(KafkaCluster({"bootstrap.servers": kafka}), noted)
     watch = ClusterWatch(lambda: cluster)
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
-    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: cluster)
+    monkeypatch.setattr(finished_run_watch, "cluster_of", lambda _: cluster)
     monkeypatch.setattr(KafkaHook, "cluster", lambda *_: cluster)
     yield noted
     for thread in threading.enumerate():

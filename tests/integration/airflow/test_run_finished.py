@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.loader import load_topology
 from airflow_kstreams.testing.faults import FaultyCluster
-from airflow_kstreams.triggers import condition, finished_runs
+from airflow_kstreams.triggers import condition, finished_run_watch
 from airflow_kstreams.triggers.cluster_watch import ClusterWatch
 from airflow_kstreams.triggers.condition import ConditionTrigger
 from airflow_kstreams.triggers.finished_run_watch import FinishedRunsTrigger
@@ -160,7 +160,7 @@ def test_no_client_waits_on_the_event_loop_when_the_broker_cannot_be_reached(
     cluster = FaultyCluster(KafkaCluster(address, settings=settings), threads)
     watch = ClusterWatch(lambda: cluster)
     monkeypatch.setattr(condition, "watch_of", lambda *_: watch)
-    monkeypatch.setattr(finished_runs, "cluster_of", lambda _: cluster)
+    monkeypatch.setattr(finished_run_watch, "cluster_of", lambda _: cluster)
     producer = FinishedRunsTrigger.create_shared_stream_producer(
         FinishedRunsTrigger(application_id=words.application_id).serialize()[1]
     )
