@@ -40,7 +40,7 @@ Seen = Mapping[str, Any] | KStreamsError | None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class WaitingTrigger:
+class PendingCondition:
     """A trigger that waits for a condition.
 
     :param condition: the condition.
@@ -78,11 +78,11 @@ class ClusterWatch:
     def __init__(self, cluster: Callable[[], ClusterPort]) -> None:
         self._make_cluster = cluster
         self._lock = threading.Lock()
-        self._waiting: set[WaitingTrigger] = set()
+        self._waiting: set[PendingCondition] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def add(self, waiting: WaitingTrigger) -> None:
+    def add(self, waiting: PendingCondition) -> None:
         """Look on behalf of a trigger, at once and then at intervals, until :meth:`remove`."""
         with self._lock:
             if self._thread is None:
@@ -92,7 +92,7 @@ class ClusterWatch:
             self._waiting.add(waiting)
         self._wake.set()
 
-    def remove(self, waiting: WaitingTrigger) -> None:
+    def remove(self, waiting: PendingCondition) -> None:
         """Stop looking on behalf of a trigger."""
         with self._lock:
             self._waiting.discard(waiting)
@@ -112,12 +112,12 @@ class ClusterWatch:
                 if self._thread is threading.current_thread():
                     self._thread = None
 
-    def _round(self, view: ClusterView | None, waiting: set[WaitingTrigger]) -> ClusterView | None:
+    def _round(self, view: ClusterView | None, waiting: set[PendingCondition]) -> ClusterView | None:
         """Evaluate every distinct condition once, and answer the triggers that wait for it.
 
         :return: the view for the next round; None if the cluster did not answer.
         """
-        left: dict[Condition, list[WaitingTrigger]] = {}
+        left: dict[Condition, list[PendingCondition]] = {}
         for one in waiting:
             left.setdefault(one.condition, []).append(one)
         try:
@@ -138,7 +138,7 @@ class ClusterWatch:
             return None
         return view
 
-    def _still_waiting(self) -> set[WaitingTrigger] | None:
+    def _still_waiting(self) -> set[PendingCondition] | None:
         """Return the triggers that wait; a trigger added later wakes the thread.
 
         :return: None if there is none: the thread then ends, and the next trigger starts another.
@@ -183,7 +183,7 @@ def _reported(error: Exception, what: object) -> KStreamsError:
     )
 
 
-def _answer(waiting: Collection[WaitingTrigger], seen: Seen) -> None:
+def _answer(waiting: Collection[PendingCondition], seen: Seen) -> None:
     for one in waiting:
         one.answer(seen)
 

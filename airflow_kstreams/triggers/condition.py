@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_kstreams.batch.inspect.conditions import Condition, condition_from_json, condition_to_json
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.triggers.cluster_watch import ClusterWatch, WaitingTrigger, watch_of
+from airflow_kstreams.triggers.cluster_watch import ClusterWatch, PendingCondition, watch_of
 from airflow_kstreams.triggers.kafka_connection import client_config_of, cluster_of
 
 __all__ = ["ConditionTrigger"]
@@ -77,7 +77,7 @@ class ConditionTrigger(BaseTrigger):
         except KStreamsError as error:
             yield _event(status="error", error=error.to_dict())
             return
-        waiting = WaitingTrigger(
+        waiting = PendingCondition(
             condition=condition, interval_seconds=self.poke_interval, loop=asyncio.get_running_loop()
         )
         watch.add(waiting)
@@ -86,7 +86,7 @@ class ConditionTrigger(BaseTrigger):
         finally:
             watch.remove(waiting)
 
-    async def _event(self, waiting: WaitingTrigger) -> TriggerEvent:
+    async def _event(self, waiting: PendingCondition) -> TriggerEvent:
         await waiting.news.wait()  # the first look counts, however late it is
         while True:
             waiting.news.clear()

@@ -16,7 +16,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStre
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import FaultyCluster
-from airflow_kstreams.triggers.cluster_watch import ClusterWatch, WaitingTrigger, watch_of
+from airflow_kstreams.triggers.cluster_watch import ClusterWatch, PendingCondition, watch_of
 from tests.support.kafka.in_process import Application
 
 
@@ -78,11 +78,11 @@ def watch(application: Application, gate: OneAtATime) -> ClusterWatch:
     return ClusterWatch(lambda: FaultyCluster(application.cluster, gate))
 
 
-def _waiting(condition: Any, *, interval: float = 0.01) -> WaitingTrigger:
-    return WaitingTrigger(condition=condition, interval_seconds=interval, loop=asyncio.get_running_loop())
+def _waiting(condition: Any, *, interval: float = 0.01) -> PendingCondition:
+    return PendingCondition(condition=condition, interval_seconds=interval, loop=asyncio.get_running_loop())
 
 
-async def _first(waiting: WaitingTrigger) -> Any:
+async def _first(waiting: PendingCondition) -> Any:
     """Wait for the first look that gave something."""
     while True:
         await asyncio.wait_for(waiting.news.wait(), 30)
@@ -96,7 +96,7 @@ async def _thread_ends() -> None:
         await asyncio.sleep(0.01)
 
 
-async def _leave(watch: ClusterWatch, *everybody: WaitingTrigger) -> None:
+async def _leave(watch: ClusterWatch, *everybody: PendingCondition) -> None:
     for one in everybody:
         watch.remove(one)
     await asyncio.wait_for(_thread_ends(), 30)
@@ -181,7 +181,7 @@ def test_newcomer_is_looked_for_at_once_when_it_comes_as_a_round_begins(
         newcomer = _waiting(RunFinished(application_id="app", run_id="one"), interval=10_000)
         still_waiting, coming = watch._still_waiting, [newcomer]
 
-        def look_who_waits() -> set[WaitingTrigger] | None:
+        def look_who_waits() -> set[PendingCondition] | None:
             found = still_waiting()
             if coming:
                 watch.add(coming.pop())
@@ -264,13 +264,13 @@ def test_everybody_hears_of_a_failing_broker_and_clients_are_made_anew_when_it_i
     assert asyncio.run(scenario())["run_id"] == "one"
 
 
-async def _seen_by(waiting: WaitingTrigger, wanted: Callable[[Any], bool]) -> Any:
+async def _seen_by(waiting: PendingCondition, wanted: Callable[[Any], bool]) -> Any:
     while not wanted(seen := await _first(waiting)):
         pass
     return seen
 
 
-async def _looks(waiting: WaitingTrigger, count: int) -> None:
+async def _looks(waiting: PendingCondition, count: int) -> None:
     """Wait for looks that begin from now on."""
     for _ in range(count + 1):
         waiting.news.clear()
@@ -476,7 +476,7 @@ def test_nothing_fails_when_the_event_loop_of_a_sensor_is_gone(
 ) -> None:
     application.run("one")
 
-    async def leave() -> WaitingTrigger:
+    async def leave() -> PendingCondition:
         waiting = _waiting(RunFinished(application_id="app", run_id="never"))
         watch.add(waiting)
         await asyncio.wait_for(waiting.news.wait(), 30)
