@@ -170,7 +170,8 @@ def refuse_other_arguments(
         except (TypeError, ValueError):  # written in C, without a signature
             return
         for name in by_name:
-            _refuse_own_default(call, argument, function, signature, name)
+            if name != RESOURCE:  # the user's own resource= takes the place of its default
+                _refuse_own_default(call, argument, function, signature, name)
         if not takes(signature, called_with, dict.fromkeys(by_name)):
             break
     else:
