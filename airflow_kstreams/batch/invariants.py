@@ -163,8 +163,10 @@ def check_begin(slice_: Slice, offsets: Mapping[TopicPartition, CommittedOffset]
 
 
 def check_finish(slice_: Slice, folded: Folded, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Check what a finish is about to commit: each partition of the slice at its stop. A person may have set
-    an offset behind the stop, and of an intermediate topic it passes markers.
+    """Check what a finish is about to commit: each partition of the slice at its stop.
+
+    An operator may have set an offset behind the stop, and an intermediate topic ends behind markers. An
+    empty run read no intermediate topic, so that its offset stays where another program has set it.
 
     :param folded: the metadata topic, with the stops of intermediate topics as they were frozen.
     :raises InvariantError: something else would be committed.
@@ -173,7 +175,7 @@ def check_finish(slice_: Slice, folded: Folded, offsets: Mapping[TopicPartition,
     inputs = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     frozen = {**slice_starts(slice_), **inputs} if slice_.plan.empty else all_stops(folded, slice_)
     _same_partitions(frozen, offsets, where)
-    for partition, stop in frozen.items():
+    for partition, stop in (inputs if slice_.plan.empty else frozen).items():
         if offsets[partition].offset < stop:
             raise InvariantError(
                 "a finished run stands at the stop offsets that were frozen",

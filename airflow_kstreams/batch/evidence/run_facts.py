@@ -16,7 +16,7 @@ Then the metadata topic says
 
 - that a run is under way of which the ledger does not know yet: it began in between, and is under way;
 - that a run is finished of which the ledger does not know yet: it finished in between. The reader takes it as
-  finished, without its summary, or looks again;
+  finished, without its summary, or looks again where it needs that;
 - nothing, where the ledger knows a run: a reset, or a continuous run, came in between. The reader says what
   held at its first read.
 
@@ -79,20 +79,24 @@ class RunFacts:
         reader: ReaderPort,
         sources: Collection[str] = (),
         unless_finished: str = "",
+        ledger_wait_ms: int = 0,
         metadata_wait_ms: int = 0,
         clock: Clock | None = None,
     ) -> Self:
-        """Read both logs without a claim; the ledger as far as it is stable.
+        """Read both logs without a claim, as far as they are stable.
 
         :param sources: topics that keys of a foreign writer may name.
         :param unless_finished: a run of which the ledger may say that it is finished; the metadata topic is
             not read then, and counts as that of a finished run.
-        :param metadata_wait_ms: how long to wait for transactions that hide committed records of the metadata
-            topic; 0 takes what is stable.
+        :param ledger_wait_ms: how long to wait for transactions that hide committed records of the ledger; 0
+            takes what is stable.
+        :param metadata_wait_ms: the same for the metadata topic.
         :raises OpenTransactionError: a transaction that stays open hides committed records.
         :raises KafkaClientError: the broker does not answer, or a log cannot be read.
         """
-        ledger = read_ledger(cluster, application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
+        ledger = read_ledger(
+            cluster, application_id, admin=admin, reader=reader, wait_ms=ledger_wait_ms, clock=clock
+        )
         if unless_finished and ledger.is_finished(unless_finished):
             return cls(application_id, ledger, Folded(state=RunState.FINISHED))
         written = read_metadata(

@@ -98,7 +98,7 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
     details: dict[str, int] = {}
-    lease, alone = checkpoint.lease, True
+    lease, alone, behind = checkpoint.lease, True, False
     for record in records:
         # A key that is no text is another program's; its record is refused below, with its offset.
         key, value = key_of(record), record.value()
@@ -112,7 +112,9 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
         entries.pop(key, None)
         if value is not None:
             entries[key] = Located(record.offset(), decode(value, RunSummary, topic, record.offset()))
-    if span is None:
+            # Every run that finishes writes its checkpoint right behind its entry, in one transaction.
+            behind = behind or record.offset() >= after
+    if span is None or behind:
         _refuse_lost_checkpoint(entries, lease, topic)
     last = None if checkpoint.past.last is None else entries.get(checkpoint.past.last.run_id)
     past = msgspec.structs.replace(checkpoint.past, last_at=-1 if last is None else last.offset)

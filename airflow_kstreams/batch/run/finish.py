@@ -107,7 +107,7 @@ def close_slice(
     done = _with_last_commits([_report(metadata, plan) for metadata in tasks.values()], reports)
     # A partition that no task committed has what begin committed; what another tool did hides counts.
     known = all(OffsetMetadata.decode(committed[tp].metadata).run_id == slice_.run_id for tp in partitions)
-    counts = counts_of(plan.topology, tasks) if known else None
+    counts = counts_of(plan.topology, tasks) if known or plan.empty else None
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)

@@ -18,6 +18,7 @@ from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import (
     CallsStuckError,
     ConfigError,
+    InvariantError,
     KafkaClientError,
     TransactionAbortedError,
 )
@@ -296,6 +297,9 @@ class TaskLoop:
         except KafkaClientError as error:
             if error.code in TOPIC_LOST:
                 self._refuse_replaced_topics(last=True)
+            raise
+        except InvariantError:
+            self._refuse_replaced_topics(last=True)  # then it is no mistake of the engine
             raise
         self._meter.committed(self._clock.monotonic_seconds() - began)
         return committed

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -51,17 +52,25 @@ class FoundRun:
         """
         from airflow_kstreams.batch.evidence.run_facts import RunFacts
         from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+        from airflow_kstreams.batch.protocol.slice.metadata import RunState
 
+        wait_ms = OPEN_TRANSACTION_TIMEOUT_MS if certain else 0
         with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as reader:
-            facts = RunFacts.read(
+            look = partial(
+                RunFacts.read,
                 cluster,
                 application_id,
                 admin=admin,
                 reader=reader,
                 unless_finished=run_id,
-                metadata_wait_ms=OPEN_TRANSACTION_TIMEOUT_MS if certain else 0,
+                ledger_wait_ms=wait_ms,
+                metadata_wait_ms=wait_ms,
             )
+            facts = look()
             done = facts.ledger.find(run_id)
+            if certain and done is None and facts.state is RunState.FINISHED and facts.run_id == run_id:
+                facts = look()  # it finished between the look at the ledger and the one at the metadata topic
+                done = facts.ledger.find(run_id)
             return cls(
                 run_id=run_id,
                 facts=facts,

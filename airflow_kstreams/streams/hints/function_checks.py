@@ -169,9 +169,6 @@ def refuse_other_arguments(
             signature = inspect.signature(function, follow_wrapped=follow)
         except (TypeError, ValueError):  # written in C, without a signature
             return
-        for name in by_name:
-            if name != RESOURCE:  # the user's own resource= takes the place of its default
-                _refuse_own_default(call, argument, function, signature, name)
         if not takes(signature, called_with, dict.fromkeys(by_name)):
             break
     else:
@@ -187,23 +184,6 @@ def refuse_other_arguments(
         f"{call} at {call_site()} is given {_written(function, signature)} as {argument}, and calls it with "
         + (f"({with_what})" if with_what else "no argument"),
         fix=f"write a function that takes that, e.g. {example}{hint}",
-    )
-
-
-def _refuse_own_default(
-    call: str, argument: str, function: Callable[..., object], signature: inspect.Signature, name: str
-) -> None:
-    """Refuse a parameter given by its name that holds something of the user's as its default.
-
-    :raises TopologyError: it does, so the record's context, or key, would take its place unseen.
-    """
-    parameter = signature.parameters.get(name)
-    if parameter is None or parameter.default is None or parameter.default is inspect.Parameter.empty:
-        return
-    raise TopologyError(
-        f"{call} at {call_site()} is given {_written(function, signature)} as {argument}, whose parameter "
-        f"{name} has a default, and is given the record's {name} in its place",
-        fix="give the parameter another name to keep its default, or take the default away",
     )
 
 
@@ -315,8 +295,11 @@ def refuse_unfilled(call: str, function: Callable[..., object], *, resource: boo
 def declared_by(
     function: Callable[..., object], names: Sequence[str] = (CONTEXT, RESOURCE)
 ) -> frozenset[str]:
-    """Return which of some names a function declares as parameters that it can be given by name. What a
-    partial object has filled in is the user's.
+    """Return which of some names a function declares as parameters that it can be given by name.
+
+    A parameter that a partial object has filled, or that has a default, keeps what the user put there: the
+    ``key`` of ``sorted`` is a function. Only ``resource``, which the user passes beside the function, goes
+    before its default.
     """
     try:
         parameters = [*inspect.signature(function).parameters.values()]
@@ -328,7 +311,12 @@ def declared_by(
         filled.update(within.keywords)
         within = within.func
     by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return frozenset(({each.name for each in parameters if each.kind in by_name} & {*names}) - filled)
+    free = {
+        each.name
+        for each in parameters
+        if each.kind in by_name and (each.default is inspect.Parameter.empty or each.name == RESOURCE)
+    }
+    return frozenset((free & {*names}) - filled)
 
 
 def answered(result: Any) -> Any:

@@ -9,6 +9,7 @@ import itertools
 import pickle
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -21,13 +22,14 @@ from airflow_kstreams.batch.task import work
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.task_slice import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
-from airflow_kstreams.streams.errors import InvariantError, KStreamsError
+from airflow_kstreams.streams.errors import DataLossError, InvariantError, KStreamsError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, TEXT, kafka_with_topics, publish
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import Once
 
 pytestmark = pytest.mark.promise("commits-are-checked")
 
@@ -299,6 +301,42 @@ def test_finish_ends_when_it_would_take_an_offset_back(
     assert error.invariant == "a finished run stands at the stop offsets that were frozen"
     assert "in-0 stops at 10, and 9 would be committed" in error.cause
     assert committed(kafka) == 10
+
+
+def test_empty_run_finishes_when_an_offset_between_subtopologies_was_set_back() -> None:
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    builder.stream("in").send_to("mid")
+    builder.stream("mid").send_to("out")
+    kafka = kafka_with_topics()
+    kafka.create_topic("mid")
+    publish(kafka, *range(3))
+    app = Application(application_id=APP, topology=builder.build(), on=kafka, clock=kafka.clock)
+    app.run("run-1")
+    app.begin("run-2")
+    middle = TopicPartition("mid", 0)
+    with closing(kafka.reader(group_id=APP)) as reader:
+        at = reader.committed([middle])[middle]
+        assert at is not None
+        reader.commit({middle: CommittedOffset(at.offset - 2, "")})
+
+    assert app.finish("run-2").empty
+    app.run("run-3")
+    assert len(kafka.values("out")) == 4, "the next run processes again what another program asked for"
+
+
+def test_changelog_is_named_when_it_was_created_again_under_a_commit(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    app.run("run-0")
+    publish(kafka, *range(10))
+
+    def create_again() -> None:
+        kafka.admin().delete_topics([CHANGELOG])
+        kafka.create_topic(CHANGELOG, partitions=1, **{"cleanup.policy": "compact"})
+
+    app.interceptor = Once("writer.flush", 3, create_again)
+    with pytest.raises(DataLossError, match=CHANGELOG):
+        app.tasks(app.begin("run-1"))
 
 
 def test_error_keeps_its_fields_between_processes() -> None:

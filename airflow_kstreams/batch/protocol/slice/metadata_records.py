@@ -38,7 +38,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 
-VERSION = b"1"
+VERSION = b"3"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
 PARTITION = 0
@@ -182,7 +182,7 @@ def _pairs(topology: TopologyPlan, partitions: Mapping[str, int]) -> re.Pattern[
 def _shared(application_id: str, key: str, one: str, other: str) -> TopologyError:
     return TopologyError(
         f"in the metadata topic of application {application_id!r} the key {key!r} would mean {one} and "
-        f"for {other}",
+        f"{other}",
         fix="choose another application id, or rename one of the topics",
     )
 

@@ -13,8 +13,11 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, StopOffsetsReached
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.operators.work.run_state import FoundRun
 from airflow_kstreams.streams import KStreamBuilder, serdes
+from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 
@@ -150,3 +153,32 @@ def test_empty_run_asks_no_more_of_kafka_than_it_needs(
     # Begin reads the ledger, claims, reads the ledger and the metadata topic; so does finish.
     assert looks.calls["reader.poll"] == 6
     assert sum(looks.calls.values()) <= 93
+
+
+def test_operator_has_the_summary_when_the_run_finishes_between_its_two_reads(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    kafka.append("in", b"v", b"k")
+    application.tasks(application.begin("r1"))
+    looks = Looks(lambda: application.finish("r1"))
+    cluster: Any = FaultyCluster(kafka, looks)
+
+    assert FoundRun.read(cluster, APP, "r1", certain=True).finished is not None
+
+
+def test_next_run_is_refused_when_the_ledger_ends_between_an_entry_and_its_checkpoint(
+    kafka: InMemoryKafka, application: Application
+) -> None:
+    for run_id in ("r1", "r2", "r3"):
+        kafka.append("in", run_id.encode(), b"k")
+        if run_id == "r3":
+            before = len(kafka.records(METADATA))
+        application.run(run_id)
+    (entry, *_) = (r.offset() for r in reversed(kafka.records(LEDGER)) if r.key() == b"r3")
+    kafka.truncate(TopicPartition(LEDGER, 0), entry + 1)
+    kafka.truncate(TopicPartition(METADATA, 0), kafka.records(METADATA)[before].offset())
+    kafka.expire_offsets(APP)
+
+    with pytest.raises(KStreamsError):
+        application.run("r4")
+    assert kafka.values("out") == [b"r1", b"r2", b"r3"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import decimal
 import functools
 import re
 from collections.abc import Callable
@@ -178,7 +179,7 @@ def passing_two_on(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def placed(value: Any, more: int = 0, *, context: RecordContext | None = None) -> Any:
+def placed(value: Any, more: int = 0, *, context: RecordContext | None) -> Any:
     return [value, None if context is None else context.offset + more]
 
 
@@ -199,7 +200,6 @@ def mapped(function: Callable[..., Any]) -> Any:
     [
         pytest.param(lambda v, context: [v, context.offset], id="last"),
         pytest.param(lambda v, *, context: [v, context.offset], id="by_name_alone"),
-        pytest.param(lambda v, context=None: [v, context.offset], id="with_none_as_default"),
         pytest.param(lambda *given, context, **others: [*given, context.offset], id="beside_any_others"),
         pytest.param(placed, id="behind_a_default"),
         pytest.param(Placing(), id="object"),
@@ -218,6 +218,9 @@ def test_function_gets_the_context_when_it_declares_one(function: Callable[..., 
         pytest.param(lambda *given, **others: [*given, others], [7, {}], id="any"),
         pytest.param(functools.partial(placed, context=None), [7, None], id="filled"),
         pytest.param(by_place_alone, [7, None], id="by_place_alone"),
+        pytest.param(lambda v, context="mine": [v, context], [7, "mine"], id="with_a_default"),
+        pytest.param(lambda v, context=None: [v, context], [7, None], id="with_none_as_default"),
+        pytest.param(decimal.Decimal, "7", id="a_class_of_others"),
         pytest.param(str, "7", id="without_signature"),
     ],
 )
@@ -252,13 +255,6 @@ def test_predicates_of_a_node_get_the_context_each_for_itself() -> None:
             r"map_values at FILE:\d+ is given <lambda>\(context, value\) as mapper, .* \(value, context=con",
             "lambda value, context: ...",
             id="first",
-        ),
-        pytest.param(
-            lambda s: s.map_values(lambda value, context=PLACE: value),
-            r"map_values at FILE:\d+ is given <lambda>\(value, context\) as mapper, whose parameter context "
-            "has a default",
-            "give the parameter another name to keep its default, or take the default away",
-            id="with_a_default",
         ),
         pytest.param(
             lambda s: s.filter(passing_two_on(lambda key, value, *, context: True)),

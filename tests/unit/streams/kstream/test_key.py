@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import heapq
 from collections.abc import Callable
 from typing import Any
 
@@ -122,12 +124,32 @@ def test_key_of_a_change_is_given_when_a_table_takes_an_old_value_back() -> None
     assert {value for _, value in seen} == {1, 2}
 
 
+@dataclasses.dataclass
+class Tagged:
+    value: Any
+    key: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        pytest.param(sorted, ["a", "b"], id="sorted"),
+        pytest.param(functools.partial(heapq.nlargest, 1), ["b"], id="partial_of_the_library"),
+        pytest.param(lambda value, key="0": [value, key], ["ba", "0"], id="captured"),
+        pytest.param(lambda value: dataclasses.astuple(Tagged(value)), ["ba", None], id="class_in_a_lambda"),
+        pytest.param(lambda value, key=None: [value, key], ["ba", None], id="none"),
+    ],
+)
+def test_parameter_called_key_keeps_its_default(function: Callable[..., Any], expected: Any) -> None:
+    built = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    built.stream("in").map_values(function).send_to("out")
+    with TopologyTestDriver(built.build(), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value="ba", timestamp_ms=0)
+        assert [record.value for record in driver.read_output("out")] == [expected]
+
+
 REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     "the key ahead of the value": (lambda s: s.map_values(lambda key, value: value), "value, key=key"),
-    "a default of its own": (
-        lambda s: s.map_values(lambda value, key="id": value[key]),
-        "key has a default, and is given the record's key",
-    ),
     "more than there is": (
         lambda s: s.flat_map_values(lambda value, more: [value]),
         "lambda value, key: ...",

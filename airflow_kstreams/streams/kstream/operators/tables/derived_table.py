@@ -37,7 +37,8 @@ class DerivedTable:
     :param store: where the result is kept; None if it is not.
     :param old_values: what is done with old values, where the result is not kept.
     :param quiet: whether a key that was not in the table and is not now is passed over, so that no key is
-        deleted that was never there.
+        deleted that was never there. Of a table with versions always False: which version passed before is
+        not known.
     """
 
     type: str
