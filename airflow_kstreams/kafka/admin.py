@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -329,6 +329,14 @@ class ClusterAdmin:
             request,
             isolation_level=_ISOLATION[isolation],
         )
+        for tp, info in answers.items():
+            # Given up by the client, a request may end without an error.
+            if info.offset == OFFSET_INVALID:
+                raise unreachable(
+                    self._bootstrap,
+                    f"reading an offset: no answer for {tp.topic}-{tp.partition}",
+                    code="_TIMED_OUT",
+                )
         return {TopicPartition(tp.topic, tp.partition): info for tp, info in answers.items()}
 
     def _client(self) -> AdminClient:
