@@ -38,7 +38,7 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 
-VERSION = b"3"
+VERSION = b"1"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
 PARTITION = 0
