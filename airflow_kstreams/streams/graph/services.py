@@ -89,14 +89,6 @@ class TableView(Protocol):
         ...
 
 
-class VersionedView(TableView, Protocol):
-    """A table of a task that can be read as of a moment."""
-
-    def get_as_of(self, key: Any, timestamp_ms: int) -> tuple[Any, int] | None:
-        """Return (value, timestamp_ms) of a key as it was at a moment, None if it was not in the table."""
-        ...
-
-
 class NodeContext(Protocol):
     """What a node may use while it is bound into a task."""
 
