@@ -2,14 +2,119 @@
 
 A command names them as the types of its parameters, and gives the default itself:
 ``bootstrap_server: BootstrapServer = None``.
+
+Finds the broker of a command and the settings to log in.
+
+Both come from options, or from the file that the environment names for Spark drivers too. Only files hold
+secrets, which are never printed.
+
+Loads the topology and the settings of an application for a command.
+
+Prints tables and notes of commands.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_kstreams.explore.tables import Table
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.streams.settings import ApplicationSettings
+    from airflow_kstreams.streams.topology.topology import Topology
+
+_PIPED_COLUMNS = 160
+
+
+def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
+    """Print tables, an empty line after each, then notes."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        # A pipe or a file has no width to fit.
+        console = Console(width=_PIPED_COLUMNS)
+    for table in tables:
+        console.print(table)
+        console.print()
+    for note in notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+
+
+def load_topology(path: Path, function: str) -> Topology:
+    """Build the topology that an application file defines.
+
+    Output of the file goes to stderr, apart from the command's own.
+
+    :raises TopologyError: the file does not run, or defines no topology.
+    """
+    from airflow_kstreams.streams.topology.application_file import ApplicationFile
+
+    with contextlib.redirect_stdout(sys.stderr):
+        return dataclasses.replace(ApplicationFile.read(path), function=function).topology()
+
+
+def application_settings(application_id: str, pairs: Sequence[str] | None) -> ApplicationSettings:
+    """Return checked settings.
+
+    :param pairs: settings as ``NAME=VALUE``.
+    :raises BadParameter: a pair has another form.
+    :raises ConfigError: a setting is unknown, or its value does not fit.
+    """
+    from airflow_kstreams.streams.settings import ApplicationSettings
+
+    settings: dict[str, str] = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
+        settings[name] = value
+    return ApplicationSettings.parse(application_id, settings)
+
+
+def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:
+    """Return the client settings of the options or the environment, None if neither gives any.
+
+    :raises ConfigError: the file cannot be read or understood.
+    """
+    from airflow_kstreams.kafka.configuration.config_file import read_client_config
+    from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+
+    named = os.environ.get(CLIENT_CONFIG_FILE)
+    path = file or (Path(named) if named else None)
+    config: dict[str, object] = dict(read_client_config(path)) if path is not None else {}
+    if bootstrap is not None:
+        config["bootstrap.servers"] = bootstrap
+    return config or None
+
+
+def cluster(
+    bootstrap: str | None,
+    file: Path | None,
+    settings: ApplicationSettings | None = None,
+    *,
+    look_ms: int | None = None,
+) -> KafkaCluster:
+    """Return the cluster that options or environment name, without contacting it.
+
+    :param settings: the application's settings, as for ``KafkaCluster``.
+    :param look_ms: as for ``KafkaCluster``.
+    :raises ConfigError: as :func:`client_config`, or no broker is named.
+    """
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    return KafkaCluster(client_config(bootstrap, file) or {}, settings=settings, look_ms=look_ms)
+
 
 ApplicationPath = Annotated[
     Path,

@@ -24,8 +24,8 @@ from airflow_kstreams.explore.node_records import NodeRecord
 from airflow_kstreams.explore.record_table import ROWS, shown_time
 from airflow_kstreams.explore.sample import write_private
 from airflow_kstreams.explore.tables import Table
-from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import decode_json
 
 FORMAT = "airflow-kstreams result"
 VERSION = 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from airflow_kstreams.streams.decoders import decode_json, json_decoder
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import decode_json, json_decoder
 from airflow_kstreams.streams.ports import TopicPartition
 
 FORMAT = "airflow-kstreams sample"

@@ -7,6 +7,6 @@ only connects, and converts results and errors for Airflow.
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import require
 
 require("airflow", "airflow.sdk", what=__name__)

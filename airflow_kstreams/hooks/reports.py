@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from airflow_kstreams.batch.inspect.finished_runs import new_runs
 from airflow_kstreams.batch.inspect.state import StoredState
-from airflow_kstreams.batch.report.asset_events import announced_runs, event_extra
+from airflow_kstreams.batch.report.lineage import announced_runs, event_extra
 from airflow_kstreams.batch.report.reading import finished_run, last_values
 from airflow_kstreams.batch.report.results import (
     NewDataResult,

@@ -23,9 +23,8 @@ from airflow_kstreams.kafka.client_errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, await_connection, bootstrap_of
+from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import (

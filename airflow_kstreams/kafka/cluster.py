@@ -10,9 +10,9 @@ from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.configuration.client_settings import check_client_settings, without_registry
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.kafka.configuration.secrets import redact
+from airflow_kstreams.kafka.connection import RequestTime
+from airflow_kstreams.kafka.delivery import sized, warn_of_small_limit
 from airflow_kstreams.kafka.reader import BoundedReader
-from airflow_kstreams.kafka.record_limits import sized, warn_of_small_limit
-from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
 from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, WriterPort
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings

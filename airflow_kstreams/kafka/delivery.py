@@ -2,24 +2,127 @@
 
 Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
 ``commit``, or the first failure is raised there with its topic and partition.
+
+Names the permission that a writer lacks.
+
+The client reports a refusal and its topic separately: the call fails at once, while the topic comes a moment
+later with the client's log or with a delivery report. The error must name the missing permission, so this
+module waits for the topic, bounded.
+
+Sets the client's limits of records and batches, and explains a record beyond a limit.
+
+The client refuses a record larger than ``message.max.bytes``, not compressed, at once. The broker refuses a
+batch larger than the topic's ``max.message.bytes``, as it was compressed, later. Each error names the
+record's size, the limit, and whether the client or the topic sets it.
 """
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as ClientMessage
 
-from airflow_kstreams.kafka.client_errors import attempt, guarded, kafka_error_of, unreachable
-from airflow_kstreams.kafka.record_limits import RefusedRecords
-from airflow_kstreams.streams.errors import KStreamsError, RecordError
+from airflow_kstreams.kafka.client_errors import (
+    FORBIDDEN,
+    Access,
+    attempt,
+    guarded,
+    kafka_error_of,
+    unreachable,
+)
+from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, RecordError, record_refused
+from airflow_kstreams.streams.naming.permissions import (
+    Operation,
+    Permission,
+    Resource,
+    transactional_permission,
+)
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.records.record_sizes import record_bytes
-from airflow_kstreams.streams.records.refused_results import content_id
+from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.record_sizes import record_bytes, writer_limits
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES, _BATCH_BYTES = "message.max.bytes", "batch.size"
+_TOO_LARGE = frozenset(
+    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE}
+)
+
+
+def sized(max_message_bytes: Mapping[str, int]) -> dict[str, str]:
+    """Return producer settings for topics with these limits."""
+    limits = writer_limits(max_message_bytes)
+    return {MESSAGE_BYTES: str(limits.record_bytes), _BATCH_BYTES: str(limits.batch_bytes)}
+
+
+def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
+    """Log a warning if the user's own setting is below the topics' limits."""
+    given = int(config[MESSAGE_BYTES])
+    larger = sorted(topic for topic, limit in max_message_bytes.items() if limit > given)
+    if larger and given < writer_limits(max_message_bytes).record_bytes:
+        log.warning(
+            "the client setting %s = %s refuses records that %s takes (max.message.bytes = %s): raise it, or "
+            "leave it out, then it follows the topics",
+            MESSAGE_BYTES,
+            given,
+            larger[0],
+            max_message_bytes[larger[0]],
+        )
+
+
+class RefusedRecords:
+    """Explains refused records.
+
+    :param config: the producer's settings.
+    :param max_message_bytes: limits of the topics that it writes, as far as they are known.
+    """
+
+    __slots__ = ("_client_bytes", "_of_topics")
+
+    def __init__(self, config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
+        self._client_bytes = int(config.get(MESSAGE_BYTES, writer_limits(None).record_bytes))
+        self._of_topics = max_message_bytes
+
+    def by_client(
+        self,
+        error: KafkaError,
+        topic: str,
+        partition: int,
+        content: tuple[bytes | None, bytes | None, Headers | None],
+    ) -> RecordError:
+        """Return the error of a record that the client does not take.
+
+        :param content: key, value and headers.
+        """
+        why = f"{error.name()}: {error.str()}"
+        if error.code() in _TOO_LARGE:
+            why += f": about {record_bytes(*content):,} bytes, the client's {MESSAGE_BYTES} is "
+            why += f"{self._client_bytes:,}"
+        return record_refused(topic, partition, why)
+
+    def by_broker(
+        self, error: KafkaError, topic: str, partition: int, size_bytes: int, content: str
+    ) -> RecordError:
+        """Return the error of a record that the broker does not take, alone or for its batch.
+
+        :param content: key, value and headers; the record is at fault only if it alone exceeds its topic's
+            limit.
+        """
+        why, to_blame = f"{error.name()}: {error.str()}", False
+        if error.code() in _TOO_LARGE:
+            limit = self._of_topics.get(topic)
+            to_blame = limit is not None and size_bytes > limit
+            why += f": about {size_bytes:,} bytes, less what compression saves, or the batch it came in; the "
+            why += "topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
+        return record_refused(topic, partition, why, content=content if to_blame else "")
+
 
 #: Delivery errors that say something about the record, not about the cluster.
 _RECORD_REFUSED = frozenset(
@@ -146,3 +249,73 @@ def _refuse_closed(*_: object) -> Any:
 
 def _bytes_or_none(part: object) -> bytes | None:
     return part if isinstance(part, bytes) else None
+
+
+#: Longest wait for a refused topic's name, and its steps.
+_NAMED_WITHIN_SECONDS = 5.0
+_STEP_SECONDS = 0.05
+#: A topic in the text of a refused commit of offsets.
+_UNREAD_TOPIC = re.compile(r"(?P<topic>[\w.-]+)\(\(null\)\)\[\d+\]\([^()]*[Tt]opic authorization failed")
+
+
+class WriterRefusals:
+    """Turns refusals of a producer into errors that name the permission.
+
+    :param access: names the producer's principal.
+    :param events: the producer's; their log names topics that were kept out of a transaction.
+    :param failures: the producer's; a record that was refused names its topic.
+    :param transactional_id: the producer's, empty without transactions.
+    """
+
+    __slots__ = ("_access", "_events", "_failures", "_transactional_id")
+
+    def __init__(
+        self, access: Access, *, events: ClientEvents, failures: DeliveryFailures, transactional_id: str = ""
+    ) -> None:
+        self._access = access
+        self._events = events
+        self._failures = failures
+        self._transactional_id = transactional_id
+
+    def explain(
+        self, error: KafkaError | None, what: str, *, poll: Callable[[float], Any], group_id: str = ""
+    ) -> AccessDeniedError | None:
+        """Return the error for a missing permission, None for any other error.
+
+        :param error: the client's.
+        :param what: the action that failed.
+        :param poll: serves the client's callbacks for some seconds.
+        :param group_id: the group of committed offsets, empty for none.
+        """
+        if error is None or error.code() not in FORBIDDEN:
+            return None
+        return self._access.denied(error, what, self._needed(error, poll, group_id))
+
+    def _needed(self, error: KafkaError, poll: Callable[[float], Any], group_id: str) -> Permission:
+        code = error.code()
+        if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return transactional_permission(self._transactional_id.rpartition("-")[0])
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return Permission(operation=Operation.READ, resource=Resource.GROUP, name=group_id)
+        if code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return Permission(operation=Operation.IDEMPOTENT_WRITE, resource=Resource.CLUSTER)
+        # A user may commit offsets only of topics that the user may read.
+        unread = _UNREAD_TOPIC.search(error.str())
+        if unread is not None:
+            return Permission(operation=Operation.READ, resource=Resource.TOPIC, name=unread["topic"])
+        return Permission(operation=Operation.WRITE, resource=Resource.TOPIC, name=self._topic(poll))
+
+    def _topic(self, poll: Callable[[float], Any]) -> str:
+        """Return the refused topic; if the client does not name it in time, that of a lost record."""
+        deadline = time.monotonic() + _NAMED_WITHIN_SECONDS
+        while not (topic := self._events.refused_topic or self._refused_record()):
+            if time.monotonic() >= deadline:
+                return self._failures.topic
+            attempt(poll, _STEP_SECONDS)  # a refused client may fail here, too, for the same reason
+        return topic
+
+    def _refused_record(self) -> str:
+        """Return the topic of a refused record; other records may be lost only because of it."""
+        error = self._failures.error
+        refused = error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        return self._failures.topic if refused else ""

@@ -15,7 +15,7 @@ import msgspec
 from confluent_kafka import KafkaError, Message
 
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
-from airflow_kstreams.streams.decoders import json_decoder
+from airflow_kstreams.streams.plan import json_decoder
 
 _LOG = logging.getLogger("airflow_kstreams.kafka.client")
 

@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import Message as ClientMessage
 from confluent_kafka import TopicPartition as ClientPartition
 
-from airflow_kstreams.kafka.bounded_call import BoundedCaller
 from airflow_kstreams.kafka.client_errors import (
     Access,
     attempt,
@@ -26,12 +25,11 @@ from airflow_kstreams.kafka.client_errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
+from airflow_kstreams.kafka.connection import BoundedCaller, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.kafka.request_time import RequestTime
+from airflow_kstreams.streams.bounded_read import partition_portions, portions
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
-from airflow_kstreams.streams.offset_portions import partition_portions, portions
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 64 MiB and more

@@ -22,7 +22,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from confluent_kafka import KafkaError, Producer
 
-from airflow_kstreams.kafka.bounded_call import BoundedCaller
 from airflow_kstreams.kafka.client_errors import (
     FENCED,
     Access,
@@ -36,19 +35,17 @@ from airflow_kstreams.kafka.client_errors import (
     unreachable,
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
-from airflow_kstreams.kafka.connection import await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
+from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
+from airflow_kstreams.kafka.delivery import DeliveryFailures, RefusedRecords, WriterRefusals, make_produce
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
-from airflow_kstreams.kafka.record_limits import RefusedRecords
-from airflow_kstreams.kafka.writer_refusals import WriterRefusals
+from airflow_kstreams.streams.bounded_read import portions
 from airflow_kstreams.streams.errors import (
     KafkaClientError,
     KStreamsError,
     TaskFencedError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import msgspec
 
-from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.plan import decode_json
 
 
 class MetricsTarget(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,6 @@ Spark provider; constructors only assign. Decisions about a run belong to ``batc
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import require
 
 require("airflow", "airflow.sdk", "airflow.providers.apache.spark", what=__name__)

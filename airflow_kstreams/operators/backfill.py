@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.identity import RunIdentity
+from airflow_kstreams.operators.work.run_settings import RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:

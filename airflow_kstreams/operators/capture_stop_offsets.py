@@ -11,10 +11,8 @@ from airflow_kstreams.batch.report.results import RunResult, result_of_slice, re
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
-from airflow_kstreams.operators.work.identity import RunIdentity
-from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
-from airflow_kstreams.operators.work.outlets import refuse_outlets
-from airflow_kstreams.operators.work.run_settings import refuse_state_side_by_side
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, refuse_outlets
+from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

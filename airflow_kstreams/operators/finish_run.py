@@ -12,9 +12,8 @@ from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.operators.work.application_work import ApplicationWork
-from airflow_kstreams.operators.work.identity import RunIdentity
-from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
-from airflow_kstreams.operators.work.outlets import announced
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced
+from airflow_kstreams.operators.work.run_settings import RunIdentity
 from airflow_kstreams.operators.work.run_state import refuse_parked
 
 if TYPE_CHECKING:

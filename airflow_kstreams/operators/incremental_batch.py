@@ -12,7 +12,7 @@ from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["incremental_batch"]

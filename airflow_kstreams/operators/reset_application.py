@@ -118,7 +118,7 @@ class ResetApplicationOperator(BaseOperator):
 
     def _request(self, reset_id: str) -> ResetRequest:
         from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-        from airflow_kstreams.batch.reset.tool_options import scenario_of, topics_of
+        from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
 
         return ResetRequest(
             application_id=self.application_id,

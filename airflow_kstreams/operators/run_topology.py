@@ -16,10 +16,8 @@ from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
-from airflow_kstreams.operators.work.identity import RunIdentity
-from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
-from airflow_kstreams.operators.work.outlets import announced, refuse_outlets
-from airflow_kstreams.operators.work.run_settings import refuse_state_side_by_side
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
+from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import (
     FoundRun,
     progress_of,

@@ -7,6 +7,6 @@ joins no group and commits nothing. The folder may import ``triggers``, ``hooks`
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import require
 
 require("airflow", "airflow.sdk", what=__name__)

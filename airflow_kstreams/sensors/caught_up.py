@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_kstreams.batch.inspect.conditions import CaughtUp
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor
-from airflow_kstreams.sensors.parameters import number, topic_names
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor, number, topic_names
 
 __all__ = ["CaughtUpSensor"]
 

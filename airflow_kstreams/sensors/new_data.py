@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_kstreams.batch.inspect.conditions import NewData
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor
-from airflow_kstreams.sensors.parameters import milliseconds, number, topic_names
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor, milliseconds, number, topic_names
 
 __all__ = ["NewDataSensor"]
 

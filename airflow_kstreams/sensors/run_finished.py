@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_kstreams.batch.inspect.conditions import RunFinished
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor
-from airflow_kstreams.sensors.parameters import epoch_ms
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor, epoch_ms
 from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["RunFinishedSensor"]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_kstreams.batch.inspect.conditions import StopOffsetsReached
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor
-from airflow_kstreams.sensors.parameters import number
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor, number
 from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["StopOffsetsReachedSensor"]

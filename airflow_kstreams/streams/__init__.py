@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         StateStoreError,
         TopologyError,
     )
-    from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
+    from airflow_kstreams.streams.graph.calls import RetryPolicy
     from airflow_kstreams.streams.graph.store_specs import (
         SessionStoreSpec,
         StoreSpec,
@@ -46,25 +46,27 @@ if TYPE_CHECKING:
         ProducerClient,
     )
     from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
-    from airflow_kstreams.streams.partitioning.partition_grouper import (
+    from airflow_kstreams.streams.partitioning.partition_groups import (
         EqualIds,
         FixedGroups,
         PartitionGrouper,
     )
     from airflow_kstreams.streams.ports import TopicPartition
     from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
-    from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
     from airflow_kstreams.streams.processor.context import ProcessorContext
-    from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
+    from airflow_kstreams.streams.processor.processor import (
+        AsyncProcessor,
+        Processor,
+        ProcessorRecord,
+        ValueTransformer,
+    )
     from airflow_kstreams.streams.processor.punctuation import Punctuation
-    from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
     from airflow_kstreams.streams.records.record_context import RecordContext
     from airflow_kstreams.streams.serde import serdes
     from airflow_kstreams.streams.serde.base import Serde
-    from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
-    from airflow_kstreams.streams.state.stores.session_store import SessionStore
+    from airflow_kstreams.streams.state.stores.expiring_store import SessionStore, WindowStore
+    from airflow_kstreams.streams.state.stores.state_store import KeyValueStore
     from airflow_kstreams.streams.state.stores.versioned_store import VersionedRecord, VersionedStore
-    from airflow_kstreams.streams.state.stores.window_store import WindowStore
     from airflow_kstreams.streams.topology.topology import Topology
     from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
     from airflow_kstreams.streams.windows import (
@@ -133,14 +135,14 @@ __all__ = [
 
 #: Where each name lives, below this package; a module stands for itself.
 _HOMES = {
-    "AsyncProcessor": "processor.async_processor",
+    "AsyncProcessor": "processor.processor",
     "AsyncProcessorContext": "processor.async_context",
     "CallContext": "calls.call",
     "CallTimeoutError": "calls.call",
     "CogroupedKStream": "kstream.grouped",
     "ConfigError": "errors",
-    "EqualIds": "partitioning.partition_grouper",
-    "FixedGroups": "partitioning.partition_grouper",
+    "EqualIds": "partitioning.partition_groups",
+    "FixedGroups": "partitioning.partition_groups",
     "HoppingWindow": "windows",
     "KGroupedStream": "kstream.grouped",
     "GlobalKTable": "kstream.tables.global_table",
@@ -149,9 +151,9 @@ _HOMES = {
     "KStreamBuilder": "kstream.builder",
     "KStreamsError": "errors",
     "KTable": "kstream.ktable",
-    "KeyValueStore": "state.stores.key_value_store",
+    "KeyValueStore": "state.stores.state_store",
     "LinearHashPartitioner": "partitioning.linear_hash_partitioner",
-    "PartitionGrouper": "partitioning.partition_grouper",
+    "PartitionGrouper": "partitioning.partition_groups",
     "Processor": "processor.processor",
     "ProcessorContext": "processor.context",
     "ProcessorRecord": "processor.processor",
@@ -159,9 +161,9 @@ _HOMES = {
     "Punctuation": "processor.punctuation",
     "RecordContext": "records.record_context",
     "RecordError": "errors",
-    "RetryPolicy": "graph.retry_policy",
+    "RetryPolicy": "graph.calls",
     "Serde": "serde.base",
-    "SessionStore": "state.stores.session_store",
+    "SessionStore": "state.stores.expiring_store",
     "SessionStoreSpec": "graph.store_specs",
     "SessionWindow": "windows",
     "SlidingWindow": "windows",
@@ -172,11 +174,11 @@ _HOMES = {
     "TopologyBuilder": "topology.topology_builder",
     "TopologyError": "errors",
     "TumblingWindow": "windows",
-    "ValueTransformer": "processor.value_transformer",
+    "ValueTransformer": "processor.processor",
     "VersionedRecord": "state.stores.versioned_store",
     "VersionedStore": "state.stores.versioned_store",
     "VersionedStoreSpec": "graph.store_specs",
-    "WindowStore": "state.stores.window_store",
+    "WindowStore": "state.stores.expiring_store",
     "WindowStoreSpec": "graph.store_specs",
     "Windowed": "windows",
     "WindowedCogroupedKStream": "kstream.grouped",

@@ -11,6 +11,12 @@ Records past ``to`` are given then, too.
 Every fetch is given to the caller, the empty ones as well, so that a caller with a bound of its own can
 :meth:`BoundedRead.stop`. The reader is left without an assignment, for assigned partitions would go on being
 fetched in the background; after an error it keeps one.
+
+Divides offsets into requests that the group's coordinator can take.
+
+The coordinator writes what is committed at once as one batch of its own topic, and refuses what does not fit
+there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one transaction are
+seen together, because the transaction commits them together.
 """
 
 from __future__ import annotations
@@ -21,7 +27,39 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
-from airflow_kstreams.streams.ports import Clock, Fetched, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.ports import Clock, CommittedOffset, Fetched, ReaderPort, Record, TopicPartition
+
+#: Offsets of one request; committed ones are asked for in such portions, too.
+PORTION_OFFSETS = 1_000
+#: Bytes of one request, half of what the smallest coordinator takes.
+PORTION_BYTES = 500_000
+#: Of an offset beside topic and metadata, as the coordinator keeps it.
+_OVERHEAD_BYTES = 64
+
+
+def portions(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Iterator[dict[TopicPartition, CommittedOffset]]:
+    """Cut offsets into what a request may carry, in their order; none of them is empty."""
+    portion: dict[TopicPartition, CommittedOffset] = {}
+    size = 0
+    for partition, offset in offsets.items():
+        more = len(partition.topic) + len(offset.metadata.encode()) + _OVERHEAD_BYTES
+        if portion and (len(portion) >= PORTION_OFFSETS or size + more > PORTION_BYTES):
+            yield portion
+            portion, size = {}, 0
+        portion[partition] = offset
+        size += more
+    if portion:
+        yield portion
+
+
+def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Cut partitions into what a request for committed offsets may name."""
+    wanted = list(partitions)
+    for at in range(0, len(wanted), PORTION_OFFSETS):
+        yield wanted[at : at + PORTION_OFFSETS]
+
 
 #: Partition -> (from, to), half open.
 Spans = Mapping[TopicPartition, tuple[int, int]]

@@ -32,10 +32,13 @@ error                               recovery
 ``AccessDeniedError``               give the permission it names; a retry cannot help before
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
 ==================================  =====================================================================
+
+Names the extra to install where a library that only parts of this package need is missing.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -467,3 +470,22 @@ def reported_in(line: str) -> ReportedError | None:
     except ValueError:
         return None
     return ReportedError.from_dict(reported) if isinstance(reported, dict) else None
+
+
+def require(extra: str, *modules: str, what: str) -> None:
+    """Check that modules are installed, without importing them (of a nested one, the packages above it are).
+
+    :param extra: brings them.
+    :param what: needs them.
+    :raises MissingExtraError: one is not there.
+    """
+    for module in modules:
+        try:
+            found = importlib.util.find_spec(module) is not None
+        except ImportError:  # a package above it is missing
+            found = False
+        if not found:
+            raise MissingExtraError(
+                f"{what} needs {module}, which is not installed here",
+                fix=f"pip install 'airflow-kstreams[{extra}]'",
+            )

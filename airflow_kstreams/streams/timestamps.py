@@ -26,8 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
 from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.type_variables import K
 

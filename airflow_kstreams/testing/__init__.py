@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from airflow_kstreams.testing.faults import FaultyCluster, Interceptor
 from airflow_kstreams.testing.in_memory_kafka import InMemoryKafka, ManualClock
-from airflow_kstreams.testing.output_topics import OutputRecord
-from airflow_kstreams.testing.store_view import StoreView
+from airflow_kstreams.testing.output_topics import OutputRecord, StoreView
 from airflow_kstreams.testing.topology_test_driver import TopologyTestDriver
 
 __all__ = [

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
-from airflow_kstreams.streams.graph.nodes import SourceNode, global_tables_of
-from airflow_kstreams.streams.graph.serde_binding import bound_to
+from airflow_kstreams.streams.graph.nodes import SourceNode, bound_to, global_tables_of
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
-from airflow_kstreams.testing.topic_counts import hint
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics, hint
 
 
 class InputTopics:

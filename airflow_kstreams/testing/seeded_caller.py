@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, as_error, end_if_forked
-from airflow_kstreams.streams.calls.call_loop import CallLoop
 from airflow_kstreams.streams.calls.call_queue import CallQueue
-from airflow_kstreams.streams.calls.loop_calls import LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.hints.function_checks import answered

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from airflow_kstreams.streams.errors import ConfigError, TaskCorruptedError, TopologyError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.builder import KStreamBuilder
 from airflow_kstreams.streams.ports import Headers
@@ -29,12 +29,10 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology, has_dead_letters, refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
+from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics, hint, topic_counts
 from airflow_kstreams.testing.input_topics import InputTopics
-from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, topic_writers
-from airflow_kstreams.testing.store_view import StoreView
+from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, StoreView, topic_writers
 from airflow_kstreams.testing.tasks_in_memory import TasksInMemory
-from airflow_kstreams.testing.topic_counts import hint, topic_counts
 
 
 @answers_java_names

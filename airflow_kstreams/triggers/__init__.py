@@ -8,6 +8,6 @@ deferred.
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import require
 
 require("airflow", "airflow.sdk", what=__name__)

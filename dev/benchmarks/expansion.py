@@ -28,8 +28,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from airflow_kstreams.batch.expand.abort import ExpansionAbort
-from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.processor_expansion import (
+    CatchUpOptions,
+    ExpansionAbort,
+    ProcessorExpansion,
+)
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.spark.driver.spark_session import open_session

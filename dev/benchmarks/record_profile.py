@@ -23,8 +23,7 @@ from confluent_kafka import Message, Producer
 from rich.table import Table
 
 from airflow_kstreams.kafka.client_errors import convert
-from airflow_kstreams.kafka.delivery import make_produce
-from airflow_kstreams.kafka.record_limits import RefusedRecords
+from airflow_kstreams.kafka.delivery import RefusedRecords, make_produce
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings

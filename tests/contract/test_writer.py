@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from airflow_kstreams.streams import offset_portions
+from airflow_kstreams.streams import bounded_read
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -390,7 +390,7 @@ def test_offsets_are_taken_in_portions_when_so_many_come_that_the_broker_cannot_
 def test_offsets_are_refused_when_a_portion_is_larger_than_the_broker_can_write(
     contract: Contract, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_portions, "PORTION_BYTES", 10**9)
+    monkeypatch.setattr(bounded_read, "PORTION_BYTES", 10**9)
     # 250 times 4,095 characters, with what is written around them, are less than the broker's 1,048,588
     # bytes, 256 are more.
     topic = contract.topic(256)

@@ -17,12 +17,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams import StoreSpec, serdes
-from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_answer import ForeignKeyAnswer
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKeySubscribe
-from airflow_kstreams.streams.serde import foreign_keys
-from airflow_kstreams.streams.serde.changed import OldAndNew
+from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import (
+    ForeignKeyAnswer,
+    ForeignKeyResolve,
+    ForeignKeySubscribe,
+)
+from airflow_kstreams.streams.serde import internal_serdes
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.making import make_store
 from tests.support.examples import examples
 
@@ -44,8 +46,8 @@ def _spec(name: str, keys: serdes.Serde, values: serdes.Serde) -> StoreSpec:
     return StoreSpec(name=name, key_serde=keys, value_serde=values, cached=False)
 
 
-SUBSCRIPTIONS = _spec("s", foreign_keys.subscription_keys(TEXT, TEXT), serdes.bytes())
-COPIES = _spec("c", serdes.bytes(), foreign_keys.resolver_entries(TEXT, TEXT, TEXT))
+SUBSCRIPTIONS = _spec("s", internal_serdes.subscription_keys(TEXT, TEXT), serdes.bytes())
+COPIES = _spec("c", serdes.bytes(), internal_serdes.resolver_entries(TEXT, TEXT, TEXT))
 
 
 class _Task:

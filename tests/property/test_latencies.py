@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies, LatencyRecorder
+from airflow_kstreams.streams.figures.call_figures import MOST_BUCKETS, Latencies, LatencyRecorder
 
 pytestmark = pytest.mark.promise("latencies-add-up")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles
 from tests.support.examples import examples
 from tests.support.topology.crashing_files import CrashingFiles
 from tests.support.topology.task_life import Life

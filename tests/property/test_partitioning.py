@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kstreams.streams.partitioning import partition_of_key, processor_of_partition
-from airflow_kstreams.streams.partitioning.linear_hashing import place
-from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.linear_hashing import key_hash, place
 from airflow_kstreams.streams.partitioning.topic_growth import (
     GrowthKind,
     ancestors,

@@ -83,7 +83,7 @@ def test_each_letter_comes_back_once_whatever_is_selected_and_dies(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 3)
-        patch.setattr("airflow_kstreams.batch.protocol.replay_marks.BLOCK_OFFSETS", 4)
+        patch.setattr("airflow_kstreams.batch.protocol.replay_records.BLOCK_OFFSETS", 4)
         scene = Scene(PARTITIONS)
         letters = Letters(scene)
         letters.send(first)

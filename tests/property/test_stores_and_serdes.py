@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_key_value_store
+from airflow_kstreams.streams.state.stores.state_store import KeyValueStore
 from tests.support.topology.bound_topology import BoundTopology
 
 pytestmark = pytest.mark.promise("iterators-show-their-moment")

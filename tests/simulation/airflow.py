@@ -10,7 +10,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.simulation.injector import FaultInjector

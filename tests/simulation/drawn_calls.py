@@ -8,8 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import AsyncNode
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import AsyncNode, MakeCaller
 from tests.simulation.called_applications import INSTEAD, INSTEAD_AGAIN
 from tests.simulation.faults import Fault, PlannedFault
 from tests.simulation.injector import FaultInjector

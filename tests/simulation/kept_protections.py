@@ -13,8 +13,8 @@ from unittest import mock
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.batch.task.work import BoundedEnd
 from airflow_kstreams.streams.runtime.stream_task import TaskProgress
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from airflow_kstreams.streams.state.stores.expiring_store import ExpiringStore

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles
 from tests.simulation.sometimes import sometimes
 
 if TYPE_CHECKING:

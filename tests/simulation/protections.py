@@ -27,8 +27,7 @@ from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
-from airflow_kstreams.batch.task.work import TaskAssignment
+from airflow_kstreams.batch.task.work import TaskAssignment, TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore

@@ -10,10 +10,9 @@ from unittest import mock
 
 from msgspec import structs
 
-from airflow_kstreams.batch.task.end import BoundedEnd
+from airflow_kstreams.batch.task.work import BoundedEnd
 from airflow_kstreams.streams.runtime.execution import LoggedChanges
-from airflow_kstreams.streams.runtime.pipeline.parked_origin import to_park
-from airflow_kstreams.streams.runtime.pipeline.parking import Parking
+from airflow_kstreams.streams.runtime.pipeline.parking import Parking, to_park
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from tests.simulation.protection import Protection, SwitchedOff
@@ -155,7 +154,7 @@ def _commits_when_it_leaves() -> SwitchedOff:
 def _at_its_stops_is_done() -> SwitchedOff:
     """A task at its stops is done, whatever it has parked."""
     off = ExitStack()
-    for module in ("task.task_slice", "protocol.slice.stops", "run.finish"):
+    for module in ("task.work", "protocol.slice.stops", "run.finish"):
         name = f"airflow_kstreams.batch.{module}.owes_last_commit"
         off.enter_context(mock.patch(name, lambda *_, **__: False))
     return off

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import KStreamsError, RecordError, ReportedError, RunError
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings

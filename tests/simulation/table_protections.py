@@ -10,7 +10,7 @@ from msgspec import structs
 
 from airflow_kstreams.batch.task import global_table_read
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
-from airflow_kstreams.streams.kstream.operators.tables import foreign_key_resolve
+from airflow_kstreams.streams.kstream.operators.tables import foreign_key_steps
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
@@ -48,23 +48,23 @@ def _only_latest_versions_are_restored() -> SwitchedOff:
 def _any_answer_is_right() -> SwitchedOff:
     """An answer counts for the newest copy if it comes from its foreign key, whatever copy was asked for."""
     return mock.patch.object(
-        foreign_key_resolve, "_matches", lambda entry, answer: entry.foreign_key == answer.foreign_key
+        foreign_key_steps, "_matches", lambda entry, answer: entry.foreign_key == answer.foreign_key
     )
 
 
 def _early_answers_are_forgotten() -> SwitchedOff:
     """An answer that comes before its copy makes no result when that comes."""
-    with_copy = foreign_key_resolve._with_copy
+    with_copy = foreign_key_steps._with_copy
 
     def forgetting(*arguments: Any) -> Any:
         return with_copy(*arguments)[0], None
 
-    return mock.patch.object(foreign_key_resolve, "_with_copy", forgetting)
+    return mock.patch.object(foreign_key_steps, "_with_copy", forgetting)
 
 
 def _counts_are_trusted() -> SwitchedOff:
     """As many answers as copies have come, so the newest answer is for the newest copy."""
-    with_copy, with_answer = foreign_key_resolve._with_copy, foreign_key_resolve._with_answer
+    with_copy, with_answer = foreign_key_steps._with_copy, foreign_key_steps._with_answer
 
     def copied(waiting: Any, foreign_key: bytes, digest: Any) -> Any:
         known = next((each for each in waiting if each.foreign_key == foreign_key), None)
@@ -80,7 +80,7 @@ def _counts_are_trusted() -> SwitchedOff:
         rest = structs.replace(known, copies=known.copies - 1, answer=None, answer_ms=-1)
         return (*others, rest) if rest.copies else others
 
-    return mock.patch.multiple(foreign_key_resolve, _with_copy=copied, _with_answer=answered)
+    return mock.patch.multiple(foreign_key_steps, _with_copy=copied, _with_answer=answered)
 
 
 def _tables_are_read_as_they_are() -> SwitchedOff:

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from airflow_kstreams.batch.ledger.records import LEASE_KEY
+from airflow_kstreams.batch.ledger.fold import LEASE_KEY
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import RunBusyError, RunSupersededError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -29,13 +29,13 @@ from collections.abc import Mapping
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
-from airflow_kstreams.batch.evidence.rewritten import find_rewritten
+from airflow_kstreams.batch.evidence.prior_runs import find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
 from airflow_kstreams.batch.growing.grown_groups import blocked, placements
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
+from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import Slice
@@ -55,13 +55,13 @@ from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, sta
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.lease.lease_errors import (
+from airflow_kstreams.batch.run.lease.lease import (
     Claimant,
     refuse_other_application,
     refuse_other_topology,
 )
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
-from airflow_kstreams.batch.task.task_slice import refuse_lost_progress
+from airflow_kstreams.batch.task.work import refuse_lost_progress
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named

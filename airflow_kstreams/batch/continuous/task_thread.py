@@ -6,17 +6,138 @@ wait at each task.
 
 Before a task is opened, which may restore state for minutes, the others commit: no transaction is open
 meanwhile, for the broker would abort one that lasts too long.
+
+Shows the tasks of a continuous run whether their driver is alive: they watch its lease in the ledger.
+
+Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
+renews its lease), that the tasks are to stop (``stopping``), and that it released it. Tasks whose driver was
+killed therefore end by themselves, and so do those whose application another driver has claimed.
+
+Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,
+so clocks that differ between machines do not matter. Ending late does no harm: the run that begins next
+fences every transactional id of this run first.
 """
 
 from __future__ import annotations
 
+import enum
+import logging
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict
+from airflow_kstreams.batch.ledger.fold import decode_lease
+from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, is_about_lease
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
-from airflow_kstreams.streams.errors import RunSupersededError
+from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+log = logging.getLogger(__name__)
+
+_FETCH_RECORDS = 1_000
+
+
+class LeaseVerdict(enum.Enum):
+    """The lease's order to a task: go on, stop, or give up."""
+
+    GO_ON = "go on"
+    STOP = "stop cleanly"
+    LOST = "stop, the lease is lost"
+
+
+class LeaseWatch:
+    """Watches the lease of one continuous run. One thread looks, any thread may ask for the verdict.
+
+    :param run_id: of the continuous run.
+    :param generation: of its start.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterPort,
+        settings: ApplicationSettings,
+        *,
+        run_id: str,
+        generation: int,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._group = settings.application_id
+        self._partition = TopicPartition(ProtocolTopics(settings.application_id).ledger, 0)
+        self._lease_seconds = settings.lease_ms / 1000
+        self._mine = LeaseOf(run_id, generation, continuous=True)
+        self._clock = clock
+        self._reader: ReaderPort | None = None
+        self._heard = clock.monotonic_seconds()
+        self._met = False
+        self._decided: LeaseVerdict | None = None
+
+    @property
+    def verdict(self) -> LeaseVerdict:
+        """What to do now; once it is not to go on, it stays so."""
+        if self._decided is not None:
+            return self._decided
+        silent = self._clock.monotonic_seconds() - self._heard
+        return LeaseVerdict.LOST if silent > self._lease_seconds else LeaseVerdict.GO_ON
+
+    def look(self, *, timeout_seconds: float) -> None:
+        """Read what is new in the ledger.
+
+        :param timeout_seconds: how long to wait for news.
+        """
+        try:
+            if self._reader is None:
+                self._reader = self._open()
+            fetched = self._reader.poll(max_records=_FETCH_RECORDS, timeout_seconds=timeout_seconds)
+            for record in fetched.records.get(self._partition, ()):
+                self._note(record)
+        except KafkaClientError as error:
+            # The lease decides, not this reader: it is lost if this goes on for too long.
+            log.warning("the lease could not be looked at, trying again: %s", error.cause)
+            self.close()
+            self._clock.sleep(timeout_seconds)
+
+    def close(self) -> None:
+        """Close the reader. Closing twice is harmless."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+    def _open(self) -> ReaderPort:
+        admin = self._cluster.admin()
+        try:
+            start = admin.start_offsets([self._partition])[self._partition]
+        finally:
+            admin.close()
+        reader = self._cluster.reader(group_id=self._group)
+        try:
+            reader.assign({self._partition: start})
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def _note(self, record: Record) -> None:
+        if not is_about_lease(record):
+            return
+        lease = decode_lease(record)
+        state = self._mine.state_of(lease)
+        if state is not LeaseState.OTHER:
+            self._met = True
+            self._heard = self._clock.monotonic_seconds()
+            if state is LeaseState.RELEASED:
+                self._decide(LeaseVerdict.LOST)
+            elif lease is not None and lease.stopping:
+                self._decide(LeaseVerdict.STOP)
+        elif self._met:  # another driver holds it, or a reset has taken it away
+            self._decide(LeaseVerdict.LOST)
+        # Before its own, a run finds the leases of those that came earlier.
+
+    def _decide(self, verdict: LeaseVerdict) -> None:
+        if self._decided is None:
+            self._decided = verdict
 
 
 class TaskThread:

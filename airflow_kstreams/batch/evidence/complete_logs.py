@@ -9,7 +9,7 @@ keeps it has written it, is taken as it is. Each fact stands in another topic th
     id of a changelog               ledger, its checkpoint, since it may hold state
     ends of a changelog             ledger, its checkpoint, when a run was finished last; while a run is
                                     under way, beside the committed offsets of each task, which looks at
-                                    them itself: :mod:`airflow_kstreams.batch.task.changelog_evidence`
+                                    them itself: :mod:`airflow_kstreams.batch.task.restore`
 
 A continuous run deletes the metadata topic, and a reset ends what is known of it; what a run recorded of
 changelogs stays true after both, because logs only grow.

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.expand.growth import last_topology, prior_runs
-from airflow_kstreams.batch.growing.expansion import (
+from airflow_kstreams.batch.growing.expansion_rules import (
     Expansion,
+    expanded,
     live,
     positions_of,
+    read_by,
+    refuse_unfit,
     sources_of,
     under_way,
 )
-from airflow_kstreams.batch.growing.expansion_rules import expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.growing.state_copy import CopyWork
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger

@@ -1,6 +1,28 @@
-"""Says whether a subtopology can have more processors, and what that needs, to begin and to the command."""
+"""Says whether a subtopology can have more processors, and what that needs, to begin and to the command.
+
+An expansion of processors that is under way: what is written of it, and where.
+
+A subtopology with state gets more processors ("partition and processor expansion"). Each new one takes its
+keys from exactly one that is there, its *source*, and their state lies in the source's changelog partitions.
+A *catch-up* copies it, source by source, into the changelog partitions of the new ones while runs go on as
+before. When it has almost caught up, a begin *takes over*: it copies the rest, and from that run on the new
+processors read their partitions.
+
+Rule: what has been copied, and how far, is one transaction. For each changelog and source the committed
+offset of the group ``<app>-catchup`` is where the copy goes on (T2), with an :class:`Expansion` as its
+metadata. The request is nothing else: the first of these offsets begins an expansion. T1, which it has to
+reach, is the end of the source's changelog partition.
+
+Invariant: an expansion counts while its subtopology has as many processors as when it began, and its
+changelogs are the topics that they were. What was written for processors that never came is cleared before
+anything else is written there.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
 
 from airflow_kstreams.batch.growing.grown_groups import with_processors
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
@@ -8,8 +30,106 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
 from airflow_kstreams.streams.partitioning.processors import Processors, common_processors
-from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicPartition
+from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan, decode_json
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
+
+
+class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What stands beside an offset of the catch-up.
+
+    :param before: how many processors the subtopology has.
+    :param after: what it is to have.
+    :param topic_id: of the changelog that the offset is of.
+    :param stepped_ms: when the offset was committed, epoch milliseconds.
+    :param copied: entries that were written since it began; deletions among them.
+    :param copied_bytes: their size.
+    :param begun_ms: when the copy began, epoch milliseconds.
+    :param rate: records of the changelogs that its source was read by per second when it was last; 0 if that
+        is not known.
+    """
+
+    before: int
+    after: Processors
+    topic_id: str
+    stepped_ms: int
+    copied: int = 0
+    copied_bytes: int = 0
+    begun_ms: int = 0
+    rate: float = 0.0
+
+    @property
+    def added(self) -> range:
+        """The new processors."""
+        return range(self.before, self.after.count)
+
+    @property
+    def sources(self) -> dict[int, list[int]]:
+        """Source -> the new processors that take keys from it."""
+        return sources_of(self.after, self.before)
+
+    def encode(self) -> str:
+        """Return the text that stands beside the offset."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> Expansion | None:
+        """Read the text; None if it is none, as when the expansion was aborted."""
+        try:
+            return decode_json(text, cls) if text else None
+        except msgspec.MsgspecError:
+            return None
+
+
+def sources_of(after: Processors, before: int) -> dict[int, list[int]]:
+    """Return which processors new ones take keys from: source -> the new ones.
+
+    :param before: how many processors there are.
+    """
+    found: dict[int, list[int]] = {}
+    for processor in range(before, after.count):
+        found.setdefault(after.source_of(processor, before), []).append(processor)
+    return found
+
+
+def positions_of(sub: SubtopologyPlan, sources: Iterable[int]) -> list[TopicPartition]:
+    """Return the partitions of which the catch-up has committed offsets."""
+    changelogs = sorted(sub.changelogs.values())
+    return [TopicPartition(topic, source) for source in sources for topic in changelogs]
+
+
+def live(offset: CommittedOffset | None, entry: GroupedPartitions, changelog: str) -> Expansion | None:
+    """Return the expansion that an offset of the catch-up is of; None if it does not count any more.
+
+    :param entry: the groups of the subtopology as they are recorded.
+    """
+    found = None if offset is None else Expansion.decode(offset.metadata)
+    if found is None or found.before != len(entry.by_group):
+        return None
+    return found if found.topic_id == entry.changelogs.get(changelog) else None
+
+
+def under_way(
+    committed: Mapping[TopicPartition, CommittedOffset], entry: GroupedPartitions
+) -> Expansion | None:
+    """Return the expansion of a subtopology that is under way, None if there is none.
+
+    :param committed: offsets of the group of the catch-up.
+    """
+    found = (live(offset, entry, tp.topic) for tp, offset in sorted(committed.items()))
+    return next((expansion for expansion in found if expansion is not None), None)
+
+
+def first_sources(entry: GroupedPartitions) -> set[int]:
+    """Return the processors of which one is a source of every expansion that the subtopology can be in.
+
+    The first new processor takes its keys from the one that its partition falls to now.
+    """
+    groups = entry.by_group
+    return {
+        number
+        for number, group in enumerate(groups)
+        if any(len(groups) in partitions for partitions in group.values())
+    }
 
 
 def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions, count: int) -> Processors:

@@ -28,14 +28,17 @@ from typing import Protocol
 import msgspec
 import tenacity
 
-from airflow_kstreams.batch.growing.expansion import (
+from airflow_kstreams.batch.growing.expansion_rules import (
     Expansion,
+    add_partitions,
+    expanded,
     first_sources,
     live,
     positions_of,
+    read_by,
+    refuse_unfit,
     under_way,
 )
-from airflow_kstreams.batch.growing.expansion_rules import add_partitions, expanded, read_by, refuse_unfit
 from airflow_kstreams.batch.growing.grown_groups import Bound, in_use, last_found, with_processors
 from airflow_kstreams.batch.growing.state_copy import CopyWork, StateCopy
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions

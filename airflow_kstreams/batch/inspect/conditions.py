@@ -30,8 +30,8 @@ from airflow_kstreams.batch.report.results import (
     result_of_summary,
     stop_offsets_result,
 )
-from airflow_kstreams.streams.decoders import convert
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
+from airflow_kstreams.streams.plan import convert
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
 

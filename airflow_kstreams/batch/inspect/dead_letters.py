@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.replay_marks import Marks
-from airflow_kstreams.batch.protocol.replay_records import read_replays, replay_owner
-from airflow_kstreams.batch.replay.letters import Letter, LetterLog
-from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.batch.protocol.replay_records import Marks, read_replays, replay_owner
+from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.hints.hidden_values import without_values

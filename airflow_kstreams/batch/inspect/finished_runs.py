@@ -23,14 +23,13 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.ledger.details import DETAILS_KEY, with_details
-from airflow_kstreams.batch.ledger.records import decode_summary
+from airflow_kstreams.batch.ledger.fold import decode_summary
 from airflow_kstreams.batch.ledger.run_search import LogSpan, details_in, read_details
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, with_details
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
 
 #: A group's offsets expire when nothing is committed for days.

@@ -9,7 +9,7 @@ delete this one, and then fence the tasks. The fence makes an earlier claim of a
 that the task writes is seen; a task that claims its id afterwards looks after that write. It waits for what
 the write's transaction still hides, longer than the broker lets a dead coordinator's transaction stay open.
 The next run of batches begins only when this one is finished: its tasks are at their stops then, or find
-offsets that another run has committed, and stop (:mod:`airflow_kstreams.batch.task.task_slice`).
+offsets that another run has committed, and stop (:mod:`airflow_kstreams.batch.task.work`).
 
 Should a task still see a lease that is out of date (the transaction stayed open), that does no harm: it uses
 the task's own id, so that the newer driver's attempt fences it, it read its offsets after it had claimed that
@@ -23,7 +23,7 @@ import enum
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.records import LEASE_KEY, decode_lease
+from airflow_kstreams.batch.ledger.fold import LEASE_KEY, decode_lease
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -48,14 +48,17 @@ from airflow_kstreams.batch.ledger.facts import (
     ResetStage,
 )
 from airflow_kstreams.batch.ledger.fold import (
+    LEASE_KEY,
     FoldedLedger,
+    Span,
     TornCheckpointError,
     checkpoint_span,
     fold_ledger,
+    key_of,
     last_checkpoint,
+    lease_seen,
 )
 from airflow_kstreams.batch.ledger.past_runs import PastRuns, TopicLeft
-from airflow_kstreams.batch.ledger.records import LEASE_KEY, Span, key_of, lease_seen
 from airflow_kstreams.batch.ledger.run_search import Everything, LogSpan, RunArchive
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import (

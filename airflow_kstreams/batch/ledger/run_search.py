@@ -16,13 +16,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.details import DETAILS_KEY, RunDetails, with_details
-from airflow_kstreams.batch.ledger.index import INDEX_KEY, IndexPage, digest_of, digest_of_interval, look_up
-from airflow_kstreams.batch.ledger.past_runs import PastRuns
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice.pieces import joined, pieces_of
+from airflow_kstreams.batch.ledger.past_runs import (
+    INDEX_KEY,
+    IndexPage,
+    PastRuns,
+    digest_of,
+    digest_of_interval,
+    look_up,
+)
+from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunDetails, RunSummary, with_details
+from airflow_kstreams.batch.protocol.slice.metadata_records import joined, pieces_of
 from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.decoders import decode_json
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -14,22 +14,22 @@ from typing import NamedTuple
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.details import DETAILS_KEY, details_of, entry_of
-from airflow_kstreams.batch.ledger.index import (
+from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
+from airflow_kstreams.batch.ledger.ledger import Ledger
+from airflow_kstreams.batch.ledger.past_runs import (
     INDEX_KEY,
     IndexChange,
     IndexPage,
+    PastRuns,
     digest_of,
     digest_of_interval,
+    left_without,
+    shown,
     updated,
 )
-from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.past_runs import PastRuns, left_without, shown
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY, LeaseSeen, LedgerCheckpoint, Span
 from airflow_kstreams.batch.ledger.run_search import Located, WrongHintError
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
-from airflow_kstreams.batch.protocol.slice.pieces import piece_key, split
+from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, details_of, entry_of
+from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, piece_key, split
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 

@@ -17,10 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.replay_marks import Marks
-from airflow_kstreams.batch.protocol.replay_records import Replay
-from airflow_kstreams.batch.replay.letters import Letter
-from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.batch.protocol.replay_records import Marks, Replay
+from airflow_kstreams.batch.replay.selection import Letter, Selection
 from airflow_kstreams.streams.ports import Record, TopicPartition
 
 

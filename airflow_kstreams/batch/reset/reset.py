@@ -58,8 +58,7 @@ from airflow_kstreams.batch.ledger.facts import (
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.logs.fence import fence
-from airflow_kstreams.batch.protocol.logs.partition_leaders import written_topics
+from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.reset_plan import (

@@ -32,12 +32,12 @@ from airflow_kstreams.batch.evidence.contradictions import find_foreign_progress
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
 from airflow_kstreams.batch.invariants import check_begin, check_finish
+from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.ledger.records import check_run_id
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
-from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
@@ -59,9 +59,9 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
-from airflow_kstreams.batch.run.lease.lease import CoordinatorLease
-from airflow_kstreams.batch.run.lease.lease_errors import (
+from airflow_kstreams.batch.run.lease.lease import (
     Claimant,
+    CoordinatorLease,
     refuse_other_application,
     refuse_other_topology,
 )

@@ -18,16 +18,14 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours
 from airflow_kstreams.batch.ledger.facts import Lease
+from airflow_kstreams.batch.ledger.fold import lease_record
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.ledger.records import lease_record
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange, ledger_records
-from airflow_kstreams.batch.protocol.logs.fence import fence
+from airflow_kstreams.batch.protocol.logs.fence import await_leaders, fence, written_topics
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
-from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
-from airflow_kstreams.batch.protocol.slice.metadata import Folded
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, MetadataView
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
-from airflow_kstreams.batch.protocol.slice.metadata_view import MetadataView
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -13,18 +13,16 @@ from typing import NamedTuple
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
-from airflow_kstreams.batch.protocol.message_sizes import (
-    ROOM_BYTES,
-    largest_read,
-    max_message_bytes,
-    small_topics,
-    with_room,
-)
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topic_settings import (
     REPARTITION,
+    ROOM_BYTES,
     changelog_settings,
+    largest_read,
+    max_message_bytes,
     refuse_harmful_settings,
+    small_topics,
+    with_room,
 )
 from airflow_kstreams.batch.protocol.topics import topic_spec
 from airflow_kstreams.batch.run.assignment import (
@@ -39,7 +37,7 @@ from airflow_kstreams.batch.run.assignment import (
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
-from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings

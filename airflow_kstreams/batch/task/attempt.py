@@ -20,24 +20,22 @@ from typing import Self
 import msgspec
 
 from airflow_kstreams.batch.clock import steady_ms
-from airflow_kstreams.batch.growing.homes import Homes
-from airflow_kstreams.batch.metrics.meter import TaskMeter
-from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders, written_topics
-from airflow_kstreams.batch.protocol.logs.transaction_timeouts import refuse_unfit_timeouts
-from airflow_kstreams.batch.protocol.message_sizes import max_message_bytes
+from airflow_kstreams.batch.growing.state_copy import Homes
+from airflow_kstreams.batch.metrics.figures import TaskMeter
+from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
 from airflow_kstreams.batch.retry_budget import RetryBudget
-from airflow_kstreams.batch.task.changelog_evidence import ChangelogEvidence
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
 from airflow_kstreams.batch.task.global_table_read import ReadTable, left_out_of
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.read_failures import ReadFailures
-from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.batch.task.restore import ChangelogEvidence, restore_stores
 from airflow_kstreams.batch.task.task_state import TaskState
-from airflow_kstreams.batch.task.work import TaskSetup, Work
+from airflow_kstreams.batch.task.work import TaskSetup, TaskSlice, Work
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of

@@ -28,13 +28,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.invariants import TaskInvariants
-from airflow_kstreams.batch.metrics.meter import TaskMeter
-from airflow_kstreams.batch.protocol.logs.partition_leaders import await_leaders
+from airflow_kstreams.batch.metrics.figures import TaskMeter
+from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, done_record
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.task.task_slice import TaskSlice
+from airflow_kstreams.batch.task.work import TaskSlice
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts

@@ -26,8 +26,7 @@ from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, Slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import DataLossError, StateStoreError
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
-from airflow_kstreams.streams.graph.global_tables import GlobalEntries
-from airflow_kstreams.streams.graph.store_specs import Storage
+from airflow_kstreams.streams.graph.store_specs import GlobalEntries, Storage
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import StoreFiles

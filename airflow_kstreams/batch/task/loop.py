@@ -1,7 +1,7 @@
 """Performs step 5 of the task protocol: fetches, processes and commits up to every stop offset.
 
 It goes in steps, so that several tasks can take turns in a thread. The
-:class:`~airflow_kstreams.batch.task.end.End` decides where the reading ends, and what follows from it.
+:class:`~airflow_kstreams.batch.task.work.End` decides where the reading ends, and what follows from it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.task.commit import TaskClients, TaskCommit, lag
-from airflow_kstreams.batch.task.end import End
 from airflow_kstreams.batch.task.read_failures import TOPIC_LOST, ReadFailures
+from airflow_kstreams.batch.task.work import End
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import (
     CallsStuckError,
@@ -186,7 +186,7 @@ class TaskLoop:
     def _end_of_run(self) -> None:
         """Bring stream time to the run's moment, in as many transactions as it needs.
 
-        No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.end_of_run`.
+        No such commit says that the task is done: :mod:`airflow_kstreams.batch.protocol.slice.slice`.
         """
         if self._open_since is None:
             self._open_since = self._clock.monotonic_seconds()

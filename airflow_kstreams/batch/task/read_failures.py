@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
 from airflow_kstreams.batch.protocol.logs.open_transactions import ages
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
-from airflow_kstreams.batch.task.task_slice import refuse_slice_loss
+from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import KafkaClientError, StopOffsetUnreachableError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Record, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings

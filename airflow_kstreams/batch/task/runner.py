@@ -35,8 +35,7 @@ from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
-from airflow_kstreams.batch.task.task_slice import TaskSlice
-from airflow_kstreams.batch.task.work import SliceWork, TaskSetup
+from airflow_kstreams.batch.task.work import SliceWork, TaskSetup, TaskSlice
 from airflow_kstreams.streams.errors import RecordError, TaskFencedError
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from airflow_kstreams.batch.growing.homes import Homes
+from airflow_kstreams.batch.growing.state_copy import Homes
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask

@@ -1,25 +1,340 @@
-"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end."""
+"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end.
+
+Works out what one task has to do for a slice, from the share that its driver shipped and the committed
+offsets.
+
+Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
+done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
+nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
+advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
+task with nothing to read. Of these, and of one that has parked records, only that it says so does
+(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
+:mod:`airflow_kstreams.batch.protocol.slice.slice`).
+
+Begin commits every partition's start under the run's id. An offset that another run has committed therefore
+means that this one is over.
+
+Defines where a task's reading ends, and what depends on it: one loop has a bounded or an endless end.
+
+The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
+other one may, but of a task whose stream time advances behind them in several transactions
+(:mod:`airflow_kstreams.batch.protocol.slice.slice`), and of a task with retry topics, which stays at its
+stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
+the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
+end is in :mod:`airflow_kstreams.batch.continuous.continuous_task`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
-from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, slice_of
-from airflow_kstreams.batch.task.end import BoundedEnd, End
+from airflow_kstreams.batch.protocol.logs.data_loss import (
+    Loss,
+    data_loss,
+    deleted,
+    progress_lost,
+    truncated_below,
+)
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
+from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
+from airflow_kstreams.batch.protocol.slice.task_share import (
+    TaskShare,
+    end_epochs,
+    looked_at,
+    slice_of,
+    spans_of,
+)
+from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.global_table_read import GlobalTables
-from airflow_kstreams.batch.task.task_slice import TaskSlice, task_slice
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort
+from airflow_kstreams.streams.naming.commands import drop_slice_command
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    Fetched,
+    ReaderPort,
+    TopicPartition,
+)
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
+
+#: Partition -> (offset to read next, stop offset or end of the log).
+Unread = dict[TopicPartition, tuple[int, int]]
+
+
+class End(Protocol):
+    """The questions that the loop asks its end."""
+
+    @property
+    def turn_seconds(self) -> float:
+        """After this much processing the next task of the thread has its turn."""
+        ...
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched."""
+        ...
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do."""
+        ...
+
+    def end_of_run(self) -> Iterator[None]:
+        """Bring stream time to where the end does; yields where the task may be committed."""
+        ...
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether to commit now.
+
+        :param processed: whether records were processed since this was asked last.
+        :param interval_elapsed: whether the last commit is ``commit.interval.ms`` ago.
+        :param since_seconds: how long it is ago.
+        :param opened: whether something may have been written since.
+        """
+        ...
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether a commit would change anything."""
+        ...
+
+    def committed(self) -> None:
+        """Update the end after a commit."""
+        ...
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return what is still to be read."""
+        ...
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions of which nothing needs to be fetched for now."""
+        ...
+
+
+def at_commit_point(task: StreamTask) -> bool:
+    """Say whether a commit may come now; if not, have a commit point come soon."""
+    if task.may_commit:
+        return True
+    task.ask_for_commit_point()
+    return False
+
+
+class BoundedEnd:
+    """The stop offsets of a slice, and the moment to which its end brings stream time.
+
+    :param task: knows the offsets.
+    :param end_of_run: to which moment; None if to none.
+    """
+
+    turn_seconds = math.inf
+
+    def __init__(self, task: StreamTask, end_of_run: EndOfRun | None = None) -> None:
+        self._task = task
+        self._end_of_run = end_of_run
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched; an end of partition may be its stop."""
+        for partition, records in fetched.records.items():
+            self._task.add(partition, records)
+        for partition, end in fetched.ends.items():
+            self._task.group.reached(partition, end)
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do.
+
+        No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
+        as done, and what its processors give in close never comes.
+        """
+        return self._task.complete
+
+    def end_of_run(self) -> Iterator[None]:
+        """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
+        task, end_of_run = self._task, self._end_of_run
+        moment_ms = None if end_of_run is None else end_of_run.moment_of(task.task_id.subtopology)
+        if end_of_run is None or moment_ms is None:
+            return iter(())
+        return task.end_of_run(moment_ms, end_of_run.also)
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether the task is at a commit point that is due, or waits for parked records with a
+        transaction open.
+        """
+        task = self._task
+        if not task.waits_for_retries:
+            return not task.group.complete and task.commit_due(
+                interval_elapsed=interval_elapsed, processed=processed
+            )
+        if task.commit_due(interval_elapsed=False, processed=processed):
+            return True
+        return opened and interval_elapsed and at_commit_point(task)
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether something was written."""
+        return opened
+
+    def committed(self) -> None:
+        """Do nothing: a bounded end does not depend on commits."""
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return the partitions that are not read to their stop."""
+        stops = self._task.group.stops()
+        return {p: (positions[p], stops[p]) for p in self._task.group.unfinished()}
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that are at their stop, and those that are far ahead of others."""
+        group = self._task.group
+        return assigned - set(group.unfinished()) | set(group.ahead(paused))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSlice:
+    """The work that is left to a task.
+
+    :param bounds: (position to resume at, stop offset) of each of its partitions.
+    :param committed: what the group had committed when this was worked out; partitions without are absent.
+    :param processed: whether its last commit is made.
+    :param notify: whether its done notification is to be written, with the last commit or, if that is made,
+        alone.
+    :param kept_ms: the interval in which records are processed, of each partition that has one.
+    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param tables: topics of the global tables whose records without key it counts.
+    """
+
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    committed: Mapping[TopicPartition, CommittedOffset]
+    processed: bool = False
+    notify: bool = False
+    kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
+    """Work out what is left of a task's share of a slice.
+
+    :param slice_: as the task knows it.
+    :raises TaskFencedError: another run has begun.
+    :raises DataLossError: records it must read are gone.
+    """
+    spans = spans_of(slice_, share)
+    committed = reader.committed(sorted(spans))
+    metadata = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
+    task_id = f"{share.subtopology}_{share.group}"
+    passed = {tp for tp, offset in committed.items() if offset.offset >= spans[tp][1]}
+    _refuse_next_run(slice_, task_id, metadata, passed=passed)
+    bounds = {
+        tp: (committed[tp].offset if tp in committed else start, stop)
+        for tp, (start, stop) in sorted(spans.items())
+    }
+    refuse_slice_loss(admin, slice_, bounds)
+    refuse_lost_progress(slice_, bounds, committed)
+    refuse_foreign_progress(slice_, committed)
+    at_stops = passed == spans.keys()
+    complete = any(
+        found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
+        for found in metadata.values()
+    )
+    sub, moment_ms = (
+        slice_.plan.topology.subtopology(share.subtopology),
+        slice_.plan.moment_of(share.subtopology),
+    )
+    owes = owes_last_commit(slice_.run_id, metadata.values(), sub, moment_ms=moment_ms)
+    kept = slice_.plan.kept_ms
+    return TaskSlice(
+        bounds=bounds,
+        committed=committed,
+        processed=at_stops and (complete or not (share.notify or owes)),
+        notify=share.notify,
+        kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
+        end_epochs=end_epochs(slice_, share),
+        looked_at=looked_at(slice_, share),
+        tables=share.tables,
+    )
+
+
+def _refuse_next_run(
+    slice_: Slice,
+    task_id: str,
+    metadata: Mapping[TopicPartition, OffsetMetadata],
+    *,
+    passed: Set[TopicPartition],
+) -> None:
+    """Refuse a task that begins when its run is over. An offset that another run has committed before the
+    stop is no sign of that: it was taken back.
+
+    :param passed: partitions whose committed offset is at the stop, or behind it.
+    """
+    for tp, found in sorted(metadata.items()):
+        if found.run_id not in ("", slice_.run_id) and tp in passed:
+            raise TaskFencedError(
+                f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "
+                f"run {found.run_id!r}",
+                fix="nothing: that run began when this one was finished",
+                task_id=task_id,
+            )
+
+
+def refuse_slice_loss(
+    admin: AdminPort, slice_: Slice, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> None:
+    """Refuse to read what is not there any more, and to wait for stop offsets that logs will never reach.
+
+    :param spans: partition -> (offset to read next, stop offset).
+    :raises DataLossError: a topic was created again, a log was truncated, or records were deleted.
+    """
+    application_id, run = slice_.plan.topology.application_id, f"run {slice_.run_id!r}"
+    refuse_other_topics(admin, slice_, {partition.topic for partition in spans})
+    starts = admin.start_offsets(sorted(spans))
+    ends = admin.end_offsets(sorted(spans), isolation="read_uncommitted")
+    losses: list[Loss] = []
+    for partition, span in sorted(spans.items()):
+        position, stop = span
+        if ends[partition] < stop:
+            drop, end = drop_slice_command(application_id), ends[partition]
+            losses.append(truncated_below(partition, span=span, log_end=end, run=run, drop=drop))
+        elif position < min(stop, starts[partition]):
+            had = f"; {run} had to read [{position}, {stop})"
+            losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
+    if losses:
+        raise data_loss(losses, application_id, run_id=slice_.run_id)
+
+
+def refuse_lost_progress(
+    slice_: Slice,
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    """Refuse to read a slice again that may have been read in part.
+
+    Begin commits the start of every partition, so that an offset that is not there was there. Nothing is lost
+    with it where nothing is to be read.
+
+    :raises DataLossError: a committed offset is gone.
+    """
+    losses = [
+        progress_lost(partition, start=start, stop=stop, run_id=slice_.run_id)
+        for partition, (start, stop) in sorted(bounds.items())
+        if partition not in committed and start < stop
+    ]
+    if losses:
+        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

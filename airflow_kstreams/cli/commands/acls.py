@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.loaded_application import application_settings, load_topology
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     ApplicationSetting,
     FunctionName,
+    application_settings,
+    load_topology,
 )
 
 if TYPE_CHECKING:

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import cluster
-from airflow_kstreams.cli.printing import show
-from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, DryRun
+from airflow_kstreams.cli.shared_options import (
+    ApplicationId,
+    BootstrapServer,
+    ConfigFile,
+    DryRun,
+    cluster,
+    show,
+)
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter

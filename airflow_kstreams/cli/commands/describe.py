@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams.cli.loaded_application import load_topology
-from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName
+from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName, load_topology
 
 
 class TopologyFormat(StrEnum):

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import client_config
-from airflow_kstreams.cli.loaded_application import application_settings, load_topology
-from airflow_kstreams.cli.printing import show
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -20,6 +17,10 @@ from airflow_kstreams.cli.shared_options import (
     BootstrapServer,
     ConfigFile,
     FunctionName,
+    application_settings,
+    client_config,
+    load_topology,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def doctor(
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
     from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
-    from airflow_kstreams.batch.inspect.doctor.seen import CLIENT_MAX_BYTES
+    from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     settings = application_settings(application_id, setting)

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import client_config, cluster
-from airflow_kstreams.cli.loaded_application import application_settings
-from airflow_kstreams.cli.printing import show
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
     BootstrapServer,
     ConfigFile,
     DryRun,
+    application_settings,
+    client_config,
+    cluster,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def abort(
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
-    from airflow_kstreams.batch.expand.abort import ExpansionAbort
+    from airflow_kstreams.batch.expand.processor_expansion import ExpansionAbort
 
     settings = application_settings(application_id, setting)
     with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:

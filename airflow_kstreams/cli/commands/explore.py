@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import client_config
-from airflow_kstreams.cli.loaded_application import load_topology
-from airflow_kstreams.cli.printing import show
-from airflow_kstreams.cli.shared_options import ApplicationPath, BootstrapServer, ConfigFile, FunctionName
+from airflow_kstreams.cli.shared_options import (
+    ApplicationPath,
+    BootstrapServer,
+    ConfigFile,
+    FunctionName,
+    client_config,
+    load_topology,
+    show,
+)
 
 if TYPE_CHECKING:
     from airflow_kstreams.explore import Difference, Exploration, Table

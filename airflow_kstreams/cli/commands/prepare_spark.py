@@ -26,7 +26,7 @@ def prepare_spark(
 
     from airflow_kstreams.launch.jvm_options import ARCHIVE_VARIABLE, class_archive
     from airflow_kstreams.spark.driver.class_archive import keep_classes
-    from airflow_kstreams.streams.extras import require
+    from airflow_kstreams.streams.errors import require
 
     require("spark", "pyspark", "pandas", "pyarrow", what="prepare-spark")
     looked_for = class_archive(os.environ)

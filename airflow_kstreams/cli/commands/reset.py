@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import cluster
-from airflow_kstreams.cli.printing import show
-from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, DryRun
+from airflow_kstreams.cli.shared_options import (
+    ApplicationId,
+    BootstrapServer,
+    ConfigFile,
+    DryRun,
+    cluster,
+    show,
+)
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan
@@ -82,7 +87,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     """
     from airflow_kstreams.batch.reset.reset import ApplicationReset
     from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-    from airflow_kstreams.batch.reset.tool_options import scenario_of, topics_of
+    from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
 
     scenario = scenario_of(
         {

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from airflow_kstreams.cli.broker_options import cluster
-from airflow_kstreams.cli.loaded_application import application_settings, load_topology
-from airflow_kstreams.cli.printing import show
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
     BootstrapServer,
     ConfigFile,
     FunctionName,
+    application_settings,
+    cluster,
+    load_topology,
+    show,
 )
 
 if TYPE_CHECKING:

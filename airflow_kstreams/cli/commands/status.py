@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from airflow_kstreams.cli.broker_options import cluster
-from airflow_kstreams.cli.printing import show
-from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile
+from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, cluster, show
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
@@ -310,8 +308,7 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
 
 
 def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
-    from airflow_kstreams.batch.metrics.call_metrics import NODE_UNITS, number_text
-    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
+    from airflow_kstreams.batch.metrics.call_metrics import NODE_UNITS, latency_text, number_text, rate_text
 
     for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
         yield (
@@ -362,8 +359,8 @@ def _run_id(found: RunStatus) -> str:
 
 
 def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
+    from airflow_kstreams.batch.metrics.call_metrics import latency_text, rate_text
     from airflow_kstreams.batch.metrics.figures import figures
-    from airflow_kstreams.batch.metrics.units import latency_text, rate_text
 
     found = figures(tasks)
     lag = found["records-lag"]

@@ -39,8 +39,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from airflow_kstreams.kafka.configuration.registry_settings import url_fault
-from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames
-from airflow_kstreams.kafka.schema_registry.clients import client_of, configure
+from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames, client_of, configure
 from airflow_kstreams.kafka.schema_registry.formats import (
     AvroFormat,
     JsonSchemaFormat,
@@ -48,7 +47,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     SchemaFormat,
 )
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.serde.base import Serde
 
 if TYPE_CHECKING:

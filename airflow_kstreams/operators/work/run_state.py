@@ -204,7 +204,7 @@ def refuse_parked(cluster: KafkaCluster, run: RunSummary) -> None:
 
 def progress_of(cluster: KafkaCluster, slice_: Slice, subtopologies: Sequence[int]) -> RunResult:
     """Describe a slice with what the tasks of some subtopologies have committed so far."""
-    from airflow_kstreams.batch.run.record_audit import counts_of
+    from airflow_kstreams.batch.run.finish import counts_of
 
     tasks = _tasks(cluster, slice_, subtopologies)
     topology = slice_.plan.topology

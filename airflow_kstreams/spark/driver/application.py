@@ -37,8 +37,7 @@ from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.spark.driver.telemetry import OpenTelemetry, by_hand
 from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.spark.executor.task_host import LINE
-from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import ERROR_MARKER, ConfigError, KStreamsError, require
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs

@@ -11,7 +11,7 @@ from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.executor.copy_host import CopyHost
-from airflow_kstreams.streams.extras import require
+from airflow_kstreams.streams.errors import require
 from airflow_kstreams.streams.naming.topic_names import catch_up_group
 from airflow_kstreams.streams.settings import ApplicationSettings
 

@@ -33,9 +33,8 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.executors import Executors, spread
-from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.spark.driver.jobs import ContinuousJobs, RunJobs, Stopping, tasks_of
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError

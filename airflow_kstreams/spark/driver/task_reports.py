@@ -11,8 +11,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.finish import task_metadata
-from airflow_kstreams.batch.run.record_audit import counts_by_subtopology
+from airflow_kstreams.batch.run.finish import counts_by_subtopology, task_metadata
 from airflow_kstreams.spark.driver.telemetry import Measured, Telemetry
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import airflow_kstreams.batch.task.runner
 import airflow_kstreams.kafka.cluster
-import airflow_kstreams.spark.executor.stream_threads  # noqa: F401
+import airflow_kstreams.spark.executor.task_host  # noqa: F401
 from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.report_rows import in_arrow
 from airflow_kstreams.spark.executor.task_host import TaskHost, show_log_lines
-from airflow_kstreams.streams.decoders import decode_json
+from airflow_kstreams.streams.plan import decode_json
 
 if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.report_rows import ArrowFunction

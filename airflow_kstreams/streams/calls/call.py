@@ -1,13 +1,17 @@
-"""Asynchronous nodes, their calls, and the context that user code sees of a call's record."""
+"""Asynchronous nodes, their calls, and the context that user code sees of a call's record.
+
+The port through which a task has its calls run.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.hints.function_checks import declared_by
 from airflow_kstreams.streams.ports import Headers, Record
@@ -214,3 +218,54 @@ def as_error(error: BaseException) -> Exception:
     ended = CallEndedError(f"the call ended by {type(error).__name__}")
     ended.__cause__ = error
     return ended.with_traceback(error.__traceback__)
+
+
+class Caller(Protocol):
+    """Runs the calls of one task. All methods are for the task's own thread."""
+
+    @property
+    def patience_seconds(self) -> float:
+        """For how long the task may wait for a call before it looks after something else."""
+        ...
+
+    def open(self) -> None:
+        """Start what runs the calls, and open the nodes' resources.
+
+        :raises Exception: what a resource raised.
+        """
+        ...
+
+    def start(self, call: Call) -> None:
+        """Let a call run as soon as its node's options allow, at the latest when one is waited for."""
+        ...
+
+    def hurry(self) -> None:
+        """Say that no more calls are started for now: those that were may begin, which else may wait for
+        more, so that what runs them is woken once for many.
+        """
+        ...
+
+    def ended(self, wait_seconds: float) -> Sequence[Call]:
+        """Return the calls that have ended since this was asked last, each with its result or error.
+
+        :param wait_seconds: for one, if there is none yet.
+        :raises KStreamsError: what runs the calls cannot go on.
+        """
+        ...
+
+    def thread_states(self) -> Sequence[ThreadState]:
+        """Return what each thread that runs calls is at; none where the task's own thread runs them."""
+        ...
+
+    @property
+    def threads_replaced(self) -> int:
+        """How many threads were made in place of another one."""
+        ...
+
+    def close(self) -> None:
+        """Give up what runs, and close the resources; nothing happens the second time."""
+        ...
+
+
+#: Makes a task's caller, given its asynchronous nodes.
+MakeCaller = Callable[[Sequence[AsyncNode]], Caller]

@@ -25,7 +25,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallEndedError
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.graph.retry_policy import calls_again_after
+from airflow_kstreams.streams.graph.calls import calls_again_after
 
 
 class CallQueue:

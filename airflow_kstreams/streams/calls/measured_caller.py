@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallTimeoutError
-from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, Caller, CallTimeoutError
 from airflow_kstreams.streams.figures.call_figures import (
     MOST_NODES,
     CallFigures,
+    Latencies,
+    LatencyRecorder,
     NodeCalls,
     ThreadFigures,
     ThreadState,
 )
-from airflow_kstreams.streams.figures.latencies import Latencies, LatencyRecorder
 
 #: Latencies that are kept until they are put into their buckets together.
 _TOGETHER = 500

@@ -24,8 +24,7 @@ from typing import Any
 
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallTimeoutError
-from airflow_kstreams.streams.calls.call_loop import CallLoop
-from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import GRACE_SECONDS, CallLoop, LoopCalls
 from airflow_kstreams.streams.calls.resources import Resources, closing, open_resources
 from airflow_kstreams.streams.calls.thread_calls import ThreadCalls
 from airflow_kstreams.streams.errors import CallsStuckError

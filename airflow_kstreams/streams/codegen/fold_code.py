@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from airflow_kstreams.streams.graph.inlining import LoopCode
+from airflow_kstreams.streams.graph.services import LoopCode
 from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 

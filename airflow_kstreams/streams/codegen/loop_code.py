@@ -22,10 +22,16 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
-from airflow_kstreams.streams.graph.inlining import Changeable, Encoding, LoopCode, WriteAnswer, WriteCode
-from airflow_kstreams.streams.graph.services import Forward
-from airflow_kstreams.streams.records.failing_node import NodeOfLine, failing_node
+from airflow_kstreams.streams.graph.services import (
+    Changeable,
+    Encoding,
+    Forward,
+    LoopCode,
+    WriteAnswer,
+    WriteCode,
+)
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
+from airflow_kstreams.streams.records.user_traceback import NodeOfLine, failing_node
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serdes import gives_back
 

@@ -1,17 +1,158 @@
 """The options of an asynchronous node's calls, and what such a node calls; nothing runs here.
 
 An operator whose trait ``calls`` is set binds through ``NodeContext.calls``.
+
+Defines how often, when and after which errors an asynchronous node calls again.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
+from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
+from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.internal_serdes import parked_keys, parked_records
+from airflow_kstreams.streams.serde.serde_checks import check_serdes
+
+#: What becomes of a record whose last call has failed.
+GivenUp = Literal["dead-letter", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """When a failed call is made again.
+
+    With order ``key`` and ``unordered`` the record is parked in the retry topic
+    ``<application id>-<name>-retry`` meanwhile, and what comes later of its key behind it; with order
+    ``partition`` it waits where it is, for ``retry.run.budget.ms`` at most (``docs/async.md``).
+
+    :param attempts: calls of a record, the first one included.
+    :param backoff_ms: between the first call's failure and the second call.
+    :param multiplier: by which that grows from call to call.
+    :param backoff_max_ms: what it grows to.
+    :param jitter: share, 0 to 1, of it that may be taken off; how much is drawn from the record and the
+        attempt, so that a repeated run waits as long.
+    :param errors: the classes of errors after which a call is made again; any other error is handled as
+        without a policy. The engine's own never are.
+    :param then: what becomes of a record whose last call has failed: ``dead-letter``, or ``fail`` the run.
+    :param max_parked: with so many records parked, a task chooses no more until some are done.
+    :param key_serde: of the keys that the node gets, where it is not known.
+    :param value_serde: of their values, likewise.
+    :raises TopologyError: one of them cannot be.
+
+    >>> import asyncio
+    >>> from airflow_kstreams.streams import RetryPolicy
+    >>> down = [True]
+    >>> async def price_of(article):
+    ...     if down[0]:
+    ...         raise ConnectionError("the service is away")
+    ...     return {"pear": 2, "fig": 3}[article]
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    >>> retry = RetryPolicy(attempts=5, backoff_ms=1_000, errors=(ConnectionError,))
+    >>> priced = builder.stream("articles").map_values_async(price_of, order="key", retry=retry, name="price")
+    >>> priced.send_to("prices")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
+    ...     driver.pipe_input("articles", key="a", value="pear", timestamp_ms=1)
+    ...     down[0] = False
+    ...     driver.pipe_input("articles", key="a", value="fig", timestamp_ms=2)
+    ...     parked = len(driver.read_output("prices"))
+    ...     driver.advance_wall_clock(1_000)
+    ...     parked, [record.value for record in driver.read_output("prices")]
+    (0, [2, 3])
+    """
+
+    attempts: int = 5
+    backoff_ms: int = 1_000
+    multiplier: float = 2.0
+    backoff_max_ms: int = 60_000
+    jitter: float = 0.2
+    errors: tuple[type[Exception], ...] = (Exception,)
+    then: GivenUp = "dead-letter"
+    max_parked: int = 10_000
+    key_serde: Serde | None = None
+    value_serde: Serde | None = None
+
+    def __post_init__(self) -> None:
+        check_serdes("RetryPolicy", key_serde=self.key_serde, value_serde=self.value_serde)
+        for name, least in (("attempts", 2), ("backoff_ms", 0), ("backoff_max_ms", 0), ("max_parked", 1)):
+            number = getattr(self, name)
+            if type(number) is not int or number < least:
+                raise _refused(name, number, f"give a whole number from {least} on")
+        if not _is_number(self.multiplier) or not 1 <= self.multiplier <= 1_000:
+            raise _refused("multiplier", self.multiplier, "give a number from 1 to 1,000")
+        if not _is_number(self.jitter) or not 0 <= self.jitter <= 1:
+            raise _refused("jitter", self.jitter, "give a share from 0 to 1")
+        if self.backoff_max_ms < self.backoff_ms:
+            raise _refused(
+                "backoff_max_ms", self.backoff_max_ms, f"give backoff_ms={self.backoff_ms} or more"
+            )
+        if self.then not in get_args(GivenUp):
+            raise _refused("then", self.then, f"choose one of: {', '.join(get_args(GivenUp))}")
+        if not isinstance(self.errors, tuple) or not self.errors or not all(map(_is_error, self.errors)):
+            raise _refused("errors", self.errors, "give a tuple of classes of errors: (ConnectionError,)")
+
+
+def calls_again_after(policy: RetryPolicy, error: Exception | None) -> bool:
+    """Say whether a call is made again after an error, if it has calls left."""
+    return isinstance(error, policy.errors) and not isinstance(error, KStreamsError)
+
+
+def delay_after(policy: RetryPolicy, failures: int, drawn_from: str) -> int:
+    """Return how long to wait after a failure, in milliseconds.
+
+    :param failures: calls that have failed, from 1 on.
+    :param drawn_from: decides the jitter, with the number of failures.
+    """
+    delay_ms = float(policy.backoff_ms)
+    for _ in range(failures - 1):
+        if delay_ms >= policy.backoff_max_ms:
+            break
+        delay_ms *= policy.multiplier
+    digest = hashlib.blake2b(f"{drawn_from}/{failures}".encode(errors="replace"), digest_size=8).digest()
+    share = int.from_bytes(digest) / 2**64
+    return round(min(delay_ms, policy.backoff_max_ms) * (1 - policy.jitter * share))
+
+
+def retry_store(node: str) -> str:
+    """Return the name of the store that a node's retry topic is the changelog of."""
+    return f"{node}{RETRY_ENDING}"
+
+
+def retry_spec(node: str, keys: Serde, values: Serde, *, keys_changed: bool) -> RetryStoreSpec:
+    """Return the store of what a node parks.
+
+    :param keys: serde of the keys that the node gets.
+    :param values: serde of their values.
+    :param keys_changed: as ``RetryStoreSpec`` has it.
+    """
+    return RetryStoreSpec(
+        name=retry_store(node),
+        key_serde=parked_keys(),
+        value_serde=parked_records(keys, values),
+        cached=False,
+        input_keys=keys,
+        input_values=values,
+        keys_changed=keys_changed,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Exception)
+
+
+def _refused(name: str, value: object, fix: str) -> TopologyError:
+    return TopologyError(f"RetryPolicy at {call_site()} has {name}={value!r}", fix=fix)
+
 
 #: Which calls of a node may run at the same time, and what is promised of what they give.
 #:

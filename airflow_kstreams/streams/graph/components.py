@@ -3,6 +3,11 @@
 Rule: two nodes joined by an edge or by a store belong to one subtopology; a topic joins nothing, it orders:
 the subtopology that writes it runs before the one that reads it. Ids follow the build order of each
 component's first node, so that adding a stream at the end of a file renumbers nothing before it.
+
+Finds which nodes of a subtopology take a table's changes, and where old values are needed.
+
+An operator takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.Change` of each key, in place of
+the value alone, if its trait ``old_values`` is set. Every other operator gets values.
 """
 
 from __future__ import annotations
@@ -12,12 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import (
-    Node,
-    ProcessorNode,
-    SinkNode,
-    SourceNode,
-)
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, traits_of
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.topic_patterns import pattern_of
 
@@ -200,3 +200,32 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
         "it, or with itself by a foreign key, join a copy: table.to_stream().repartition(n).to_table(); to "
         "join it with itself by its keys, name it twice, without a copy",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """Where changes go in one subtopology.
+
+    :param takers: names of the nodes that take changes.
+    :param old_needed: names of the nodes below which old values are needed.
+    """
+
+    takers: frozenset[str]
+    old_needed: frozenset[str]
+
+
+def table_changes(nodes: Sequence[Node]) -> TableChanges:
+    """Find where changes go.
+
+    :param nodes: in topological order.
+    """
+    takers: set[str] = set()
+    needed: set[str] = set()
+    for node in reversed(nodes):
+        old_values = traits_of(node).old_values
+        if old_values is None:
+            continue
+        takers.add(node.name)
+        if old_values == "needs" or (old_values == "passes on" and node.name in needed):
+            needed.update(parents(node))
+    return TableChanges(frozenset(takers), frozenset(needed))

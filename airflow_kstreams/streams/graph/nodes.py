@@ -1,17 +1,127 @@
-"""The frozen topology model: three kinds of node. Definitions only; nothing runs here."""
+"""The frozen topology model: three kinds of node. Definitions only; nothing runs here.
+
+The protocol of operators: what a processor node does, and what the engine knows of it before it runs.
+
+Rule: an operator is a frozen dataclass of three members. ``type`` names its kind; ``traits`` say everything
+that the engine has to know while it builds, cuts and checks a topology; ``bind`` makes the closure of one
+task. The engine reads nothing else of an operator.
+
+**One way to write an operator.** What a node does with a record needs what belongs to one task: its stores,
+its counters, its timers. ``bind`` is given all of that, so every operator is written as ``bind``. The closure
+that it returns is a function of Python, or it is made of lines of code by ``context.written`` (see
+``inlining.py``). Whoever calls a closure sees no difference; the loop of a source holds the lines in place of
+a call. Operators that run for nearly every record are made of lines, those with much control flow and those
+that call a user's object are functions.
+
+**A trait is checked.** A trait that is wrong would mislead the engine without a sign, so binding refuses an
+operator that does what its traits do not say (``runtime/node_context.py``), and the counts of every commit
+refuse a ``flow`` that does not hold (``runtime/flow_check.py``).
+
+Binds the serdes of a task's nodes and stores to the topic that they serve (see :meth:`Serde.bound`).
+
+Rule: the serdes of a source know the topic they read, those of a sink the topic they write, and those of a
+store its changelog. Operators that hold a store's spec get the bound one, so that the bytes of a key are the
+same whether the operator or the store writes them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from airflow_kstreams.streams.graph.calls import CallOptions
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.operator_traits import Operator, OperatorTraits
-from airflow_kstreams.streams.hints.call_site import CallSite
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
+from airflow_kstreams.streams.hints.function_checks import CallSite
+from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
+from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+
+#: What becomes of a record that arrives at a node.
+#:
+#: - ``kept``: the node passes it on once, to every child, or counts it as left out.
+#: - ``parted``: the node passes it on once, to one of its children, or counts it as left out.
+#: - ``free``: the node gives any number of records.
+Flow = Literal["kept", "parted", "free"]
+
+#: What a node that takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.Change` of each key does
+#: with old values.
+#:
+#: - ``needs``: it computes with them.
+#: - ``passes on``: it needs them only if a node below it does.
+#: - ``ignores``: it takes changes for another reason.
+OldValues = Literal["needs", "passes on", "ignores"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTraits:
+    """What the engine knows of an operator; each default is what holds for a function of one record.
+
+    :param flow: what becomes of a record. The counts of each commit are held against it.
+    :param calls: how it calls its function, where calls run beside each other; it then binds through
+        ``context.calls``. None for an operator that makes no such calls.
+    :param on_threads: makes the operator that calls the same function on threads, given how, where a task has
+        several; it may give None. None for an operator that stays on the task's own thread.
+    :param asks_for_commits: whether the node may ask for a commit behind a record.
+    :param old_values: what it does with old values, if it takes a table's changes. None for an operator that
+        takes values.
+    :param global_table: the global table that it reads; None if it reads none.
+    :param held_back_ms: how far behind stream time what it gives may be dated, because it waits for stream
+        time; 0 if it gives each record at once. The end of a run holds back what lies below by that. None for
+        an operator that does not go by stream time: what it gives is dated as what it got.
+    :param free_times: whether a user's code goes by stream time here, and dates what it gives as it likes;
+        windows below need the grace for that.
+    :param redates: whether it dates records anew, so that no cut of a run by time says anything of them.
+    :param stores_of_user: names of the stores in which a user's code keeps entries, under keys of its own
+        choice; ``all`` for all those of the node.
+    :param windows: the window of each store that keeps an entry for each window, by the store's name. Entries
+        of other windows would be misread.
+    """
+
+    flow: Flow = "free"
+    calls: CallOptions | None = None
+    on_threads: Callable[[CallOptions], Operator | None] | None = None
+    asks_for_commits: bool = False
+    old_values: OldValues | None = None
+    global_table: GlobalTableDef | None = None
+    held_back_ms: int | None = None
+    free_times: bool = False
+    redates: bool = False
+    stores_of_user: Collection[str] | Literal["all"] = ()
+    windows: Mapping[str, TimeWindow | SessionWindow | SlidingWindow] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Operator(Protocol):
+    """What a processor node does. Implementations are frozen dataclasses.
+
+    The closure that ``bind`` makes must take ``(key, value, _node=<the node's name>)``: the default argument
+    lets an error's traceback show at which node it happened, at no cost per record.
+    """
+
+    @property
+    def type(self) -> str:
+        """Stable name of the kind, e.g. ``filter``; part of the topology hash."""
+        ...
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        ...
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task.
+
+        :param forward: hands a record to every child.
+        :param context: the task's services for this node.
+        :param children: child name -> hands a record to that child only.
+        :raises TopologyError: the operator does what its traits do not say.
+        """
+        ...
+
 
 #: ``partitioner(topic, key, value, partitions)`` gives the partition of a result among so many, from 0 on;
 #: None leaves it to the key.
@@ -99,3 +209,60 @@ class InternalTopic:
 
     name: str
     partitions: int | None = None
+
+
+_Holder = TypeVar("_Holder", bound=SourceNode | SinkNode | StoreSpec | GlobalTableDef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SerdeOfTopic:
+    """A serde that an operator uses by itself, for what stands inside the records of an internal topic.
+
+    :param topic: logical name.
+    :param side: whether it is for keys or for values.
+    """
+
+    topic: str
+    side: Side
+    serde: Serde
+
+
+def bound_to(topic: str, holder: _Holder) -> _Holder:
+    """Return a source, sink or store spec with the serdes to use for a topic.
+
+    :param topic: real name; a source of several topics is bound once for each.
+    :raises ConfigError: what a serde needs is not installed or not configured.
+    """
+    key_serde = holder.key_serde.bound(topic, "key")
+    value_serde = holder.value_serde.bound(topic, "value")
+    if key_serde is holder.key_serde and value_serde is holder.value_serde:
+        return holder
+    return dataclasses.replace(holder, key_serde=key_serde, value_serde=value_serde)
+
+
+def bound_operator(
+    operator: Operator, specs: Mapping[str, StoreSpec], real_topic: Callable[[str], str]
+) -> Operator:
+    """Return an operator with bound specs and serdes in place of those that it, or an operator inside it, was
+    defined with.
+
+    :param specs: the bound specs of the task's stores, by name.
+    :param real_topic: gives the real name of a topic of the topology.
+    """
+    unbound: Any = operator
+    bound: dict[str, Any] = {}
+    for part in dataclasses.fields(unbound) if dataclasses.is_dataclass(unbound) else ():
+        held = getattr(operator, part.name)
+        found = held
+        if isinstance(held, StoreSpec):
+            found = specs.get(held.name, held)
+        elif isinstance(held, GlobalTableDef):
+            found = bound_to(held.topic, held)
+        elif isinstance(held, SerdeOfTopic):
+            serde = held.serde.bound(real_topic(held.topic), held.side)
+            found = held if serde is held.serde else dataclasses.replace(held, serde=serde)
+        elif hasattr(type(held), "bind"):
+            found = bound_operator(held, specs, real_topic)
+        if found is not held:
+            bound[part.name] = found
+    return dataclasses.replace(unbound, **bound) if bound else operator

@@ -3,16 +3,18 @@
 A changelog is a table of the newest entry per key. It is compacted and nothing else: what a user wants to
 expire is deleted by the store, with a tombstone, so that the store and its changelog agree. Its records carry
 the entries' own timestamps, which may be of any time.
+
+Tables whose whole topic every task sees. Definitions only; what a task sees is given to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Literal, get_args
+from typing import Any, ClassVar, Generic, Literal, Protocol, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
@@ -288,3 +290,44 @@ def check_changelog_configs(store: str, configs: Mapping[str, str], *, logged: b
                 f"{reason}",
                 fix=f"leave {name} out of changelog_configs",
             )
+
+
+#: For errors of processors, which ask for stores.
+NO_GLOBAL_TABLE = "a global table is no store: join the stream with it ahead of the processor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GlobalTableDef:
+    """A topic that every task sees whole, as a table.
+
+    :param topic: its name in Kafka.
+    :param storage: where a process keeps it.
+    :param name: that the user gave, empty for none.
+    """
+
+    topic: str
+    key_serde: Serde
+    value_serde: Serde
+    storage: Storage = "memory"
+    name: str = ""
+    site: CallSite | None = None
+
+    def __post_init__(self) -> None:
+        if self.storage not in get_args(Storage):
+            raise TopologyError(
+                f"global_table({self.topic!r}) at {self.site} has storage={self.storage!r}",
+                fix=f"choose one of: {', '.join(get_args(Storage))}",
+            )
+
+    @property
+    def node_names(self) -> tuple[str, str]:
+        """What its source and its table are called where a topology is described, as in Kafka Streams."""
+        return f"{self.name or self.topic}-source", self.name or f"{self.topic}-table"
+
+
+class GlobalEntries(Protocol):
+    """What a global table holds, as bytes; nothing changes it while a task runs."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if there is none."""
+        ...

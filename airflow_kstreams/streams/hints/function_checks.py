@@ -3,18 +3,53 @@ makes it, and the argument is named.
 
 Python takes any object for any other. A coroutine or generator function in the place of a function would give
 coroutines or generators: as a predicate they are all true, as an action they never run.
+
+Finds the line of the user's code that a call came from, for messages and for the picture of a topology.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import CoroutineType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+import airflow_kstreams
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+
+#: What the file names in this package's code objects begin with. It is not resolved: neither are those.
+PACKAGE_FOLDER: Final = f"{Path(airflow_kstreams.__file__).parent}/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSite:
+    """The user's file and line that defined a node, for messages."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def call_site() -> CallSite:
+    """Return the innermost frame outside this package: the user's line that asked for what is being built."""
+    frame = sys._getframe(1)
+    # The __init__ that dataclasses generate has no file, but the globals of the module it was made in.
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
+        or (
+            frame.f_code.co_filename == "<string>"
+            and frame.f_globals.get("__file__", "").startswith(PACKAGE_FOLDER)
+        )
+    ):
+        frame = frame.f_back
+    return CallSite(file=frame.f_code.co_filename, line=frame.f_lineno)
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

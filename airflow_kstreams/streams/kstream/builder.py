@@ -5,25 +5,24 @@ from __future__ import annotations
 from typing import Generic, TypedDict, Unpack, overload
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, Storage, StoreSpec
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
+    StoreArgument,
     check_store,
     check_table_keys,
     check_table_store,
     check_topic,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name, kept_ahead
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.ktable import KTable
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
-from airflow_kstreams.streams.kstream.windows.sliding_stores import kept_together
-from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
+from airflow_kstreams.streams.kstream.windows.window_tables import kept_together
+from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.timestamps import TimestampExtractor, check_timestamps
 from airflow_kstreams.streams.topic_patterns import pattern_topic

@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.nodes import Node, Partitioner, ProcessorNode, SinkNode, SourceNode
-from airflow_kstreams.streams.graph.operator_traits import Operator
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.graph.nodes import (
+    Node,
+    Operator,
+    Partitioner,
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+)
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
-from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
+from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Generic
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
 from airflow_kstreams.streams.hints.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
+from airflow_kstreams.streams.kstream.arguments import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.ktable import KTable, WindowedKTable
 from airflow_kstreams.streams.kstream.operators.aggregation import (
     Aggregator,

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.nodes import Partitioner
-from airflow_kstreams.streams.graph.operator_traits import Operator
+from airflow_kstreams.streams.graph.nodes import Operator, Partitioner
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
     Storage,
@@ -22,8 +21,7 @@ from airflow_kstreams.streams.graph.store_specs import (
     VersionedStoreSpec,
     WindowStoreSpec,
 )
-from airflow_kstreams.streams.hints.call_site import CallSite, call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_functions
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, cast, overload
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.calls import CallArguments, CallOrder, ResourceFactory
+from airflow_kstreams.streams.graph.calls import CallArguments, CallOrder, ResourceFactory, RetryPolicy
 from airflow_kstreams.streams.graph.nodes import Partitioner
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions, options_by_name
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions, options_by_name
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
+    GroupedRecords,
+    StoreArgument,
     check_partitions,
     check_partner,
     check_topic,
@@ -27,26 +27,12 @@ from airflow_kstreams.streams.kstream.arguments import (
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-from airflow_kstreams.streams.kstream.grouping import GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import (
     KnownStream,
     WindowedStream,
     merged,
 )
 from airflow_kstreams.streams.kstream.ktable import KTable
-from airflow_kstreams.streams.kstream.operators.asynchronous import (
-    AsyncAction,
-    AsyncFlatValueMapper,
-    AsyncFunction,
-    AsyncKeyValueMapper,
-    AsyncPredicate,
-    AsyncValueMapper,
-    ThreadAction,
-    ThreadFlatValueMapper,
-    ThreadKeyValueMapper,
-    ThreadPredicate,
-    ThreadValueMapper,
-)
 from airflow_kstreams.streams.kstream.operators.function_kinds import (
     FILTER,
     FILTER_NOT,
@@ -63,6 +49,12 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import (
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction
 from airflow_kstreams.streams.kstream.operators.stateless import (
     Action,
+    AsyncAction,
+    AsyncFlatValueMapper,
+    AsyncFunction,
+    AsyncKeyValueMapper,
+    AsyncPredicate,
+    AsyncValueMapper,
     FlatMapper,
     FlatValueMapper,
     GroupSelector,
@@ -70,6 +62,11 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     KeySelector,
     KeyValueMapper,
     Predicate,
+    ThreadAction,
+    ThreadFlatValueMapper,
+    ThreadKeyValueMapper,
+    ThreadPredicate,
+    ThreadValueMapper,
     TimestampFunction,
     ValueMapper,
 )
@@ -99,8 +96,7 @@ from airflow_kstreams.streams.kstream.user_functions import (
     processed,
     processed_async,
 )
-from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.processor.processor import AsyncProcessorDef, ProcessorDef
 from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V

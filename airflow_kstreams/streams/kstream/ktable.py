@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions, options_by_name
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions, options_by_name
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import (
+    StoreArgument,
     check_partner,
     no_store_error,
 )
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import (
     KnownTable,
     KnownWindowedTable,
@@ -36,7 +35,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     Predicate,
     ValueMapper,
 )
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import ForeignKey
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import ForeignKey
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
 from airflow_kstreams.streams.kstream.tables.derived_tables import (
@@ -60,7 +59,7 @@ from airflow_kstreams.streams.kstream.windows.window_tables import (
     entries_of_windows,
     suppressed,
 )
-from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
+from airflow_kstreams.streams.processor.processor import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V

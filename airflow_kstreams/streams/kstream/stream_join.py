@@ -12,17 +12,16 @@ from typing import NamedTuple, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
+from airflow_kstreams.streams.hints.function_checks import KEY, call_site, declared_beside
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
-from airflow_kstreams.streams.kstream.operators.windows.window_close import WindowClose
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinArrivals,
     JoinKind,
     JoinSide,
     StreamJoiner,
+    WindowClose,
     WindowedJoin,
 )
 from airflow_kstreams.streams.serde.base import Serde

@@ -9,14 +9,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.calls import CallArguments, CallOptions, checked_options
-from airflow_kstreams.streams.graph.operator_traits import Operator
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
+from airflow_kstreams.streams.graph.calls import (
+    CallArguments,
+    CallOptions,
+    RetryPolicy,
+    checked_options,
+    retry_spec,
+)
+from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
 from airflow_kstreams.streams.hints.function_checks import (
     CONTEXT,
     KEY,
+    call_site,
     check_called_functions,
     check_functions,
     declared_beside,
@@ -28,15 +33,18 @@ from airflow_kstreams.streams.hints.function_checks import (
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.arguments import check_used_stores
 from airflow_kstreams.streams.kstream.known import KnownStream
-from airflow_kstreams.streams.kstream.operators.asynchronous import Asynchronous
 from airflow_kstreams.streams.kstream.operators.function_kinds import FunctionKind
 from airflow_kstreams.streams.kstream.operators.map_batches import BatchFunction, map_batches_operator
-from airflow_kstreams.streams.kstream.operators.stateless import Branch, PassThrough, Predicate, Stateless
-from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
-from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
+from airflow_kstreams.streams.kstream.operators.stateless import (
+    Asynchronous,
+    Branch,
+    PassThrough,
+    Predicate,
+    Stateless,
+)
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.processor.operator import CallingProcessorOperator, ProcessorOperator
+from airflow_kstreams.streams.processor.processor import AsyncProcessorDef, ProcessorDef
 from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from airflow_kstreams.streams.graph.components import Subtopology, parents
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode, global_tables_of
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef
 from airflow_kstreams.streams.naming.topic_names import printable
 
 #: Turns a topic's logical name into the one to show.

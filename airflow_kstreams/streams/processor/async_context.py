@@ -8,14 +8,16 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.hints.java_names import java_method, told
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.output_buffer import (
+from airflow_kstreams.streams.processor.context import REFUSED, refused_beside_others
+from airflow_kstreams.streams.processor.processor_outputs import (
     CURRENT,
     CallFacts,
     OutputBuffer,
+    ProcessorOutput,
+    ProcessorOutputs,
     UnbufferedOutput,
+    output_of,
 )
-from airflow_kstreams.streams.processor.parallel_processors import REFUSED, refused_beside_others
-from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 

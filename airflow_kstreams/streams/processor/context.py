@@ -1,13 +1,16 @@
-"""Defines a processor's context: forwarding, sending, time, stores, and facts of the processed record."""
+"""Defines a processor's context: forwarding, sending, time, stores, and facts of the processed record.
+
+Refuses requests of a processor whose calls may run beside those of other records.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
+from airflow_kstreams.streams.graph.store_specs import NO_GLOBAL_TABLE
 from airflow_kstreams.streams.hints.function_checks import (
     gives_one_by_one,
     is_async,
@@ -16,11 +19,46 @@ from airflow_kstreams.streams.hints.function_checks import (
 )
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.processor.parallel_processors import refused_beside_others
 from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
 from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
+
+#: Requested name -> the error's text and remedy.
+REFUSED: Mapping[str, tuple[str, str]] = {
+    "commit": (
+        "asks for a commit",
+        "ask for it in a processor above or below, with process(...)",
+    ),
+    "schedule": (
+        "schedules a punctuation",
+        "schedule it in a processor above, below or beside, with process(...)",
+    ),
+    "state_store": (
+        "asks for a store",
+        "keep state in a processor above or below, with process(definition, store)",
+    ),
+    "stream_time_ms": (
+        "asks for stream time",
+        "take the record's timestamp_ms, or let a processor above forward stream time",
+    ),
+}
+
+
+def refused_beside_others(where: str, name: str, of: str = "") -> TopologyError:
+    """Return the error of a processor that makes such a request.
+
+    :param where: the processor, for the message.
+    :param name: the method or attribute it asks for.
+    :param of: its argument.
+    """
+    what, fix = REFUSED[name]
+    return TopologyError(
+        f"{where} {what}{f' {of!r}' if of else ''}, and its calls run beside those of other records: their "
+        "results would depend on time",
+        fix=fix,
+    )
+
 
 #: The clock of a punctuation: the record time the task has reached, or the time of day.
 PunctuationClock = Literal["stream_time", "wall_clock"]

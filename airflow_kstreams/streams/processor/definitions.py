@@ -8,16 +8,14 @@ from types import FunctionType
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import CallSite
 from airflow_kstreams.streams.hints.function_checks import (
+    CallSite,
     gives_asynchronously,
     gives_one_by_one,
     is_async,
     takes,
 )
-from airflow_kstreams.streams.processor.async_processor import AsyncProcessor
-from airflow_kstreams.streams.processor.processor import Processor
-from airflow_kstreams.streams.processor.value_transformer import ValueTransformer
+from airflow_kstreams.streams.processor.processor import AsyncProcessor, Processor, ValueTransformer
 
 #: Arguments of each method. A punctuation is checked where it is scheduled.
 _CALLED_WITH: dict[str, tuple[str, ...]] = {

@@ -20,20 +20,23 @@ from typing import Any
 
 from airflow_kstreams.streams.errors import KStreamsError, RecordError
 from airflow_kstreams.streams.figures.record_counts import Counters
-from airflow_kstreams.streams.graph.inlining import Encoding
 from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
-from airflow_kstreams.streams.graph.services import Forward
+from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import without_values
-from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, text_of
-from airflow_kstreams.streams.records.failing_node import failed_encoding, failing_node
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.refused_results import RefusedResultError
 from airflow_kstreams.streams.records.timestamp_reading import (
     TimestampAheadError,
     dating_failed,
     shown_extractor,
 )
-from airflow_kstreams.streams.records.user_traceback import failing_place, program_text, user_traceback
+from airflow_kstreams.streams.records.user_traceback import (
+    failed_encoding,
+    failing_node,
+    failing_place,
+    program_text,
+    user_traceback,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.windows import Windowed
 

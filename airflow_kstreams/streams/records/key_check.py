@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
 from airflow_kstreams.streams.ports import Record, TopicPartition

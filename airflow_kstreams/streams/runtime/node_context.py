@@ -19,16 +19,22 @@ from airflow_kstreams.streams.codegen.loop_code import (
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
-from airflow_kstreams.streams.graph.global_tables import GlobalEntries
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteAnswer, WriteCode
+from airflow_kstreams.streams.graph.components import TableChanges
 from airflow_kstreams.streams.graph.nodes import ProcessorNode
-from airflow_kstreams.streams.graph.services import Forward, StreamTimer, TableView, WallClock
-from airflow_kstreams.streams.graph.table_changes import TableChanges
+from airflow_kstreams.streams.graph.services import (
+    Forward,
+    LoopCode,
+    StreamTimer,
+    TableView,
+    WallClock,
+    WriteAnswer,
+    WriteCode,
+)
+from airflow_kstreams.streams.graph.store_specs import GlobalEntries
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import TaskWallClock
+from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 
 
 class NodeOwner(Protocol):

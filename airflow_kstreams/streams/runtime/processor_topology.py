@@ -24,39 +24,36 @@ from airflow_kstreams.streams.codegen.source_loop import (
     source_loop,
 )
 from airflow_kstreams.streams.figures.record_counts import Counters
-from airflow_kstreams.streams.graph.calls import CallSpec
-from airflow_kstreams.streams.graph.components import connected_stores, parents
-from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_store
-from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.graph.calls import CallSpec, RetryPolicy, retry_store
+from airflow_kstreams.streams.graph.components import connected_stores, parents, table_changes
+from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
-from airflow_kstreams.streams.graph.stages import stages_of
+from airflow_kstreams.streams.graph.stages import on_threads, stages_of
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
-from airflow_kstreams.streams.graph.table_changes import table_changes
-from airflow_kstreams.streams.graph.threads import on_threads
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
-from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, Produce
+from airflow_kstreams.streams.records.dead_letter_format import (
+    DeadLetters,
+    Produce,
+    RefusedResultError,
+    leaving_out,
+)
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
-from airflow_kstreams.streams.records.refused_results import RefusedResultError, leaving_out
-from airflow_kstreams.streams.records.stream_clock import StreamClock
+from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
-from airflow_kstreams.streams.records.wall_clock import TaskWallClock
-from airflow_kstreams.streams.runtime.key_places import KeyPlaces
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
 from airflow_kstreams.streams.runtime.pipeline.call_nodes import delivery, plain_calls, refuse_long_calls
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking
 from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace, Repeating
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
-from airflow_kstreams.streams.runtime.pipeline.staged_topology import NodeCallbacks, StagedTopology
-from airflow_kstreams.streams.runtime.sinks import sink_code
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
-from airflow_kstreams.streams.runtime.wiring import fan_out, topics_above
+from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology
+from airflow_kstreams.streams.runtime.sinks import KeyPlaces, sink_code
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target

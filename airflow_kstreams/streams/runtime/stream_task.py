@@ -44,8 +44,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from airflow_kstreams.streams.calls.call import AsyncNode
-from airflow_kstreams.streams.calls.caller import Caller
+from airflow_kstreams.streams.calls.call import AsyncNode, Caller
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import TaskStateError
 from airflow_kstreams.streams.figures.call_figures import CallFigures
@@ -56,15 +55,13 @@ from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
-from airflow_kstreams.streams.runtime.end_of_task import next_needed_ms, pass_moments
-from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges
+from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges, next_needed_ms, pass_moments
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.inline import InlineExecution
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
-from airflow_kstreams.streams.runtime.pipeline.in_flight_limit import in_flight_limit
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
-from airflow_kstreams.streams.runtime.wiring import partition_bytes_of
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
@@ -331,7 +328,7 @@ class StreamTask:
         self.settle()
 
     def end_of_run(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
-        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.end_of_task`.
+        """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.execution`.
 
         :param also: nodes whose parked records do not keep it from that.
         :return: yields where the task may be committed.

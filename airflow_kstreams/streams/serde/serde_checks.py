@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.serde.base import Serde
 
 _ROOM = __name__.rpartition(".")[0]

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from airflow_kstreams.streams.decoders import json_decoder, msgpack_decoder
+from airflow_kstreams.streams.plan import json_decoder, msgpack_decoder
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.readable_types import reading, type_name
-from airflow_kstreams.streams.serde.typed import of
+from airflow_kstreams.streams.serde.typed import of, reading, type_name
 from airflow_kstreams.streams.serde.windowed import session_windowed, time_windowed
 from airflow_kstreams.streams.type_variables import T
 

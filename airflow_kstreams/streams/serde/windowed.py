@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.type_variables import K

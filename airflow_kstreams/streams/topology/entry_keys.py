@@ -10,7 +10,7 @@ from airflow_kstreams.streams.graph.nodes import ProcessorNode
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.plan import EntryKeys
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.foreign_keys import PREFIXED
+from airflow_kstreams.streams.serde.internal_serdes import PREFIXED
 
 _TIME = struct.calcsize(">q")
 #: Kind of store -> how many bytes its entries have behind the key's.

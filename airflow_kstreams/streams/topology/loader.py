@@ -22,9 +22,9 @@ from pathlib import Path
 
 import msgspec
 
-from airflow_kstreams.streams.decoders import decode_json
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs

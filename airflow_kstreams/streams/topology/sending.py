@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.components import Subtopology
-from airflow_kstreams.streams.graph.nodes import SinkNode
-from airflow_kstreams.streams.graph.serde_binding import bound_to
+from airflow_kstreams.streams.graph.nodes import SinkNode, bound_to
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde import serdes

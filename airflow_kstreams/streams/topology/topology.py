@@ -23,10 +23,15 @@ from airflow_kstreams.streams.graph.nodes import (
     traits_of,
 )
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.hints.call_site import CallSite
+from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, is_legal_topic
-from airflow_kstreams.streams.partitioning.partition_grouper import EqualIds, PartitionGrouper
-from airflow_kstreams.streams.partitioning.partition_groups import GroupingRequest, Groups, grouped
+from airflow_kstreams.streams.partitioning.partition_groups import (
+    EqualIds,
+    GroupingRequest,
+    Groups,
+    PartitionGrouper,
+    grouped,
+)
 from airflow_kstreams.streams.picture.chart import Chart, chart
 from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid

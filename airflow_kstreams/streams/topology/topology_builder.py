@@ -12,37 +12,35 @@ from airflow_kstreams.streams.graph.calls import (
     CallOptions,
     CallOrder,
     ResourceFactory,
+    RetryPolicy,
     checked_options,
+    retry_spec,
 )
 from airflow_kstreams.streams.graph.nodes import (
     InternalTopic,
     Node,
+    Operator,
     Partitioner,
     ProcessorNode,
     SinkNode,
     SourceNode,
 )
-from airflow_kstreams.streams.graph.operator_traits import Operator
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, retry_spec
 from airflow_kstreams.streams.graph.store_specs import (
     SessionStoreSpec,
     StoreSpec,
     WindowStoreSpec,
 )
-from airflow_kstreams.streams.hints.call_site import CallSite, call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_functions
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, ProtocolTopics, is_legal_topic
-from airflow_kstreams.streams.partitioning.partition_grouper import (
+from airflow_kstreams.streams.partitioning.partition_groups import (
     EqualIds,
     PartitionGrouper,
     check_partition_grouper,
 )
-from airflow_kstreams.streams.processor.async_processor import AsyncProcessorDef
-from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
-from airflow_kstreams.streams.processor.processor import ProcessorDef
+from airflow_kstreams.streams.processor.operator import CallingProcessorOperator, ProcessorOperator
+from airflow_kstreams.streams.processor.processor import AsyncProcessorDef, ProcessorDef
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes

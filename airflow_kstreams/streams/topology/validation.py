@@ -7,7 +7,6 @@ from types import FunctionType
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph import components
-from airflow_kstreams.streams.graph.global_tables import NO_GLOBAL_TABLE, GlobalTableDef
 from airflow_kstreams.streams.graph.nodes import (
     Node,
     ProcessorNode,
@@ -17,10 +16,14 @@ from airflow_kstreams.streams.graph.nodes import (
     options_of,
 )
 from airflow_kstreams.streams.graph.stages import stages_of
-from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
-from airflow_kstreams.streams.hints.call_site import CallSite
-from airflow_kstreams.streams.processor.calling_operator import CallingProcessorOperator
-from airflow_kstreams.streams.processor.operator import ProcessorOperator
+from airflow_kstreams.streams.graph.store_specs import (
+    NO_GLOBAL_TABLE,
+    GlobalTableDef,
+    RetryStoreSpec,
+    StoreSpec,
+)
+from airflow_kstreams.streams.hints.function_checks import CallSite
+from airflow_kstreams.streams.processor.operator import CallingProcessorOperator, ProcessorOperator
 from airflow_kstreams.streams.timestamps import ASKED, TimestampExtractor
 from airflow_kstreams.streams.topic_patterns import refuse_overlaps
 from airflow_kstreams.streams.topology.topology import Topology

@@ -19,8 +19,14 @@ from airflow_kstreams.streams.ports import (
     TopicSpec,
 )
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
-from airflow_kstreams.testing.in_memory_kafka.log import Content, LogRecord, PartitionLog, Transaction
-from airflow_kstreams.testing.in_memory_kafka.sizes import OFFSET_METADATA_MAX, offsets_bytes
+from airflow_kstreams.testing.in_memory_kafka.log import (
+    OFFSET_METADATA_MAX,
+    Content,
+    LogRecord,
+    PartitionLog,
+    Transaction,
+    offsets_bytes,
+)
 from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
 
 #: Pause of a client before it asks again.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from airflow_kstreams.streams.bounded_read import portions
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, Isolation, Record, TopicPartition
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
+from airflow_kstreams.streams.bounded_read import portions
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -19,13 +20,13 @@ from airflow_kstreams.streams.errors import (
     TransactionAbortedError,
     record_refused,
 )
-from airflow_kstreams.streams.offset_portions import portions
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
+from airflow_kstreams.streams.records.dead_letter_format import content_id
 from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
-from airflow_kstreams.streams.records.refused_results import content_id
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker
-from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog
-from airflow_kstreams.testing.in_memory_kafka.sizes import (
+from airflow_kstreams.testing.in_memory_kafka.log import (
+    Content,
+    PartitionLog,
     is_too_large,
     request_bytes,
 )

@@ -7,7 +7,7 @@ import psutil
 import pytest
 import structlog
 
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import ReportedError, TopologyError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_kstreams.streams import Windowed, serdes
 from airflow_kstreams.streams.partitioning import partition_of_key
-from airflow_kstreams.streams.partitioning.murmur2 import murmur2
+from airflow_kstreams.streams.partitioning.linear_hashing import murmur2
 from airflow_kstreams.streams.serde.base import Serde
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.support.examples import examples

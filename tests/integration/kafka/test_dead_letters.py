@@ -143,7 +143,7 @@ def test_letters_come_back_by_conditions_and_limits_when_the_command_asks_for_th
 ) -> None:
     # Several transactions, and marks in several blocks.
     monkeypatch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 10)
-    monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_marks.BLOCK_OFFSETS", 16)
+    monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_records.BLOCK_OFFSETS", 16)
     airlines = ("UA", "AA", "DL")
     produce(
         source, [(f"k{n}", b'{"airline": "%s", "n": %d}' % (airlines[n % 3].encode(), n)) for n in range(60)]

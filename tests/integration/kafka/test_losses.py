@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from airflow_kstreams.batch.expand.abort import ExpansionAbort
+from airflow_kstreams.batch.expand.processor_expansion import ExpansionAbort
 from airflow_kstreams.streams import partition_of_key
 from tests.support.kafka.growing_scene import FIRST, KEYS, Consume, Story, Topics, by_key
 from tests.support.kafka.interception import Once

@@ -42,7 +42,7 @@ _NEEDS = {
         "require_rocksdict('s')"
     ],
     "schema-registry": [
-        "from airflow_kstreams.kafka.schema_registry.clients import client_of; client_of('http://h')"
+        "from airflow_kstreams.kafka.schema_registry.binding import client_of; client_of('http://h')"
     ],
     "draw": [
         "from app import topology; topology().to_svg()",

@@ -13,9 +13,8 @@ from typing import Any
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
-from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
-from airflow_kstreams.batch.continuous.task_thread import TaskThread
+from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWatch, TaskThread
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
@@ -23,7 +22,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
 from airflow_kstreams.streams import Topology
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings

@@ -26,9 +26,9 @@ from airflow_kstreams.batch.reset.reset_plan import ResetPlan, ResetRequest
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, StoreSpec, Topology
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_grouper import PartitionGrouper
+from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.serde import serdes

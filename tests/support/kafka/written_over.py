@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.fold import last_checkpoint
+from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY, LeaseSeen, last_checkpoint
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LeaseSeen
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.testing import InMemoryKafka

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.driver.package_archive import shipped
 from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost
 

@@ -13,16 +13,20 @@ from typing import Any, NamedTuple, cast
 
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, TaskLoopCode, closure_of
 from airflow_kstreams.streams.figures.record_counts import Counters, Rule
-from airflow_kstreams.streams.graph.components import parents
-from airflow_kstreams.streams.graph.inlining import LoopCode, WriteCode
+from airflow_kstreams.streams.graph.components import parents, table_changes
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
-from airflow_kstreams.streams.graph.services import Forward, ProcessorServices, StreamTimer, TableView
-from airflow_kstreams.streams.graph.table_changes import table_changes
+from airflow_kstreams.streams.graph.services import (
+    Forward,
+    LoopCode,
+    ProcessorServices,
+    StreamTimer,
+    TableView,
+    WriteCode,
+)
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.records.wall_clock import TaskWallClock
+from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.topology import Topology

@@ -21,8 +21,8 @@ from airflow_kstreams.streams.state.files.checkpoint import (
     StoreCheckpoint,
     usable_offsets,
 )
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from airflow_kstreams.streams.state.files.local_state import LocalState
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from tests.support.crash import Crash
 from tests.support.topology.crashing_files import let_go_of_locks

@@ -15,7 +15,7 @@ from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOp
 from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from tests.support.kafka.reset_scene import APP, ResetScene
 

@@ -25,9 +25,8 @@ from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
-from airflow_kstreams.operators.work.identity import RunIdentity
-from airflow_kstreams.operators.work.run_settings import backfill_id, settings_of_run
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
+from airflow_kstreams.operators.work.run_settings import RunIdentity, backfill_id, settings_of_run
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings

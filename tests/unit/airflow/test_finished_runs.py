@@ -14,7 +14,7 @@ from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns, new_runs
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
-from airflow_kstreams.batch.report.asset_events import MAX_EXTRA_BYTES, event_extra
+from airflow_kstreams.batch.report.lineage import MAX_EXTRA_BYTES, event_extra
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -36,9 +36,8 @@ from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
-from airflow_kstreams.operators.work.identity import RunIdentity
-from airflow_kstreams.operators.work.run_settings import batch_settings
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
+from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings
 from airflow_kstreams.operators.work.run_state import subtopology_id
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RunError

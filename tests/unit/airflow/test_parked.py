@@ -19,7 +19,7 @@ from airflow_kstreams.operators.finish_run import FinishRunOperator
 from airflow_kstreams.operators.incremental_batch import incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work import run_settings
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.sensors.run_finished import RunFinishedSensor
 from airflow_kstreams.streams.errors import ConfigError, RecordsParkedError
 from airflow_kstreams.triggers import condition

@@ -20,7 +20,7 @@ from airflow_kstreams.batch.run import coordinator, finish
 from airflow_kstreams.batch.run.begin import new_slice
 from airflow_kstreams.batch.task import work
 from airflow_kstreams.batch.task.commit import TaskCommit
-from airflow_kstreams.batch.task.task_slice import task_slice
+from airflow_kstreams.batch.task.work import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError, InvariantError, KStreamsError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

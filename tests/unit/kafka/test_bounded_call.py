@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from airflow_kstreams.kafka import bounded_call
-from airflow_kstreams.kafka.bounded_call import BoundedCaller
+from airflow_kstreams.kafka import connection
 from airflow_kstreams.kafka.client_errors import CallOverdueError
+from airflow_kstreams.kafka.connection import BoundedCaller
 
 NAME = "bounded-calls-under-test"
 
@@ -61,7 +61,7 @@ def test_interrupt_is_raised(interrupt: type[BaseException]) -> None:
 
 
 def test_every_call_is_refused_when_one_did_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_call, "_OVERDUE_SECONDS", 0.01)
+    monkeypatch.setattr(connection, "_OVERDUE_SECONDS", 0.01)
     caller, release, made = make(0.01), threading.Event(), list[int]()
     assert isinstance(caller.attempt(release.wait), CallOverdueError)
     (left,) = threads()

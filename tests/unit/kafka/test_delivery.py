@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.kafka.delivery import make_produce
-from airflow_kstreams.kafka.record_limits import RefusedRecords
+from airflow_kstreams.kafka.delivery import RefusedRecords, make_produce
 from airflow_kstreams.streams.errors import KStreamsError
 
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from airflow_kstreams.kafka.record_limits import sized, warn_of_small_limit
+from airflow_kstreams.kafka.delivery import sized, warn_of_small_limit
 
 
 @pytest.mark.parametrize(

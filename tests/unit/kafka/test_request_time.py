@@ -14,8 +14,8 @@ from airflow_kstreams.kafka import admin as admin_module
 from airflow_kstreams.kafka import reader as reader_module
 from airflow_kstreams.kafka.admin import ClusterAdmin
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.kafka.connection import RequestTime
 from airflow_kstreams.kafka.reader import BoundedReader
-from airflow_kstreams.kafka.request_time import RequestTime
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition

@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_kstreams.kafka import writer_refusals as module
+from airflow_kstreams.kafka import delivery as module
 from airflow_kstreams.kafka.client_errors import Access
-from airflow_kstreams.kafka.delivery import DeliveryFailures
+from airflow_kstreams.kafka.delivery import DeliveryFailures, RefusedRecords, WriterRefusals
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.kafka.record_limits import RefusedRecords
-from airflow_kstreams.kafka.writer_refusals import WriterRefusals
 
 TOPIC = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed")
 OF_OFFSETS = KafkaError(

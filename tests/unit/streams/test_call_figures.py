@@ -8,11 +8,11 @@ import pytest
 from airflow_kstreams.streams.figures.call_figures import (
     UNKNOWN,
     CallFigures,
+    LatencyRecorder,
     NodeCalls,
     ThreadFigures,
     added_calls,
 )
-from airflow_kstreams.streams.figures.latencies import LatencyRecorder
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 
 pytestmark = pytest.mark.promise("calls-are-measured")

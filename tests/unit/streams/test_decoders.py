@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from airflow_kstreams.streams.decoders import convert, decode_json, json_decoder, msgpack_decoder
+from airflow_kstreams.streams.plan import convert, decode_json, json_decoder, msgpack_decoder
 
 
 class Point(msgspec.Struct):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.streams.offset_portions import (
+from airflow_kstreams.streams.bounded_read import (
     PORTION_BYTES,
     PORTION_OFFSETS,
     partition_portions,

@@ -6,8 +6,6 @@ Only looks: it claims nothing, commits nothing and creates nothing. One module m
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.inspect.doctor.diagnosis import diagnose
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level
-from airflow_kstreams.batch.inspect.doctor.seen import Subject
+from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, Subject, diagnose
 
 __all__ = ["Finding", "Level", "Subject", "diagnose"]

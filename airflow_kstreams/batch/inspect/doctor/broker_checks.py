@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from airflow_kstreams.batch.inspect.doctor.findings import (
+    DoctorView,
     Finding,
     duration,
     error,
@@ -13,8 +14,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     ok,
     warning,
 )
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
-from airflow_kstreams.batch.protocol.logs.transaction_timeouts import MAX_TIMEOUT, refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.open_transactions import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
 _VERIFIES = "transaction.partition.verification.enable"

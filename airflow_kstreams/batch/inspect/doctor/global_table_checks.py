@@ -8,8 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, duration, names, ok, set_topic, warning
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
+from airflow_kstreams.batch.inspect.doctor.findings import (
+    DoctorView,
+    Finding,
+    duration,
+    names,
+    ok,
+    set_topic,
+    warning,
+)
 
 #: The broker's default ``retention.ms``.
 _WEEK_MS = "604800000"

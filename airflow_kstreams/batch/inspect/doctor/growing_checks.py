@@ -16,8 +16,7 @@ from contextlib import closing
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions, blocked_text
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, not_permitted, ok, warning
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
+from airflow_kstreams.batch.inspect.doctor.findings import DoctorView, Finding, not_permitted, ok, warning
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command

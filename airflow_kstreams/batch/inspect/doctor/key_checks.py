@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, error, not_permitted, ok
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
+from airflow_kstreams.batch.inspect.doctor.findings import DoctorView, Finding, error, not_permitted, ok
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
-from airflow_kstreams.streams.partitioning.murmur2 import key_hash
+from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
 from airflow_kstreams.streams.ports import TopicPartition
 

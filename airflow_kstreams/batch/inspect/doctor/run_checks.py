@@ -12,12 +12,18 @@ from airflow_kstreams.batch.evidence.complete_logs import (
     find_lost_state,
 )
 from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
-from airflow_kstreams.batch.evidence.prior_runs import recall, with_committed
-from airflow_kstreams.batch.evidence.rewritten import find_rewritten
+from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
-from airflow_kstreams.batch.inspect.doctor.findings import Finding, Level, duration, error, ok, warning
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
+from airflow_kstreams.batch.inspect.doctor.findings import (
+    DoctorView,
+    Finding,
+    Level,
+    duration,
+    error,
+    ok,
+    warning,
+)
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
@@ -29,7 +35,7 @@ from airflow_kstreams.batch.protocol.topic_settings import internal_settings
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
-from airflow_kstreams.batch.task.task_slice import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.task.work import refuse_lost_progress, refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from airflow_kstreams.batch.inspect.doctor.findings import (
+    DoctorView,
     Finding,
     duration,
     error,
@@ -16,7 +17,6 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     set_topic,
     warning,
 )
-from airflow_kstreams.batch.inspect.doctor.seen import DoctorView
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topic_settings import alter_command, harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics

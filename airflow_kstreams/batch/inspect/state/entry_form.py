@@ -2,17 +2,22 @@
 
 A kind that writes its keys in a form of its own registers itself: ``entry_form.register(ItsSpec, its_form)``.
 Every other one is read as a key-value store whose keys are those of its changelog.
+
+Converts the text of a key, as a user writes it, into the key's bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
+import msgspec
+
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, StateStoreError
 from airflow_kstreams.streams.graph.store_specs import (
     JoinStoreSpec,
     RetryStoreSpec,
@@ -21,6 +26,7 @@ from airflow_kstreams.streams.graph.store_specs import (
     VersionedStoreSpec,
     WindowStoreSpec,
 )
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import changelog_keys, changelog_values
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, Deleted
@@ -217,3 +223,35 @@ def _whole(key: bytes) -> bytes:
 
 def _before(size: int) -> Callable[[bytes], bytes]:
     return lambda key: key[:-size]
+
+
+def key_bytes_of_text(form: EntryForm, store: str, text: str) -> bytes:
+    """Return the bytes of a key that is given as text: as it is where keys are text or bytes; else as JSON,
+    or as it is where it is no JSON.
+
+    :param store: its name, for the error.
+    :raises ConfigError: the store's keys are none that the text could mean.
+    """
+    failure: Exception | None = None
+    for key in _meanings(form.key_id, text):
+        try:
+            return form.serialize_key(key)
+        except KStreamsError:
+            raise
+        except Exception as error:
+            failure = error
+    raise ConfigError(
+        f"store {store!r}: {text!r} is no key in the format {form.key_id.rstrip(')')}: {failure}",
+        fix="write the key as JSON, or its bytes in hexadecimal with --hex",
+    )
+
+
+def _meanings(key_id: str, text: str) -> Iterator[Any]:
+    """Yield what a text may mean, the likelier first."""
+    if key_id.startswith("bytes"):
+        yield text.encode()
+        return
+    if not key_id.startswith("string"):
+        with suppress(msgspec.DecodeError):
+            yield decode_json(text)
+    yield text

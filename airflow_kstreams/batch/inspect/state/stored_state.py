@@ -10,10 +10,17 @@ transactions, so what was read of it is as of one of its commits.
 
 Memory is bounded: a single key leaves everything else out, and of everything one task's partition at a time
 is folded into a temporary file (``log_fold.py``).
+
+Keeps the last value of every key of a log that may be larger than memory.
+
+Rule: the fold lies in a temporary database of SQLite, whose pages move to a nameless file of the temporary
+folder (``TMPDIR``) when they are more than its cache holds. The file is removed when the process ends in any
+way, and no other process can open it.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -22,16 +29,20 @@ from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.homes import Homes, placing_hash
-from airflow_kstreams.batch.inspect.state.entry_form import EntryForm, StateEntry, entry_form, read_entry
-from airflow_kstreams.batch.inspect.state.key_text import key_bytes_of_text
-from airflow_kstreams.batch.inspect.state.log_fold import LogFold
+from airflow_kstreams.batch.growing.state_copy import Homes, placing_hash
+from airflow_kstreams.batch.inspect.state.entry_form import (
+    EntryForm,
+    StateEntry,
+    entry_form,
+    key_bytes_of_text,
+    read_entry,
+)
 from airflow_kstreams.batch.inspect.state.moment import AsOf, as_of
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.data_loss import changelog_deleted, changelog_truncated, data_loss
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, StateStoreError
-from airflow_kstreams.streams.graph.serde_binding import bound_to
+from airflow_kstreams.streams.graph.nodes import bound_to
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
 from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
 from airflow_kstreams.streams.partitioning.processors import Processors
@@ -39,6 +50,74 @@ from airflow_kstreams.streams.partitioning.topic_growth import places
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.topology.topology import Topology
+
+#: Pages that stay in memory.
+CACHE_BYTES = 32 * 1024 * 1024
+_PAGE_BYTES = 16_384
+
+
+class LogFold:
+    """A context manager that gives the space back.
+
+    :param key_part: the part of a record's key to ask for, see :meth:`add`.
+    """
+
+    def __init__(self, key_part: Callable[[bytes], bytes | None]) -> None:
+        self._key_part = key_part
+        self._database = sqlite3.connect("", isolation_level=None)
+        for pragma in (
+            f"page_size = {_PAGE_BYTES}",
+            f"cache_size = -{CACHE_BYTES // 1024}",
+            "journal_mode = OFF",
+            "synchronous = OFF",
+        ):
+            self._database.execute(f"PRAGMA {pragma}")
+        self._database.execute("CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB, ms INTEGER)")
+        self._database.execute("BEGIN")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def add(self, records: Sequence[Record], wanted: bytes | None = None) -> None:
+        """Apply records in their order.
+
+        :param wanted: leaves out records whose keys have another part.
+        :raises StateStoreError: the temporary folder has no room.
+        """
+        newest: dict[bytes, tuple[bytes | None, int]] = {}
+        part = self._key_part
+        for record in records:
+            key = record.key() or b""
+            if wanted is None or part(key) == wanted:
+                newest[key] = (record.value(), record.timestamp()[1])
+        gone = [(key,) for key, (value, _) in newest.items() if value is None]
+        there = [(key, value, ms) for key, (value, ms) in newest.items() if value is not None]
+        try:
+            self._database.executemany("DELETE FROM entry WHERE key = ?", gone)
+            self._database.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", there)
+        except sqlite3.Error as error:
+            raise _no_room(error) from error
+
+    def entries(self) -> Iterator[tuple[bytes, bytes, int]]:
+        """Iterate over (key, value, timestamp_ms) in the order of keys; nothing is added meanwhile.
+
+        :raises StateStoreError: the temporary folder cannot be read.
+        """
+        try:
+            yield from self._database.execute("SELECT key, value, ms FROM entry ORDER BY key")
+        except sqlite3.Error as error:
+            raise _no_room(error) from error
+
+
+def _no_room(error: sqlite3.Error) -> StateStoreError:
+    return StateStoreError(
+        f"what was read of the changelog cannot be kept in the temporary folder: {error}",
+        fix="let TMPDIR name a folder with room for the largest task of the store",
+    )
+
 
 #: Called with how many offsets were read so far, and how many there are to read.
 Progress = Callable[[int, int], None]

@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.offsets.task_metrics import NOTHING_YET, TaskMetrics
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.streams.decoders import decode_json
+from airflow_kstreams.batch.protocol.offsets.task_report import (
+    NOTHING_YET,
+    PackedCounts,
+    TaskMetrics,
+    TaskReport,
+)
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
-from airflow_kstreams.streams.plan import SubtopologyPlan
+from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.

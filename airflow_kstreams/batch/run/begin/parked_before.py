@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.expansion import Expansion
+from airflow_kstreams.batch.growing.expansion_rules import Expansion
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata

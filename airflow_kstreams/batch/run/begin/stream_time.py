@@ -1,5 +1,5 @@
 """Freezes to where the end of a run brings stream time; rule and crash argument:
-:mod:`airflow_kstreams.batch.protocol.slice.end_of_run`.
+:mod:`airflow_kstreams.batch.protocol.slice.slice`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import msgspec
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
-from airflow_kstreams.batch.protocol.slice.end_of_run import EndOfRun
-from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
 from airflow_kstreams.streams.errors import ConfigError

@@ -21,13 +21,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.codegen.fold_code import AggregateCode, Folding, write_fold
-from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.records.kept_values import begun, standing
-from airflow_kstreams.streams.serde.changed import OldAndNew
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]

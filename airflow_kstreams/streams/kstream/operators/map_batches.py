@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RecordError, TopologyError
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
-from airflow_kstreams.streams.hints.call_site import CallSite, call_site
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.dead_letter_format import text_of

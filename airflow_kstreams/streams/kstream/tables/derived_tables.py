@@ -1,5 +1,5 @@
 """Makes tables of other tables, and of streams, entry by entry. What their nodes do is written in
-:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.operator_traits import Operator
+from airflow_kstreams.streams.graph.nodes import Operator
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
+from airflow_kstreams.streams.hints.function_checks import KEY, call_site, declared_beside
 from airflow_kstreams.streams.kstream.arguments import (
+    StoreArgument,
     check_source_of_tables,
     check_store,
     check_store_kind,
@@ -22,7 +22,6 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_used_stores,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
@@ -33,7 +32,7 @@ from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
 )
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.processor.definitions import check_transformer_def
-from airflow_kstreams.streams.processor.value_transformer import ValueTransformerDef
+from airflow_kstreams.streams.processor.processor import ValueTransformerDef
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 

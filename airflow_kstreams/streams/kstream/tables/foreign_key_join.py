@@ -40,25 +40,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
+from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
-from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_answer import ForeignKeyAnswer
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import (
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import (
     ForeignKey,
+    ForeignKeyAnswer,
+    ForeignKeyResolve,
     ForeignKeySubscribe,
 )
 from airflow_kstreams.streams.kstream.operators.tables.table_source import TableSource
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner
 from airflow_kstreams.streams.kstream.tables.derived_tables import derived_spec
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.serde import foreign_keys
+from airflow_kstreams.streams.serde import internal_serdes
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 
@@ -201,10 +199,10 @@ def _subscribing(join: _Join, left: KnownTable, foreign_key: ForeignKey) -> tupl
     )
     node = graph.operator("KTABLE-FK-JOIN-SUBSCRIBE", operator, left.node)
     copies = graph.repartition(
-        join.copies, node, builtin_serdes.bytes(), foreign_keys.left_copies(join.left_values)
+        join.copies, node, builtin_serdes.bytes(), internal_serdes.left_copies(join.left_values)
     )
     subscriptions = graph.repartition(
-        join.subscriptions, node, join.right_keys, foreign_keys.subscriptions(join.left_keys)
+        join.subscriptions, node, join.right_keys, internal_serdes.subscriptions(join.left_keys)
     )
     return subscriptions, copies
 
@@ -214,7 +212,7 @@ def _answering(join: _Join, right: KnownTable, subscriptions: str) -> str:
     graph = join.graph
     store = StoreSpec(
         name=join.subscriptions,
-        key_serde=foreign_keys.subscription_keys(join.right_keys, join.left_keys),
+        key_serde=internal_serdes.subscription_keys(join.right_keys, join.left_keys),
         value_serde=builtin_serdes.bytes(),
         cached=False,
         storage=join.storage,
@@ -226,7 +224,7 @@ def _answering(join: _Join, right: KnownTable, subscriptions: str) -> str:
     # It reads the stores of the right table: without an edge to them they would be another subtopology's.
     graph.topology.add_operator(node, operator, subscriptions, right.node, stores=right.stores)
     graph.add_table_store(store, node)
-    answers = foreign_keys.answers(join.right_keys, join.right_values)
+    answers = internal_serdes.answers(join.right_keys, join.right_values)
     return graph.repartition(join.answers, node, builtin_serdes.bytes(), answers)
 
 
@@ -236,7 +234,7 @@ def _resolving(join: _Join, joiner: TablesJoiner, copies: str, answers: str) -> 
     store = StoreSpec(
         name=join.copies,
         key_serde=builtin_serdes.bytes(),
-        value_serde=foreign_keys.resolver_entries(join.left_values, join.right_keys, join.right_values),
+        value_serde=internal_serdes.resolver_entries(join.left_values, join.right_keys, join.right_values),
         cached=False,
         storage=join.storage,
     )

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Generic
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import KEY, check_functions, declared_beside
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef
+from airflow_kstreams.streams.hints.function_checks import KEY, call_site, check_functions, declared_beside
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream

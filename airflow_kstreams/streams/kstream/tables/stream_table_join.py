@@ -9,8 +9,7 @@ repartition topic first, written in that serde.
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import KEY, declared_beside
+from airflow_kstreams.streams.hints.function_checks import KEY, call_site, declared_beside
 from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.kstream.arguments import (
+    StoreArgument,
     check_logged,
     check_source_of_tables,
     check_store,
@@ -15,12 +16,11 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_table_keys,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Fold, TableFold
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector, TableSelect
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.changed import changed
+from airflow_kstreams.streams.serde.internal_serdes import changed
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 #: What to pass instead of what is no function.

@@ -8,10 +8,9 @@ has equal partition counts, since they share a subtopology with stores.
 from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
+from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import check_name
-from airflow_kstreams.streams.kstream.grouping import StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import (
     JoinedTable,

@@ -11,10 +11,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import call_site
-from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
+from airflow_kstreams.streams.kstream.arguments import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.graph import Serdes
-from airflow_kstreams.streams.kstream.grouping import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, KnownWindowedTable
 from airflow_kstreams.streams.kstream.operators.aggregation import (
     Aggregator,

@@ -29,11 +29,13 @@ from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
 from airflow_kstreams.streams.runtime.execution import LoggedChanges, changes_of
-from airflow_kstreams.streams.runtime.pipeline.in_flight_limit import InFlightLimit
-from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
+from airflow_kstreams.streams.runtime.pipeline.in_flight_record import (
+    InFlightLimit,
+    InFlightRecord,
+    PendingEffect,
+)
 from airflow_kstreams.streams.runtime.pipeline.released_changes import ReleasedChanges
-from airflow_kstreams.streams.runtime.pipeline.stage_runner import StageRunner
-from airflow_kstreams.streams.runtime.pipeline.staged_topology import NodeCallbacks, StagedTopology
+from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology, StageRunner
 
 #: Records chosen before the pipeline looks again at what it may release.
 _CHOSEN_AT_ONCE = 64

@@ -7,9 +7,8 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import Call
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError
-from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy
-from airflow_kstreams.streams.records.failing_node import failing_node
+from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec, RetryPolicy
+from airflow_kstreams.streams.records.user_traceback import failing_node
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
-from airflow_kstreams.streams.graph.retry_policy import RetryPolicy, calls_again_after, delay_after
+from airflow_kstreams.streams.graph.calls import RetryPolicy, calls_again_after, delay_after
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused

@@ -3,7 +3,7 @@
 Rule: the pipeline makes calls that are due before it chooses further records. Once the inputs are at their
 stop, the task stays for ``retry.run.budget.ms`` while a parked record will be due within that time, and in
 any case for as many calls of records due at the stop as may run at once; the other records stay parked until
-the next run. Meanwhile its host commits what has become of parked records (``batch/task/end.py``), so no
+the next run. Meanwhile its host commits what has become of parked records (``batch/task/work.py``), so no
 transaction stays open as long as the task.
 """
 

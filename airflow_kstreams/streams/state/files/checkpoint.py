@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.streams.decoders import decode_json
+from airflow_kstreams.streams.plan import decode_json
 
 log = logging.getLogger(__name__)
 

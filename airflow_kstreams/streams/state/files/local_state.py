@@ -20,8 +20,7 @@ from pathlib import Path
 
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.state.files.checkpoint import Checkpoint, StateOwner
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
-from airflow_kstreams.streams.state.files.state_folder import StateFolder
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder
 from airflow_kstreams.streams.state.stores.state_store import PersistentStore
 
 log = logging.getLogger(__name__)

@@ -17,15 +17,18 @@ from airflow_kstreams.streams.graph.store_specs import (
 )
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.windowed import session_windowed
+from airflow_kstreams.streams.state.stores.expiring_store import SessionStore, WindowStore, window_store_keys
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
-from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
-from airflow_kstreams.streams.state.stores.session_store import SessionStore
-from airflow_kstreams.streams.state.stores.state_store import PersistentStore, StateStore, restore_each
+from airflow_kstreams.streams.state.stores.state_store import (
+    KeyValueStore,
+    PersistentStore,
+    StateStore,
+    restore_each,
+)
 from airflow_kstreams.streams.state.stores.versioned_store import VersionedStore, versioned_store_values
-from airflow_kstreams.streams.state.stores.window_store import WindowStore, window_store_keys
 
 __all__ = [
     "InMemoryKeyValueStore",

@@ -23,8 +23,8 @@ from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.spark import TopologySubmitHook
 from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
-from airflow_kstreams.operators.work import application_loader
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work import application_work
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import KilledError
 from airflow_kstreams.streams.topology.loader import main
 from tests.support.fresh_python import ROOT
@@ -141,7 +141,7 @@ def test_loading_ends_when_the_task_is_killed(
 _WORKER = """
 import sys
 import structlog
-from airflow_kstreams.operators.work.application_loader import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import ApplicationLoader
 loader = ApplicationLoader(application=sys.argv[1], log=structlog.get_logger(), timeout_seconds=600)
 loader.plan("app")
 """
@@ -180,7 +180,7 @@ def test_nothing_is_loaded_when_the_worker_is_gone_already(tmp_path: Path) -> No
 def test_log_and_answer_are_whole_when_loading_takes_longer_than_one_look(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application_loader, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(application_work, "_LOOK_SECONDS", 0.001)
     file = tmp_path / "application.py"
     file.write_text(
         "from airflow_kstreams.streams import KStreamBuilder, serdes\n"

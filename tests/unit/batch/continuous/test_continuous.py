@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.continuous.lease_watch import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.continuous.start import begin_continuous
+from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWatch
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
@@ -29,8 +29,7 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
 )
-from airflow_kstreams.streams.calls.call import AsyncNode
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import AsyncNode, MakeCaller
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,

@@ -11,8 +11,8 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
+from airflow_kstreams.batch.ledger.fold import LEASE_KEY
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.ledger.records import LEASE_KEY
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.batch.reset.reset import ApplicationReset

@@ -9,8 +9,11 @@ from unittest import mock
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.abort import ExpansionAbort
-from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
+from airflow_kstreams.batch.expand.processor_expansion import (
+    CatchUpOptions,
+    ExpansionAbort,
+    ProcessorExpansion,
+)
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.growing.copying import copy_source

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
-from airflow_kstreams.batch.inspect.state.log_fold import LogFold
 from airflow_kstreams.batch.inspect.state.moment import Moment
+from airflow_kstreams.batch.inspect.state.stored_state import LogFold
 from airflow_kstreams.streams import (
     KStreamBuilder,
     SessionWindow,
@@ -508,7 +508,7 @@ def test_text_that_can_be_no_key_is_refused() -> None:
 
 def test_everything_is_folded_with_a_bounded_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty times the cache goes through, and what stays in memory is the cache."""
-    monkeypatch.setattr("airflow_kstreams.batch.inspect.state.log_fold.CACHE_BYTES", 1024 * 1024)
+    monkeypatch.setattr("airflow_kstreams.batch.inspect.state.stored_state.CACHE_BYTES", 1024 * 1024)
     kafka = InMemoryKafka()
     kafka.create_topic("log")
     with LogFold(lambda key: key) as fold:

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger import run_search, writes
-from airflow_kstreams.batch.ledger.details import DETAILS_KEY
-from airflow_kstreams.batch.ledger.index import INDEX_KEY, LEAF_ENTRIES, digest_of
+from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY, LEASE_KEY
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LEASE_KEY
-from airflow_kstreams.batch.protocol.slice import pieces
+from airflow_kstreams.batch.ledger.past_runs import INDEX_KEY, LEAF_ENTRIES, digest_of
+from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY
+from airflow_kstreams.batch.protocol.slice import metadata_records
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -257,7 +257,7 @@ def test_ledger_is_read_when_it_grows_between_two_looks_at_its_end(history: Ledg
 def test_large_ledger_travels_in_pieces_and_a_shorter_one_after_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(metadata_records, "PIECE_BYTES", 2_000)
     history = LedgerHistory(kafka=InMemoryKafka(), partitions=900, details_kept=1)
     large = history.finish("large")
     ledger = history.read()
@@ -285,7 +285,7 @@ def test_ledger_is_refused_when_its_checkpoint_is_gone(history: LedgerHistory) -
 
 
 def test_ledger_is_refused_when_the_last_checkpoint_stays_torn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 500)
+    monkeypatch.setattr(metadata_records, "PIECE_BYTES", 500)
     history = LedgerHistory(kafka=InMemoryKafka(), partitions=300)
     history.finish("large")
     history.foreign(b"another", f"{CHECKPOINT_KEY}#0".encode())

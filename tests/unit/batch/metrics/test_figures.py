@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_kstreams.batch.metrics.call_metrics import latency_text
 from airflow_kstreams.batch.metrics.figures import (
     TOTALS,
     UNITS,
@@ -10,10 +11,8 @@ from airflow_kstreams.batch.metrics.figures import (
     speed_text,
     task_line,
 )
-from airflow_kstreams.batch.metrics.units import latency_text
-from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
-from airflow_kstreams.streams.figures.latencies import Latencies, LatencyRecorder
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport, by_subtopology
+from airflow_kstreams.streams.figures.call_figures import Latencies, LatencyRecorder
 
 
 def latencies(*samples: tuple[float, int]) -> Latencies:

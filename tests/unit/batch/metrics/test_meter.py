@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.metrics.meter import SAMPLE_SECONDS, TaskMeter
-from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics, metrics_in_all
-from airflow_kstreams.streams.figures.latencies import Latencies
+from airflow_kstreams.batch.metrics.figures import SAMPLE_SECONDS, TaskMeter
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, metrics_in_all
+from airflow_kstreams.streams.figures.call_figures import Latencies
 
 
 def metrics(meter: TaskMeter, now_seconds: float = 10.0) -> TaskMetrics:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, MetadataView, RunState, read_metadata
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, done_record
-from airflow_kstreams.batch.protocol.slice.metadata_view import MetadataView
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.property.test_metadata_fold import Writers
 from tests.support.kafka.metadata_log import APP, a_slice, records_of

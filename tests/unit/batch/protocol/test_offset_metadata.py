@@ -3,19 +3,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.ledger.records import check_run_id
+from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
-from airflow_kstreams.batch.protocol.offsets.task_metrics import MOST_BYTES, NOTHING_YET, TaskMetrics
+from airflow_kstreams.batch.protocol.offsets.task_report import (
+    MOST_BYTES,
+    NOTHING_YET,
+    PackedCounts,
+    TaskMetrics,
+)
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.call_figures import (
+    MOST_BUCKETS,
     MOST_NODES,
     UNKNOWN,
     CallFigures,
+    Latencies,
     NodeCalls,
     ThreadFigures,
 )
-from airflow_kstreams.streams.figures.latencies import MOST_BUCKETS, Latencies
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut
 
 pytestmark = pytest.mark.promise("parked-records-come-first")

@@ -8,14 +8,17 @@ import pytest
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_PLAN,
+    PIECE_BYTES,
     MetadataRecord,
     completed_record,
     finished_record,
+    joined,
+    piece_key,
     plan_pieces,
     slice_records,
+    split,
     tombstone,
 )
-from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES, joined, piece_key, split
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from tests.support.kafka.metadata_log import APP, a_slice, compacted, log_of, records_of
 

@@ -158,7 +158,7 @@ def test_letters_that_cannot_come_back_are_counted_once_by_the_replay_that_selec
 
 
 def test_marks_go_when_positions_have_passed_them(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_marks.BLOCK_OFFSETS", 8)
+    monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_records.BLOCK_OFFSETS", 8)
     for number in range(40):
         scene.letter(str(number), "mid" if number % 4 else "in", 0)
     scene.replay("r1", where=MID)
@@ -308,7 +308,7 @@ Where = dict[str, object] | None
 def small_transactions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "where" in request.fixturenames:
         monkeypatch.setattr("airflow_kstreams.batch.replay.replay._BATCH_RECORDS", 2)
-        monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_marks.BLOCK_OFFSETS", 2)
+        monkeypatch.setattr("airflow_kstreams.batch.protocol.replay_records.BLOCK_OFFSETS", 2)
 
 
 def calls_of(where: Where, limit: int | None) -> list[str]:

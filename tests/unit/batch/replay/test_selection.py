@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.replay.letters import Letter
-from airflow_kstreams.batch.replay.selection import Selection
+from airflow_kstreams.batch.replay.selection import Letter, Selection
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.records.dead_letter_format import dead_letter_headers
 from airflow_kstreams.testing import InMemoryKafka

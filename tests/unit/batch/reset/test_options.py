@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.reset.tool_options import scenario_of
+from airflow_kstreams.batch.reset.scenario import scenario_of
 from airflow_kstreams.streams.errors import ConfigError
 
 

@@ -26,7 +26,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TopologyError,
 )
-from airflow_kstreams.streams.partitioning.partition_grouper import FixedGroups
+from airflow_kstreams.streams.partitioning.partition_groups import FixedGroups
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster

@@ -17,8 +17,8 @@ from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import RunFinished
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.protocol.slice import pieces
-from airflow_kstreams.batch.protocol.slice.pieces import PIECE_BYTES
+from airflow_kstreams.batch.protocol.slice import metadata_records
+from airflow_kstreams.batch.protocol.slice.metadata_records import PIECE_BYTES
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -153,7 +153,7 @@ def test_no_record_is_larger_than_a_piece_when_there_are_ten_thousand_tasks() ->
 
 
 @pytest.mark.promise("pieces-are-whole")
-@mock.patch.object(pieces, "PIECE_BYTES", 300)
+@mock.patch.object(metadata_records, "PIECE_BYTES", 300)
 def test_application_works_when_everything_is_cut_into_pieces() -> None:
     scene = ResetScene()
     traffic = Traffic(LEDGER, f"{APP}-metadata")

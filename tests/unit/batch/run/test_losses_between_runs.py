@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from airflow_kstreams.batch.ledger.fold import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.past_runs import PastRuns
-from airflow_kstreams.batch.ledger.records import CHECKPOINT_KEY, LedgerCheckpoint
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition

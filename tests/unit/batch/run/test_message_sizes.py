@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.message_sizes import ROOM_BYTES
-from airflow_kstreams.batch.protocol.topic_settings import alter_command
+from airflow_kstreams.batch.protocol.topic_settings import ROOM_BYTES, alter_command
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,

@@ -7,10 +7,10 @@ import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
-from airflow_kstreams.batch.report.asset_events import event_extra
 from airflow_kstreams.batch.report.counts import finished_text
+from airflow_kstreams.batch.report.lineage import event_extra
 from airflow_kstreams.streams.errors import OrphanedRecordsError, RunError, TopologyError
-from airflow_kstreams.streams.partitioning.partition_grouper import FixedGroups
+from airflow_kstreams.streams.partitioning.partition_groups import FixedGroups
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash

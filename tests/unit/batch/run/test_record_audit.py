@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.packed_counts import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.counts import count_rows, headline
-from airflow_kstreams.batch.run.record_audit import audit
+from airflow_kstreams.batch.run.finish import audit
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts

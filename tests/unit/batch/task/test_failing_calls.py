@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import CallContext, KStreamBuilder, RetryPolicy, serdes
-from airflow_kstreams.streams.calls.call import AsyncNode
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import AsyncNode, MakeCaller
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.seeded_caller import SeededCaller

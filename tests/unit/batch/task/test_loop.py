@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.metrics.meter import TaskMeter
+from airflow_kstreams.batch.metrics.figures import TaskMeter
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics
 from airflow_kstreams.batch.task.commit import TaskClients
-from airflow_kstreams.batch.task.end import BoundedEnd
 from airflow_kstreams.batch.task.loop import TaskLoop, next_chunk
+from airflow_kstreams.batch.task.work import BoundedEnd
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import (
     ConfigError,

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
-from airflow_kstreams.batch.task.restore import restore_stores
-from airflow_kstreams.batch.task.restore_progress import RestoreProgress
+from airflow_kstreams.batch.task.restore import RestoreProgress, restore_stores
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams import StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError

@@ -12,11 +12,10 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan
-from airflow_kstreams.spark.driver import continuous_jobs
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, tasks_of
+from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.driver import StopSignals
-from airflow_kstreams.spark.driver.executors import spread
-from airflow_kstreams.spark.driver.slots import most_hosts, slots_of
+from airflow_kstreams.spark.driver.executors import most_hosts, slots_of, spread
+from airflow_kstreams.spark.driver.jobs import ContinuousJobs, Stopping, tasks_of
 from airflow_kstreams.streams.errors import (
     ConfigError,
     KafkaClientError,
@@ -88,7 +87,7 @@ class Slots:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(continuous_jobs, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(jobs, "pause_seconds", lambda _: 0.0)
 
 
 def fenced() -> TaskFencedError:
@@ -135,7 +134,7 @@ def test_nothing_is_launched_again_when_another_launch_cannot_help(error: KStrea
 def test_failures_long_apart_do_not_add_up_when_the_tasks_were_well_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(continuous_jobs, "_WELL_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "_WELL_SECONDS", 0.0)
     slots = Slots({A: [fenced() for _ in range(10)]})
     assert len(slots.run()) == 2
     assert slots.launched.count(A) == 11
@@ -229,12 +228,12 @@ class Session:
 def test_slots_are_what_spark_has_and_no_more_than_was_asked_for(
     session: Session, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_kstreams.spark.driver.slots._STEP_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_kstreams.spark.driver.executors._STEP_SECONDS", 0.0)
     assert slots_of(session) == slots  # type: ignore[arg-type]
 
 
 def test_fewer_slots_are_made_do_with_when_the_cluster_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_kstreams.spark.driver.slots._REGISTRATION_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_kstreams.spark.driver.executors._REGISTRATION_SECONDS", 0.0)
     session = Session("spark://m:1", [4], cores_max=100)
     assert slots_of(session) == 4  # type: ignore[arg-type]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.spark.driver.failures import failure_of
+from airflow_kstreams.spark.driver.hosts import failure_of
 from airflow_kstreams.streams.errors import ExecutorSetupError, RunError
 
 pytestmark = pytest.mark.promise("unfit-executors-end-the-run")

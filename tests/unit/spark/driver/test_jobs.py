@@ -10,7 +10,7 @@ from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Sli
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
 from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.executors import packed
-from airflow_kstreams.spark.driver.failures import error_in
+from airflow_kstreams.spark.driver.hosts import error_in
 from airflow_kstreams.spark.driver.jobs import RunJobs, dependencies
 from airflow_kstreams.spark.driver.spark_session import check_session
 from airflow_kstreams.streams.errors import (

@@ -19,14 +19,12 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
-from airflow_kstreams.batch.protocol.offsets.task_metrics import TaskMetrics
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport
 from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.telemetry import MOST_POINTS, Measured, OpenTelemetry, by_hand
 from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.streams.figures.call_figures import CallFigures, NodeCalls, ThreadFigures
-from airflow_kstreams.streams.figures.latencies import Latencies
+from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies, NodeCalls, ThreadFigures
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from tests.support.kafka.reset_scene import APP, ResetScene
 from tests.unit.spark.driver.test_one_subtopology import InProcess

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry
-from airflow_kstreams.spark.driver.shipped import shipped
+from airflow_kstreams.spark.driver.package_archive import shipped
 from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.report_rows import HostReport
 from airflow_kstreams.spark.executor.task_host import TaskHost

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams.calls import call_loop
-from airflow_kstreams.streams.calls.call_loop import CallLoop, punctual_selector
+from airflow_kstreams.streams.calls import loop_calls
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, punctual_selector
 
 pytestmark = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="Linux rounds, others do not")
 
@@ -23,7 +23,7 @@ def test_part_of_a_millisecond_is_waited_for_as_it_is(monkeypatch: pytest.Monkey
         waited.append(seconds)
         return (), (), ()
 
-    monkeypatch.setattr(call_loop, "select", SimpleNamespace(select=wait))
+    monkeypatch.setattr(loop_calls, "select", SimpleNamespace(select=wait))
     with punctual_selector() as selector:
         assert selector.select(0.0004) == []
     assert waited == [0.0004]
@@ -40,7 +40,7 @@ def test_file_that_is_ready_is_named_at_once(timeout: float | None) -> None:
 
 
 def test_file_with_a_high_number_is_waited_for_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_loop, "_MOST_FILES", 0)
+    monkeypatch.setattr(loop_calls, "_MOST_FILES", 0)
     one, other = socket.socketpair()
     with one, other, punctual_selector() as selector:
         selector.register(one, selectors.EVENT_READ, "ours")

@@ -26,7 +26,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.calls import abandoned, threaded_caller
-from airflow_kstreams.streams.calls.caller import MakeCaller
+from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import TopologyTestDriver, seeded_caller
 from airflow_kstreams.testing.seeded_caller import SeededCaller

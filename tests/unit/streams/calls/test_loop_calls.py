@@ -8,8 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
-from airflow_kstreams.streams.calls.call_loop import CallLoop
-from airflow_kstreams.streams.calls.loop_calls import LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
 
 

@@ -14,7 +14,7 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, RecordError, Topology, serdes
 from airflow_kstreams.streams.calls import abandoned, loop_calls, threaded_caller
 from airflow_kstreams.streams.errors import CallsStuckError
-from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
+from airflow_kstreams.streams.hints.function_checks import PACKAGE_FOLDER
 from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.topology.task_on_logs import TaskOnLogs, log_of
 

@@ -18,8 +18,7 @@ import airflow_kstreams.explore
 import airflow_kstreams.streams
 from airflow_kstreams.streams import KStreamBuilder, TopologyBuilder, TopologyError, TumblingWindow, serdes
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
-from airflow_kstreams.streams.graph.nodes import ProcessorNode
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OperatorTraits, ProcessorNode
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.testing import TopologyTestDriver
 

@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.explore.node_records import Findings
-from airflow_kstreams.explore.taps import OperatorTap
+from airflow_kstreams.explore.sample_run import OperatorTap
 from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.graph.nodes import SinkNode, SourceNode
-from airflow_kstreams.streams.graph.serde_binding import bound_operator, bound_to
+from airflow_kstreams.streams.graph.nodes import SinkNode, SourceNode, bound_operator, bound_to
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import KeyFold, counting
 from airflow_kstreams.streams.kstream.operators.function_kinds import PEEK

@@ -4,8 +4,7 @@ from typing import Any
 
 from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
 from airflow_kstreams.streams.graph.calls import CallOptions
-from airflow_kstreams.streams.graph.stages import Stages, stages_of
-from airflow_kstreams.streams.graph.threads import on_threads
+from airflow_kstreams.streams.graph.stages import Stages, on_threads, stages_of
 
 
 async def ask(value: Any) -> Any:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_kstreams.streams import KStreamBuilder, KTable, serdes
-from airflow_kstreams.streams.graph.table_changes import TableChanges, table_changes
+from airflow_kstreams.streams.graph.components import TableChanges, table_changes
 
 
 def _changes(*tables: Any) -> TableChanges:

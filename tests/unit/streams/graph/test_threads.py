@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorRecord, TopologyError, serdes
-from airflow_kstreams.streams.graph import threads
+from airflow_kstreams.streams.graph import stages
 from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, options_of, traits_of
-from airflow_kstreams.streams.graph.stages import stages_of
-from airflow_kstreams.streams.graph.threads import on_threads
+from airflow_kstreams.streams.graph.stages import on_threads, stages_of
 
 if TYPE_CHECKING:
     import pytest
@@ -78,7 +77,7 @@ def test_stages_are_found_a_few_times_only_when_there_are_many_nodes(
     stream.send_to("out")
     nodes = builder.build().subtopologies()[0].nodes
     looked: list[int] = []
-    monkeypatch.setattr(threads, "stages_of", lambda nodes: looked.append(1))
+    monkeypatch.setattr(stages, "stages_of", lambda nodes: looked.append(1))
     assert sum(options_of(node) is not None for node in on_threads(nodes, CALLS)) == 500
     assert len(looked) <= 12
 

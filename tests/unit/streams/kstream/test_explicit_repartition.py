@@ -14,7 +14,7 @@ from airflow_kstreams.streams import (
     partition_of_key,
     serdes,
 )
-from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.promise("repartition-fixes-the-count")

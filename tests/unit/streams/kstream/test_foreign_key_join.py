@@ -16,7 +16,7 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.graph.store_specs import Storage
-from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.restarts import RestartingTopology

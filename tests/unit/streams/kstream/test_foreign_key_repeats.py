@@ -11,12 +11,11 @@ from typing import Any, cast
 import pytest
 
 from airflow_kstreams.streams import StoreSpec, serdes
-from airflow_kstreams.streams.graph.serde_binding import SerdeOfTopic
+from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
 from airflow_kstreams.streams.graph.services import NodeContext
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_resolve import ForeignKeyResolve
-from airflow_kstreams.streams.kstream.operators.tables.foreign_key_subscribe import hash_of
-from airflow_kstreams.streams.serde import foreign_keys
-from airflow_kstreams.streams.serde.foreign_keys import Answer, LeftCopy
+from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import ForeignKeyResolve, hash_of
+from airflow_kstreams.streams.serde import internal_serdes
+from airflow_kstreams.streams.serde.internal_serdes import Answer, LeftCopy
 
 _TEXT = serdes.string()
 _RIGHT = {b"f": b"F", b"g": b"G"}
@@ -50,7 +49,7 @@ def _result(records: Sequence[tuple[int, LeftCopy | Answer]]) -> tuple[str | Non
     spec = StoreSpec(
         name="s",
         key_serde=serdes.bytes(),
-        value_serde=foreign_keys.resolver_entries(_TEXT, _TEXT, _TEXT),
+        value_serde=internal_serdes.resolver_entries(_TEXT, _TEXT, _TEXT),
         cached=False,
     )
     operator = ForeignKeyResolve(

@@ -23,7 +23,7 @@ from airflow_kstreams.streams import (
     TumblingWindow,
     serdes,
 )
-from airflow_kstreams.streams.graph.retry_policy import delay_after
+from airflow_kstreams.streams.graph.calls import delay_after
 from airflow_kstreams.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.promise(

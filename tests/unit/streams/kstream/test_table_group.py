@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, TopologyError, TumblingWindow, serdes
-from airflow_kstreams.streams.serde.changed import OldAndNew, changed
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew, changed
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 

@@ -4,9 +4,9 @@ import doctest
 
 import pytest
 
-from airflow_kstreams.streams.partitioning import murmur2 as module
+from airflow_kstreams.streams.partitioning import linear_hashing as module
 from airflow_kstreams.streams.partitioning import partition_of_key
-from airflow_kstreams.streams.partitioning.murmur2 import murmur2
+from airflow_kstreams.streams.partitioning.linear_hashing import murmur2
 
 #: From Kafka's own ``UtilsTest#testMurmur2``.
 KNOWN = {
@@ -38,5 +38,5 @@ def test_partition_is_within_the_topic_when_keys_are_of_any_length() -> None:
 
 def test_examples_run_when_a_docstring_has_them() -> None:
     result = doctest.testmod(module)
-    assert result.attempted == 2
+    assert result.attempted == 5
     assert result.failed == 0

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.partitioning.partition_counts import partition_counts
+from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
 

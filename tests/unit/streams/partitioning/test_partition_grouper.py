@@ -18,7 +18,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.partitioning import partition_grouper, partition_groups, topic_growth
+from airflow_kstreams.streams.partitioning import partition_groups, topic_growth
 
 
 class Backwards:
@@ -45,7 +45,7 @@ def counts_by_value(grouper: PartitionGrouper | None) -> Topology:
     return builder.build()
 
 
-@pytest.mark.parametrize("module", [partition_grouper, partition_groups, topic_growth])
+@pytest.mark.parametrize("module", [partition_groups, topic_growth])
 def test_examples_run_when_a_docstring_has_them(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

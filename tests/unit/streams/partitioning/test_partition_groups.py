@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.call_site import CallSite
+from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.partitioning.partition_groups import (
     GroupingRequest,
     Groups,

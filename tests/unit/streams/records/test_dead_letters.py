@@ -10,7 +10,7 @@ import pytest
 from airflow_kstreams.streams.errors import RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, origin_of
-from airflow_kstreams.testing.in_memory_kafka.sizes import batch_bytes
+from airflow_kstreams.testing.in_memory_kafka.log import batch_bytes
 from tests.support.topology.records import FakeRecord
 
 pytestmark = pytest.mark.promise("dead-letters-name-their-record")

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_kstreams.streams import KStreamBuilder, Processor, ProcessorContext, ProcessorRecord, serdes
 from airflow_kstreams.streams.errors import RecordError, ReportedError
-from airflow_kstreams.streams.hints.call_site import PACKAGE_FOLDER
+from airflow_kstreams.streams.hints.function_checks import PACKAGE_FOLDER
 from airflow_kstreams.testing import TopologyTestDriver
 
 

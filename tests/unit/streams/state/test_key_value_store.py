@@ -9,10 +9,9 @@ from airflow_kstreams.streams import StoreSpec, serdes
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.stores.key_value_store import KeyValueStore
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
-from airflow_kstreams.streams.state.stores.state_store import PersistentStore
+from airflow_kstreams.streams.state.stores.state_store import KeyValueStore, PersistentStore
 from tests.support.topology.records import FakeRecord
 
 pytestmark = pytest.mark.promise("iterators-show-their-moment")

@@ -9,9 +9,8 @@ import pytest
 
 from airflow_kstreams.streams.errors import StateStoreError
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
 from airflow_kstreams.streams.state.files.local_state import LocalState
-from airflow_kstreams.streams.state.files.state_folder import StateFolder
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from tests.support.crash import Crash
 from tests.support.topology.crashing_files import CrashingFiles, let_go_of_locks

@@ -11,8 +11,8 @@ from airflow_kstreams.streams import SessionStoreSpec, StateStoreError, StoreSpe
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.state.stores.making import make_store
-from airflow_kstreams.streams.state.stores.rocksdb.byte_order import escaped, unescaped, up_to
 from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import KEPT_BYTES
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import escaped, unescaped, up_to
 
 pytestmark = pytest.mark.promise("windows-on-disk-take-little-memory")
 

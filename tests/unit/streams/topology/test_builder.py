@@ -14,7 +14,7 @@ from airflow_kstreams.streams import (
     TopologyError,
     serdes,
 )
-from airflow_kstreams.streams.hints.call_site import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site
 
 pytestmark = pytest.mark.promise("topologies-can-stop")
 

@@ -1,7 +1,7 @@
 """Operators that make a table of one other, entry by entry.
 
 How old values come here, and how a table without a store is read, is written in
-:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Never
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.graph.operator_traits import OldValues, OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OldValues, OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.stateless import Predicate
+from airflow_kstreams.streams.kstream.operators.table_emitter import Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.processor.definitions import check_transformer_class, made
-from airflow_kstreams.streams.processor.value_transformer import ValueTransformer, ValueTransformerDef
-from airflow_kstreams.streams.serde.changed import LateChange, OldAndNew
+from airflow_kstreams.streams.processor.processor import ValueTransformer, ValueTransformerDef
+from airflow_kstreams.streams.serde.internal_serdes import LateChange, OldAndNew
 
 #: (key, value) -> the derived table's value; None if the key is not in it.
 Derivation = Callable[[Any, Any], Any]

@@ -16,13 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.global_tables import GlobalTableDef
-from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
-from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.answers import unfit_name
-from airflow_kstreams.streams.kstream.operators.deliveries import Entry
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
+from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
+from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
+from airflow_kstreams.streams.kstream.operators.table_emitter import Entry
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None. One

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
-from airflow_kstreams.streams.kstream.operators.answers import pair_of
-from airflow_kstreams.streams.serde.changed import OldAndNew
+from airflow_kstreams.streams.kstream.operators.function_kinds import pair_of
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 #: ``selector(key, value)`` gives the key of the group, and the value that goes into it.

@@ -13,13 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
-from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
-from airflow_kstreams.streams.serde.changed import LateChange, OldAndNew
+from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, Deliveries, Entry, TableEmitter
+from airflow_kstreams.streams.serde.internal_serdes import LateChange, OldAndNew
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
 
 
@@ -93,7 +91,7 @@ class VersionedSource:
     null value deletes the key from then on. A record from before the store's history is dropped and counted
     as late. Every other one is emitted, as in Kafka Streams: the newest of its key with the value that was
     the latest one before, and one between others as a
-    :class:`~airflow_kstreams.streams.serde.changed.LateChange`.
+    :class:`~airflow_kstreams.streams.serde.internal_serdes.LateChange`.
     What is not the latest must not change a table below; a stream of the changes has it. What the store keeps
     is written in :mod:`airflow_kstreams.streams.state.stores.versioned_store`.
     """

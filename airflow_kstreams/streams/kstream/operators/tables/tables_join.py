@@ -8,7 +8,7 @@ the larger one of both entries'.
 
 Each side has a node, and the results of both come together in a third, which is the joined table. As which
 entry one side sees the other, and why that is right, is written in
-:mod:`airflow_kstreams.streams.kstream.operators.deliveries`.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from airflow_kstreams.streams.graph.inlining import LoopCode
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
-from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
+from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import ABSENT, Deliveries, Entry
+from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, Deliveries, Entry
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import bind_kept
-from airflow_kstreams.streams.serde.changed import OldAndNew
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.type_variables import VO, VR, V
 
 TablesJoinKind = Literal["join", "left_join", "outer_join"]

@@ -30,14 +30,13 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
-from airflow_kstreams.streams.kstream.operators.windows.window_emitter import WindowEmitter
+from airflow_kstreams.streams.kstream.operators.windows.window_fold import WindowEmitter
 from airflow_kstreams.streams.records.kept_values import kept
-from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
-from airflow_kstreams.streams.state.stores.window_store import WindowStore
+from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, WindowStore, bind_expiry
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
 _ID = itemgetter(0)

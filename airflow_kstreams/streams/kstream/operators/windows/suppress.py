@@ -27,12 +27,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.graph.operator_traits import OperatorTraits
+from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.deliveries import Deliveries
+from airflow_kstreams.streams.kstream.operators.table_emitter import Deliveries
 from airflow_kstreams.streams.serde.base import Serde
-from airflow_kstreams.streams.serde.changed import OldAndNew
+from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
 
 #: What a mark says: readers know the window's present value, or a former one.

@@ -28,16 +28,17 @@ from typing import Any
 from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.held_entries import Entry, EntryId, HeldForm
-from airflow_kstreams.streams.state.stores.rocksdb.byte_order import (
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import (
+    BY_TIME,
     TIME_BYTES,
+    ChangeQueue,
+    StoreFiles,
     behind,
     escaped,
     times_from_bytes,
     times_to_bytes,
     up_to,
 )
-from airflow_kstreams.streams.state.stores.rocksdb.change_queue import ChangeQueue
-from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import BY_TIME, StoreFiles
 from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
 
 #: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached

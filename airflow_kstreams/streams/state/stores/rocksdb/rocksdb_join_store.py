@@ -34,8 +34,11 @@ from airflow_kstreams.streams.state.stores.join_store import (
     WAITS_NOT,
     Element,
 )
-from airflow_kstreams.streams.state.stores.rocksdb.byte_order import (
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import (
+    BY_TIME,
     TIME_BYTES,
+    ChangeQueue,
+    StoreFiles,
     behind,
     escaped,
     times_from_bytes,
@@ -43,8 +46,6 @@ from airflow_kstreams.streams.state.stores.rocksdb.byte_order import (
     unescaped,
     up_to,
 )
-from airflow_kstreams.streams.state.stores.rocksdb.change_queue import ChangeQueue
-from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import BY_TIME, StoreFiles
 from airflow_kstreams.streams.state.stores.store_serdes import (
     StoredValues,
     key_bytes_of,

@@ -6,14 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from airflow_kstreams.streams.state.files.local_files import LocalFiles
-from airflow_kstreams.streams.state.files.state_folder import StateFolder
+from airflow_kstreams.streams.state.files.state_folder import LocalFiles, StateFolder
 
 
 def test_kernel_lets_go_of_the_claim_when_a_process_is_killed(tmp_path: Path) -> None:
     claiming = (
         "import sys, pathlib\n"
-        "from airflow_kstreams.streams.state.files.local_files import LocalFiles\n"
+        "from airflow_kstreams.streams.state.files.state_folder import LocalFiles\n"
         "from airflow_kstreams.streams.state.files.state_folder import StateFolder\n"
         "folder = StateFolder.claim(pathlib.Path(sys.argv[1]), LocalFiles())\n"
         "print(folder.path, flush=True)\n"

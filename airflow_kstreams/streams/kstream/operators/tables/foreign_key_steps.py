@@ -1,0 +1,421 @@
+"""The last node of a foreign-key join: brings copies of left entries and answers of right ones together.
+
+Rule: an answer makes a result if it comes from the foreign key of the newest copy and carries the hash of its
+value (Kafka Streams' rule for stale responses). Copies and answers come through two topics, in any order
+between them. So an answer that comes before its copy is kept, and makes its result when the copy comes.
+
+How it is known that answers come early: of one left key and one foreign key, copies are in the order in which
+they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through one
+partition of each topic, and one task. So the resolver counts both by foreign key. While the numbers differ,
+the newest answer is kept, where right entries that change replace it. As soon as they are equal, what was
+kept is forgotten: all later copies have answers that are yet to come.
+
+In at_least_once a copy, or a subscription, may come once more than the other, after a crash. Then the numbers
+are equal while the newest answer has another hash than the newest copy, which shows it: the answer's copy is
+yet to come, and the answer is kept on. Where numbers stay apart, an answer is kept that may not be needed.
+The hash has the entry's time in it, so a value that comes back is not taken for the one before.
+
+Why the last result is right, whatever the order: take the last copy of a key, with foreign key f, and the
+newest answer from f. If the answer comes later, it matches, and makes the last result: from then on no copy
+comes, and answers from other foreign keys do not match. If the copy comes later, the answer was kept, since
+the copy was missing in the count, and the copy makes the last result of it. At the end of a slice both have
+been read, and nothing is kept.
+
+A deletion is emitted for a key that is in the result, and for no other one.
+
+The right table's node of a foreign-key join: answers subscriptions, and tells subscribers what changed
+(:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole join).
+
+Rule: a subscription is kept under foreign key and left key, and answered with the right entry as this node
+has been given it; then every change of the right entry is told to all that are subscribed to it, in the order
+of their keys' bytes. A subscription that ends is forgotten.
+
+The left table's node of a foreign-key join: subscribes its entries to what their foreign keys name
+(:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole join).
+
+Rule: a change of an entry is one copy for the resolver and, if the new value has a foreign key, one
+subscription under it, both with the hash of its value and time. A foreign key that the entry no longer has
+gets the end of the subscription. In an inner join an entry without a result still asks its last foreign key
+for an answer, as in Kafka Streams, so that the deletion has the time that it has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+from airflow_kstreams.streams.graph.nodes import OperatorTraits, SerdeOfTopic
+from airflow_kstreams.streams.graph.services import Forward, NodeContext
+from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
+from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner
+from airflow_kstreams.streams.serde.internal_serdes import (
+    Answer,
+    LeftCopy,
+    OldAndNew,
+    ResolverEntry,
+    Subscription,
+    WaitingAnswer,
+    subscription_prefix,
+)
+from airflow_kstreams.streams.type_variables import KR, K, V
+
+#: ``foreign_key(key, value)`` gives the key of an entry of the other table, None for no entry.
+ForeignKey = Callable[[K, V], KR | None]
+
+_HASH_BYTES = 16
+_SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeySubscribe:
+    """Subscribes the entries of the left table.
+
+    :param foreign_key: finds the foreign key of an entry.
+    :param left: whether entries without a right one have a result.
+    :param left_keys: serde of the left table's keys.
+    :param left_values: serde of its values.
+    :param right_keys: serde of foreign keys.
+    :param copies: name of the child that takes copies.
+    :param subscriptions: name of the child that takes subscriptions.
+    """
+
+    foreign_key: ForeignKey
+    left: bool
+    left_keys: SerdeOfTopic
+    left_values: SerdeOfTopic
+    right_keys: SerdeOfTopic
+    copies: str
+    subscriptions: str
+
+    type: ClassVar[str] = "foreign_key_subscribe"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="needs")
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        left, foreign_key = self.left, self.foreign_key
+        key_bytes, value_bytes = self.left_keys.serde.serialize, self.left_values.serde.serialize
+        right_keys = self.right_keys.serde
+        foreign_bytes = right_keys.serialize
+        copy, subscribe = children[self.copies], children[self.subscriptions]
+        count_null, record_context = context.counting("null"), context.record_context
+
+        def extracted(key: Any, value: Any) -> tuple[Any, bytes | None]:
+            found = None if value is None else foreign_key(key, value)
+            if found is None:
+                return None, None
+            try:
+                return found, foreign_bytes(found)
+            except Exception as error:
+                raise unfit_name("foreign_key", found, right_keys, error) from error
+
+        def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
+            new, old, _ = change
+            if new is None and old is None:
+                return
+            # Whatever may fail stands before the first result.
+            (old_key, old_bytes), (new_key, new_bytes) = extracted(key, old), extracted(key, new)
+            left_key = key_bytes(key)
+            data = None if new is None else value_bytes(new)
+            digest = None if data is None else hash_of(data, record_context.timestamp_ms)
+            if new is not None and new_bytes is None and not left:
+                count_null()
+            if new_bytes is None and not left:
+                if old_bytes is not None:
+                    copy(left_key, LeftCopy(old_bytes, None, None))
+                    subscribe(old_key, Subscription(left_key, None, True))
+                return
+            copy(left_key, LeftCopy(new_bytes, digest, data))
+            if old_bytes is not None and old_bytes != new_bytes:
+                subscribe(old_key, Subscription(left_key, None, False))
+            if new_bytes is not None:
+                subscribe(new_key, Subscription(left_key, digest, True))
+
+        return run
+
+
+def hash_of(data: bytes, timestamp_ms: int) -> bytes:
+    """Return the hash of a left entry.
+
+    :param data: its value.
+    """
+    salt = timestamp_ms.to_bytes(_SALT_BYTES, "big", signed=True)
+    return blake2b(data, digest_size=_HASH_BYTES, salt=salt).digest()
+
+
+#: The length in front of a foreign key.
+_LENGTH_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyAnswer:
+    """Answers for the right table; gets its changes, and subscriptions.
+
+    :param table: name of the right table's node.
+    :param store: of the subscriptions.
+    :param right_keys: serde of the right table's keys.
+    :param right_values: serde of its values.
+    """
+
+    table: str
+    store: StoreSpec
+    right_keys: SerdeOfTopic
+    right_values: SerdeOfTopic
+
+    type: ClassVar[str] = "foreign_key_answer"
+    traits: ClassVar[OperatorTraits] = OperatorTraits(old_values="ignores")
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        table, node = self.table, context.node
+        foreign_bytes, value_bytes = self.right_keys.serde.serialize, self.right_values.serde.serialize
+        subscribers = _Subscribers(context.store(self.store.name), on_disk=self.store.storage == "rocksdb")
+        tables, record_context = context.tables, context.record_context
+
+        def subscribe(key: Any, asked: Subscription) -> None:
+            foreign_key, before = foreign_bytes(key), record_context.timestamp_ms
+            subscribers.put(foreign_key, asked, before)
+            if not asked.answered:
+                return
+            entry = tables[table].get(key, node)
+            data, failed = None, None
+            if entry is not None:
+                record_context.timestamp_ms = max(before, entry[1])
+                try:
+                    data = None if asked.hash is None else value_bytes(entry[0])
+                except Exception as error:
+                    failed = error
+            # The resolver counts answers: it gets one in any case.
+            forward(asked.key, Answer(foreign_key, asked.hash, data, True))
+            record_context.timestamp_ms = before
+            if failed is not None:
+                raise failed
+
+        def tell(key: Any, change: OldAndNew) -> None:
+            foreign_key = foreign_bytes(key)
+            data = None if change.new is None else value_bytes(change.new)
+            for left_key, digest in subscribers.of(foreign_key):
+                forward(left_key, Answer(foreign_key, digest, data, False))
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if isinstance(value, Subscription):
+                subscribe(key, value)
+            elif key is not None:
+                tell(key, value)
+
+        return run
+
+
+class _Subscribers:
+    """Who is subscribed to what, in one task.
+
+    :param store: of the subscriptions.
+    :param on_disk: whether the store finds what begins alike by itself. In memory it would have to look at
+        every key, so there the keys are remembered by foreign key, from when they are first asked for.
+    """
+
+    def __init__(self, store: Any, *, on_disk: bool) -> None:
+        self._put: Callable[[bytes, tuple[bytes, int] | None], None] = store.put_entry
+        self._get: Callable[[bytes], tuple[bytes, int] | None] = store.get_entry
+        self._store, self._on_disk = store, on_disk
+        self._known: dict[bytes, set[bytes]] | None = None
+
+    def put(self, foreign_key: bytes, asked: Subscription, timestamp_ms: int) -> None:
+        """Keep a subscription, or forget it."""
+        entry = None if asked.hash is None else (asked.hash, timestamp_ms)
+        self._put(subscription_prefix(foreign_key) + asked.key, entry)
+        if self._known is None:
+            return
+        if entry is not None:
+            self._known.setdefault(foreign_key, set()).add(asked.key)
+        elif (keys := self._known.get(foreign_key)) is not None:
+            keys.discard(asked.key)
+            if not keys:
+                del self._known[foreign_key]
+
+    def of(self, foreign_key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return (left key, hash) of all subscribed to a foreign key, in the order of the keys."""
+        prefix = subscription_prefix(foreign_key)
+        if self._on_disk:
+            yield from self._on_disk_of(prefix)
+            return
+        if self._known is None:
+            self._known = {}
+            for key, _ in self._store.all():
+                end = _LENGTH_BYTES + int.from_bytes(key[:_LENGTH_BYTES], "big")
+                self._known.setdefault(key[_LENGTH_BYTES:end], set()).add(key[end:])
+        for left_key in sorted(self._known.get(foreign_key, ())):
+            entry = self._get(prefix + left_key)
+            if entry is not None:
+                yield left_key, entry[0]
+
+    def _on_disk_of(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        # What follows the prefix in the order of bytes; a length of 4 bytes is never all ones.
+        behind = (int.from_bytes(prefix, "big") + 1).to_bytes(len(prefix), "big")
+        for key, digest in self._store.range(prefix, behind):
+            if key.startswith(prefix):
+                yield key[len(prefix) :], digest
+
+
+_NOTHING = ResolverEntry()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignKeyResolve:
+    """Makes the results of a foreign-key join; gets copies and answers.
+
+    :param joiner: makes a result of both values.
+    :param left: whether entries without a right one have a result.
+    :param store: of what is known of left entries.
+    :param left_keys: serde of the left table's keys.
+    :param left_values: serde of its values.
+    :param right_values: serde of the right table's values.
+    """
+
+    joiner: TablesJoiner
+    left: bool
+    store: StoreSpec
+    left_keys: SerdeOfTopic
+    left_values: SerdeOfTopic
+    right_values: SerdeOfTopic
+
+    traits: ClassVar[OperatorTraits] = OperatorTraits()
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "foreign_key_left_join" if self.left else "foreign_key_join"
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        resolver = _Resolver(self, forward, context)
+        take_copy, take_answer = resolver.take_copy, resolver.take_answer
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            if isinstance(value, LeftCopy):
+                take_copy(key, value)
+            else:
+                take_answer(key, value)
+
+        return run
+
+
+class _Resolver:
+    """The resolver of one task."""
+
+    def __init__(self, join: ForeignKeyResolve, forward: Forward, context: NodeContext) -> None:
+        self._joiner, self._left = join.joiner, join.left
+        self._key_of = join.left_keys.serde.deserialize
+        self._left_of, self._right_of = (
+            join.left_values.serde.deserialize,
+            join.right_values.serde.deserialize,
+        )
+        self._forward, self._record_context = forward, context.record_context
+        store = context.store(join.store.name)
+        self._get_entry, self._put_entry = store.get_entry, store.put_entry
+
+    def take_copy(self, key: bytes, copy: LeftCopy) -> None:
+        """Take a copy, and make its result if its answer came earlier, or no answer is to come."""
+        before = self._entry(key)
+        waiting, early = before.waiting, None
+        if copy.foreign_key is not None:
+            waiting, early = _with_copy(waiting, copy.foreign_key, copy.hash)
+        entry = ResolverEntry(copy.foreign_key, copy.hash, copy.value, before.shown, waiting)
+        self._keep(key, entry)
+        if copy.foreign_key is None:
+            self._resolve(key, entry, None)
+            return
+        answer = None if early is None else early.answer
+        # One that matched the copy before has made its result already.
+        if early is None or answer is None or not _matches(entry, answer) or _matches(before, answer):
+            return
+        record_context = self._record_context
+        record_ms = record_context.timestamp_ms
+        record_context.timestamp_ms = max(record_ms, early.answer_ms)
+        try:
+            self._resolve(key, entry, answer.value)
+        finally:
+            record_context.timestamp_ms = record_ms
+
+    def take_answer(self, key: bytes, answer: Answer) -> None:
+        """Take an answer, and make its result if it is for the copy there is."""
+        entry = self._entry(key)
+        waiting = _with_answer(entry.waiting, answer, self._record_context.timestamp_ms)
+        if waiting is not entry.waiting:
+            entry = ResolverEntry(entry.foreign_key, entry.hash, entry.value, entry.shown, waiting)
+            self._keep(key, entry)
+        if _matches(entry, answer):
+            self._resolve(key, entry, answer.value)
+
+    def _entry(self, key: bytes) -> ResolverEntry:
+        found = self._get_entry(key)
+        return _NOTHING if found is None else found[0]
+
+    def _keep(self, key: bytes, entry: ResolverEntry) -> None:
+        gone = entry.value is None and not entry.shown and not entry.waiting
+        self._put_entry(key, None if gone else (entry, self._record_context.timestamp_ms))
+
+    def _resolve(self, key: bytes, entry: ResolverEntry, right: bytes | None) -> None:
+        """Give an entry, which is kept by now, its result. The joiner may fail."""
+        result = None
+        if entry.value is not None and (self._left or right is not None):
+            right_value = None if right is None else self._right_of(right)
+            result = self._joiner(self._left_of(entry.value), right_value)
+        shown = result is not None
+        if not shown and not entry.shown:
+            return
+        if shown is not entry.shown:
+            kept = ResolverEntry(entry.foreign_key, entry.hash, entry.value, shown, entry.waiting)
+            self._keep(key, kept)
+        self._forward(self._key_of(key), result)
+
+
+def _matches(entry: ResolverEntry, answer: Answer) -> bool:
+    return entry.foreign_key == answer.foreign_key and entry.hash == answer.hash
+
+
+def _parted(
+    waiting: tuple[WaitingAnswer, ...], foreign_key: bytes
+) -> tuple[WaitingAnswer | None, tuple[WaitingAnswer, ...]]:
+    """Return what waits for a foreign key, and what waits for others: nearly always nothing."""
+    if not waiting:
+        return None, waiting
+    if len(waiting) == 1 and waiting[0].foreign_key == foreign_key:
+        return waiting[0], ()
+    known = next((each for each in waiting if each.foreign_key == foreign_key), None)
+    return known, tuple(each for each in waiting if each is not known)
+
+
+def _with_copy(
+    waiting: tuple[WaitingAnswer, ...], foreign_key: bytes, digest: bytes | None
+) -> tuple[tuple[WaitingAnswer, ...], WaitingAnswer | None]:
+    """Count a copy, and return what then waits, and what waited for it, if an answer did."""
+    known, others = _parted(waiting, foreign_key)
+    if known is None:
+        return (*others, WaitingAnswer(foreign_key, 1, None, -1, digest)), None
+    answer, copies = known.answer, known.copies + 1
+    if copies == 0 and answer is not None:
+        # Where their hashes differ a copy has come twice, and that of the answer is yet to come.
+        return (others, known) if answer.hash == digest else (waiting, None)
+    counted = WaitingAnswer(foreign_key, copies, answer, known.answer_ms, digest)
+    return (*others, counted), None if answer is None else known
+
+
+def _with_answer(
+    waiting: tuple[WaitingAnswer, ...], answer: Answer, answer_ms: int
+) -> tuple[WaitingAnswer, ...]:
+    """Count an answer, keep it unless it is known that its copy has come, and return what then waits."""
+    foreign_key = answer.foreign_key
+    known, others = _parted(waiting, foreign_key)
+    if not answer.to_subscription:
+        if known is None or known.answer is None:
+            return waiting
+        return (*others, WaitingAnswer(foreign_key, known.copies, answer, answer_ms, known.hash))
+    copies, digest = (-1, None) if known is None else (known.copies - 1, known.hash)
+    if copies == 0:
+        if digest == answer.hash:
+            return others
+        copies = -1  # a copy has come twice
+    return (*others, WaitingAnswer(foreign_key, copies, answer, answer_ms, digest))
