@@ -30,6 +30,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -138,17 +139,15 @@ def _copied(headers: Headers | None) -> Headers | None:
     return None if headers is None else [(name, value) for name, value in headers]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Parked:
     """An entry.
 
     :param number: of its key in the store.
     """
 
-    __slots__ = ("number", "record")
-
-    def __init__(self, number: int, record: ParkedRecord) -> None:
-        self.number = number
-        self.record = record
+    number: int
+    record: ParkedRecord
 
 
 class Parking:

@@ -100,21 +100,6 @@ class SlidingWindowFold:
 class _Windows:
     """The windows of one task."""
 
-    __slots__ = (
-        "add",
-        "begin",
-        "changed",
-        "dirty",
-        "emitter",
-        "nothing",
-        "put_entry",
-        "size_ms",
-        "store",
-        "stores",
-        "tracked",
-        "wanted",
-    )
-
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
         fold = fold_of(operator.fold, context)
