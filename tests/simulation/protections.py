@@ -23,10 +23,10 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.runner import TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
@@ -103,7 +103,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         kept[id(cluster)] = (cluster, task)
         return restored
 
-    return mock.patch("airflow_kstreams.batch.task.attempt.restore_stores", keeping)
+    return mock.patch("airflow_kstreams.batch.task.runner.restore_stores", keeping)
 
 
 def _idle_tasks_are_silent() -> SwitchedOff:
