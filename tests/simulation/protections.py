@@ -19,9 +19,8 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs import log_bounds as logs
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.stops import frozen_at, slice_starts, to_freeze
-from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator import Coordinator, frozen_upstream
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
@@ -142,7 +141,7 @@ def _freeze_before_looking() -> SwitchedOff:
         starts = slice_starts(slice_)
         return frozen_at(slice_, {tp: starts[tp] for tp in ends}, epochs)
 
-    return mock.patch("airflow_kstreams.batch.run.intermediates.frozen_at", early)
+    return mock.patch("airflow_kstreams.batch.run.coordinator.frozen_at", early)
 
 
 def _intermediate_stops_move() -> SwitchedOff:
@@ -151,7 +150,7 @@ def _intermediate_stops_move() -> SwitchedOff:
     def anew(folded: Any, *rest: Any) -> Any:
         return to_freeze(dataclasses.replace(folded, intermediate_stops={}), *rest)
 
-    return mock.patch("airflow_kstreams.batch.run.intermediates.to_freeze", anew)
+    return mock.patch("airflow_kstreams.batch.run.coordinator.to_freeze", anew)
 
 
 def _lease_is_not_looked_at() -> SwitchedOff:

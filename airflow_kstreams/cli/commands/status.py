@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
     from airflow_kstreams.batch.inspect.status import RunStatus
     from airflow_kstreams.batch.ledger.run_summary import RunSummary
-    from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+    from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
     from airflow_kstreams.explore.tables import Table
 
 #: Leaves a part of 10 s to the start of the command and to its end.
@@ -258,7 +258,7 @@ def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskRep
 def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
     """Yield the tables of calls, by task and node, and of the threads that run them; none without calls."""
     from airflow_kstreams.batch.metrics.call_metrics import calls_in_all, node_figures, thread_figures
-    from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
+    from airflow_kstreams.batch.protocol.offsets.offset_metadata import by_subtopology
     from airflow_kstreams.explore.tables import Table
 
     rows = [*_rows(reports)]

@@ -25,9 +25,9 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
