@@ -67,7 +67,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
             path = next(iter(airflow_kstreams.__path__))
             return f"{here} has airflow_kstreams {found} at {path}, the driver has {version}"
         try:
-            import airflow_kstreams.spark.executor.entry  # imports all modules that a task needs
+            import airflow_kstreams.spark.executor.task_host  # imports all modules that a task needs
         except ImportError as error:
             missing = error.name or "a module"
             return f"{here} has airflow_kstreams {version}, but {missing} cannot be imported there: {error}"
@@ -76,7 +76,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
     def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cause = lacking()
         if not cause:
-            from airflow_kstreams.spark.executor.entry import run_shipped
+            from airflow_kstreams.spark.executor.task_host import run_shipped
 
             yield from run_shipped(text)(batches)
             return
@@ -93,8 +93,6 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
 
 def remedy() -> str:
     """Return the remedy that brings this package to executors, in the driver's version."""
-    from airflow_kstreams.spark.driver.package_archive import spark_conf
-
     settings = " and ".join(f"{name}={value}" for name, value in spark_conf("kstreams.tar.gz").items())
     return (
         "run `airflow-kstreams pack --output kstreams.tar.gz` with the driver's Python on a machine like the "

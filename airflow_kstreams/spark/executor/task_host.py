@@ -1,12 +1,12 @@
 """Hosts the tasks of one Spark partition on an executor, returns their reports and shows their log.
 
-Tasks of a slice run side by side to their stop offsets; tasks of a continuous run take turns until the
-driver's lease holds a stop.
+Tasks of a slice run side by side to their stop offsets. Tasks of a continuous run share some threads; one
+more thread watches the driver's lease. Their Spark task ends when the lease holds a stop, and returns the
+report of each of its tasks. It fails as soon as one of them fails: the others commit and end, and all start
+anew.
 
-Runs the tasks of one Spark slot in continuous mode on some threads; one more watches the driver's lease.
-
-The Spark task ends when the lease holds a stop, and returns the report of each of its tasks. It fails as soon
-as one of them fails: the others commit and end, and all start anew.
+This module imports all modules that any task needs, so that a missing one is reported before a task has
+begun.
 """
 
 from __future__ import annotations
@@ -23,25 +23,31 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
+from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
+from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
-from airflow_kstreams.spark.executor.report_rows import HostReport, reported
+from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, reported
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.task.work import TaskSetup
-    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.spark.executor.report_rows import ArrowFunction
 
 _LOOK_SECONDS = 0.5
 
@@ -156,9 +162,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     def _run_to_stop(
         self, slice_: Slice, number: int, share: TaskShare, config: dict[str, str]
     ) -> HostReport:
-        from airflow_kstreams.batch.task.runner import TaskRunner
-        from airflow_kstreams.batch.task.work import SliceWork
-
         try:
             setup = self._setup(number, share, self._cluster(config))
             return HostReport(report=TaskRunner(setup, SliceWork(slice_, share)).run())
@@ -170,11 +173,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             gc.collect()
 
     def _run_until_stopped(self, tasks: tuple[TaskShare, ...], config: dict[str, str]) -> list[HostReport]:
-        from airflow_kstreams.batch.clock import SystemClock
-        from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-        from airflow_kstreams.batch.continuous.task_thread import LeaseWatch
-        from airflow_kstreams.spark.executor.task_host import run_until_stopped, watching
-
         cluster = self._cluster(config)
         watch = LeaseWatch(
             cluster, self.settings, run_id=self.run_id, generation=self.generation, clock=SystemClock()
@@ -192,9 +190,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             return [reported(error)]
 
     def _setup(self, number: int, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
-        from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
-        from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
-
         task_id = TaskId(subtopology=share.subtopology, group=share.group)
         return TaskSetup(
             topology=with_outputs(self.source.topology(), self.settings),
@@ -206,8 +201,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         )
 
     def _cluster(self, config: dict[str, str]) -> KafkaCluster:
-        from airflow_kstreams.kafka.cluster import KafkaCluster
-
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
 
 
@@ -230,3 +223,12 @@ def show_log_lines() -> None:
     package.setLevel(logging.INFO)
     # An application file may set up the root's logging later; each line still comes once.
     package.propagate = False
+
+
+def run_shipped(text: str) -> ArrowFunction:
+    """Return the function that hosts tasks, or copies state.
+
+    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
+    """
+    show_log_lines()
+    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)
