@@ -1,12 +1,11 @@
 """Hosts the tasks of one Spark partition on an executor, returns their reports and shows their log.
 
-Tasks of a slice run side by side to their stop offsets. Tasks of a continuous run share some threads; one
-more thread watches the driver's lease. Their Spark task ends when the lease holds a stop, and returns the
-report of each of its tasks. It fails as soon as one of them fails: the others commit and end, and all start
-anew.
+Tasks of a slice run side by side to their stop offsets. Tasks of a continuous run take turns on some threads,
+and one more thread watches the driver's lease: the Spark task ends when the lease holds a stop, and fails as
+soon as one of its tasks fails; the others commit and end, and all start anew.
 
-This module imports all modules that any task needs, so that a missing one is reported before a task has
-begun.
+The module imports all modules that any task needs, so that one which the executor lacks is reported before a
+task has begun.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
@@ -49,60 +48,21 @@ from airflow_kstreams.streams.topology.outputs import with_outputs
 if TYPE_CHECKING:
     from airflow_kstreams.spark.executor.report_rows import ArrowFunction
 
+log = logging.getLogger(__name__)
+
+#: Format of every process of a run, so that a log which several of them write reads as one.
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_PACKAGE = "airflow_kstreams"
 _LOOK_SECONDS = 0.5
 
 
-def run_until_stopped(
-    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
-) -> list[TaskReport]:
-    """Run tasks until the lease holds a stop.
+def run_shipped(text: str) -> ArrowFunction:
+    """Return the function that hosts tasks, or copies state.
 
-    :param watch: the watch of the lease, which :func:`watching` updates.
-    :param run_id: id of the continuous run.
-    :param most_threads: largest number of threads that share the tasks.
-    :raises RunSupersededError: the lease is lost.
-    :raises KStreamsError: a task failed for good.
+    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
     """
-    count = min(most_threads, len(tasks))
-    failed = threading.Event()
-    threads = [
-        TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
-        for index in range(count)
-    ]
-    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
-        futures = [pool.submit(_run, thread, failed) for thread in threads]
-    return [report for future in futures for report in future.result()]
-
-
-@contextmanager
-def watching(watch: LeaseWatch) -> Iterator[None]:
-    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            watch.look(timeout_seconds=_LOOK_SECONDS)
-
-    with ExitStack() as stack:
-        stack.callback(watch.close)
-        thread = threading.Thread(target=look, name="lease-watch", daemon=True)
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(ended.set)
-        yield
-
-
-def _run(thread: TaskThread, failed: threading.Event) -> list[TaskReport]:
-    try:
-        return thread.run(failed.is_set)
-    except BaseException:
-        failed.set()
-        raise
-    finally:
-        thread.close()
-
-
-log = logging.getLogger(__name__)
+    show_log_lines()
+    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)
 
 
 class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
@@ -204,10 +164,54 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
 
 
-#: Format of every process of a run, so that a log which several of them write reads as one.
-LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+def run_until_stopped(
+    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
+) -> list[TaskReport]:
+    """Run tasks until the lease holds a stop.
 
-_PACKAGE = "airflow_kstreams"
+    :param watch: the watch of the lease, which :func:`watching` updates.
+    :param run_id: id of the continuous run.
+    :param most_threads: largest number of threads that share the tasks.
+    :raises RunSupersededError: the lease is lost.
+    :raises KStreamsError: a task failed for good.
+    """
+    count = min(most_threads, len(tasks))
+    failed = threading.Event()
+    threads = [
+        TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
+        for index in range(count)
+    ]
+    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
+        futures = [pool.submit(_run, thread, failed) for thread in threads]
+    return [report for future in futures for report in future.result()]
+
+
+@contextmanager
+def watching(watch: LeaseWatch) -> Iterator[None]:
+    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            watch.look(timeout_seconds=_LOOK_SECONDS)
+
+    with ExitStack() as stack:
+        stack.callback(watch.close)
+        thread = threading.Thread(target=look, name="lease-watch", daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ended.set)
+        yield
+
+
+def _run(thread: TaskThread, failed: threading.Event) -> list[TaskReport]:
+    try:
+        return thread.run(failed.is_set)
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        thread.close()
 
 
 def show_log_lines() -> None:
@@ -223,12 +227,3 @@ def show_log_lines() -> None:
     package.setLevel(logging.INFO)
     # An application file may set up the root's logging later; each line still comes once.
     package.propagate = False
-
-
-def run_shipped(text: str) -> ArrowFunction:
-    """Return the function that hosts tasks, or copies state.
-
-    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
-    """
-    show_log_lines()
-    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)
