@@ -1,18 +1,12 @@
-"""Runs a sample through the real tasks of a topology, on topics in memory.
+"""Runs a sample through the real tasks of a topology, on topics in memory, with taps that report the records
+that reach and leave every node.
 
 Rule: the records come in a run's order, and each is processed and committed with all its results before the
 next, as in the test driver. Cached tables therefore show every change, where a run folds many into one. The
 wall clock shows the time at which the sample was taken.
 
-An error at a node is kept there (see ``taps.py``) and the exploration goes on. An error outside the taps (a
-record that its source cannot decode, a store's value that its serde cannot encode) leaves the driver
-unusable; then a new driver gets the records before it again, without findings, and the record is left out.
-Records that the source cannot decode, the usual case, are recognised before, at no such cost.
-
-Copies a topology with taps, which report the records that reach and leave every node.
-
-Rule: node names, their order, the edges and the stores are those of the topology, so a task runs the copy as
-it would run the original. There are three kinds of tap:
+The tasks run a copy of the topology. Rule: node names, their order, the edges and the stores are those of the
+topology, so a task runs the copy as it would run the original. There are three kinds of tap:
 
 * one more node behind each source sees the records that the source decoded;
 * each processor's operator is wrapped;
@@ -20,7 +14,10 @@ it would run the original. There are three kinds of tap:
   ``forward(to=...)`` finds it.
 
 An error at a node is kept as a finding and ends there: the nodes before it go on as if the node had taken the
-record, and its earlier effects remain.
+record, and its earlier effects remain. An error outside the taps (a record that its source cannot decode, a
+store's value that its serde cannot encode) leaves the driver unusable; then a new driver gets the records
+before it again, without findings, and the record is left out. Records that the source cannot decode, the
+usual case, are recognised before, at no such cost.
 """
 
 from __future__ import annotations

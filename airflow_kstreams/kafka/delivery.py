@@ -1,15 +1,11 @@
-"""Makes the produce call of the hot path, and remembers records that could not be delivered.
+"""Makes the produce call of the hot path, remembers records that could not be delivered, and explains why.
 
 Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
 ``commit``, or the first failure is raised there with its topic and partition.
 
-Names the permission that a writer lacks.
-
-The client reports a refusal and its topic separately: the call fails at once, while the topic comes a moment
-later with the client's log or with a delivery report. The error must name the missing permission, so this
-module waits for the topic, bounded.
-
-Sets the client's limits of records and batches, and explains a record beyond a limit.
+The client reports a refusal for lack of permission and its topic separately: the call fails at once, while
+the topic comes a moment later with the client's log or with a delivery report. The error must name the
+missing permission, so this module waits for the topic, bounded.
 
 The client refuses a record larger than ``message.max.bytes``, not compressed, at once. The broker refuses a
 batch larger than the topic's ``max.message.bytes``, as it was compressed, later. Each error names the

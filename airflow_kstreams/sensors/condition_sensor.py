@@ -1,6 +1,6 @@
 """Defines the base of this package's sensors: a condition, evaluated in the worker or in the triggerer.
 
-Reads rendered parameters, which are text unless the DAG renders native objects.
+Rendered parameters are text unless the DAG renders native objects; functions here read both.
 """
 
 from __future__ import annotations

@@ -1,29 +1,23 @@
-"""Binds a format to a topic: makes the pair of functions a task calls, and sorts their errors.
+"""Binds a format to a topic: makes the registry's clients and the pair of functions a task calls, and sorts
+their errors.
 
 confluent-kafka's serializers and deserializers do the work, one pair for each topic and side of a task. They
 are made at the first record, because a sink never reads and a source never writes; the client they share is
 made when the task starts, so that a missing library or setting shows before the first record.
 
-Rule: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the error
-policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not registered or
-not compatible) is raised as ``KStreamsError`` and passes every policy: no record is ever skipped because a
-registry was down.
+Rule of clients: the task that binds a serde makes the client, in the process that uses it; a client is never
+pickled, and building a topology makes none. Tasks of one process share a client for each configuration, and
+so its memory of schemas and ids: each is asked for once per process. A ``mock://`` registry lives as long as
+its client, so everything in one process that names the same one shares it.
+
+Rule of errors: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that
+the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not
+registered or not compatible) is one of the registry or the configuration, is raised as ``KStreamsError`` and
+passes every policy: no record is ever skipped because a registry was down. If a retry can help, it is a
+``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 
 Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
 same schema the same id again, so the attempt that resumes writes the same bytes.
-
-Makes the schema registry's clients of this process: one per configuration, when a task first needs it.
-
-Rule: the task that binds a serde makes the client, in the process that uses it; a client is never pickled,
-and building a topology makes none. Tasks of one process share a client, and so its memory of schemas and ids:
-each is asked for once per process. A ``mock://`` registry lives as long as its client, so everything in one
-process that names the same one shares it.
-
-Turns errors of the registry's client into errors of this package, with a remedy.
-
-Rule: these are faults of the registry or the configuration, never of a record (registry away, credentials
-refused, schema not registered or not compatible). If a retry can help, the error is a
-``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 """
 
 from __future__ import annotations
