@@ -19,7 +19,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
-from airflow_kstreams.batch.inspect.conditions import Condition, RunFinished, StopOffsetsReached, why_not
+from airflow_kstreams.batch.inspect.conditions import (
+    Condition,
+    RunFinished,
+    StopOffsetsReached,
+    condition_to_json,
+    why_not,
+)
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
@@ -108,8 +114,8 @@ class ConditionSensor(BaseSensorOperator):
 
     def _defer(self, condition: Condition) -> NoReturn:
         self.defer(
-            trigger=ConditionTrigger.waiting_for(
-                condition,
+            trigger=ConditionTrigger(
+                condition=condition_to_json(condition),
                 kafka_conn_id=self.kafka_conn_id,
                 poke_interval=self.poke_interval,
                 deadline=time.time() + self.timeout,

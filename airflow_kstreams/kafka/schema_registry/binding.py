@@ -27,7 +27,7 @@ import io
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
@@ -58,6 +58,24 @@ _INCOMPATIBLE = 409
 SubjectNames = Literal["topic", "record", "topic_record"]
 
 
+class RegistryOptions(TypedDict, total=False):
+    """The options of a registry's serdes.
+
+    :param auto_register_schemas: whether the first record written to a topic registers the schema, as it does
+        unless given. If not, it must be registered before.
+    :param use_latest_version: whether to read and write by the newest schema registered for the topic, in
+        place of the given one; nothing is registered then. Results depend on what is registered when a task
+        starts, so a retried run may give other bytes.
+    :param subject_names: how the registry's subjects are named. ``topic``, unless given, gives
+        ``<topic>-key`` and ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both.
+        Stores use the name of their changelog topic.
+    """
+
+    auto_register_schemas: bool
+    use_latest_version: bool
+    subject_names: SubjectNames
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySerde:
     """A serde of a schema registry, as a topology defines it; plain data.
@@ -71,9 +89,9 @@ class RegistrySerde:
 
     format: SchemaFormat
     url: str
-    auto_register_schemas: bool
-    use_latest_version: bool
-    subject_names: SubjectNames
+    auto_register_schemas: bool = True
+    use_latest_version: bool = False
+    subject_names: SubjectNames = "topic"
 
     @property
     def id(self) -> str:
