@@ -3,26 +3,21 @@ back as they were written.
 
 Rule: a store keeps objects while a task lives, and a later task restores them from bytes. A value that its
 serde does not give back unchanged would therefore give other results in the next run, without an error. So
-the first values that each store of a task writes are read back at once, before their commit.
+each value is read back before its commit, unless its serde is known to give back all of its type.
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import KStreamsError, StateStoreError, StoreSerdeError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.hidden_values import without_values
-from airflow_kstreams.streams.state.stores.survival import serde_for, survives
+from airflow_kstreams.streams.state.stores.survival import kept_types, serde_for, survives
 
 FIX = "give the store the serde of its objects; after a change of format, a new name"
-
-#: Number of values that each store of a task reads back: a serde that does not fit fails for most values, and
-#: the cost ends with these.
-READ_BACK_VALUES = 100
 
 log = logging.getLogger(__name__)
 
@@ -105,20 +100,16 @@ class StoredValues:
     :param spec: name and serdes.
     :param fix: remedy for a value that does not fit.
     :param put: returns the user's object of a stored value, for messages.
-    :ivar unchecked: number of further values that are read back.
+    :ivar kept: types of values that need not be read back.
     """
 
-    __slots__ = ("_fix", "_put", "_spec", "unchecked")
+    __slots__ = ("_fix", "_put", "_spec", "kept")
 
     def __init__(self, spec: StoreSpec, *, fix: str = FIX, put: Callable[[Any], Any] | None = None) -> None:
         self._spec = spec
         self._put = put
         self._fix = fix
-        self.unchecked = READ_BACK_VALUES
-
-    def check_all(self) -> None:
-        """Read back every value from now on."""
-        self.unchecked = sys.maxsize
+        self.kept = kept_types(spec.value_serde)
 
     def serialize(self, key: bytes, value: Any) -> bytes:
         """Return a value as bytes.
@@ -132,7 +123,7 @@ class StoredValues:
             raise
         except Exception as error:
             raise self.error(key, "a value that does not fit", error, value) from error
-        if self.unchecked:
+        if type(value) not in self.kept:
             self.check(key, value, data)
         return data
 
@@ -156,7 +147,6 @@ class StoredValues:
         :param data: the serde's bytes.
         :raises StoreSerdeError: the value that is read back differs.
         """
-        self.unchecked -= 1
         try:
             same = survives(value, data, self._spec.value_serde)
         except KStreamsError:
@@ -196,13 +186,6 @@ class StoredValues:
         """Return the store and the key's size; only the log at DEBUG shows the key."""
         log.debug("store %r: at the key %r", self._spec.name, key)
         return f"store {self._spec.name!r}, at a key of {len(key)} B"
-
-
-@runtime_checkable
-class ReadsBack(Protocol):
-    """A store whose values are read back."""
-
-    stored_values: StoredValues
 
 
 def _text_of(error: Exception, given: Any = None) -> str:
