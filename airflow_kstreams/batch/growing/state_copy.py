@@ -29,7 +29,7 @@ import msgspec
 from airflow_kstreams.batch.growing.expansion_rules import Expansion, live, positions_of, sources_of
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
+from airflow_kstreams.batch.protocol.topics import max_message_bytes
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group, catch_up_id

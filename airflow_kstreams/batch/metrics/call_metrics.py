@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies, NodeCalls
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 

@@ -28,7 +28,7 @@ from airflow_kstreams.batch.metrics.call_metrics import (
     per_second,
     rate_text,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import CallFigures, LatencyRecorder, added_calls
 
 #: Long beside a sample's own cost, two thousandths of that; short beside the times that people ask for.

@@ -52,8 +52,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
     replay_owner,
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
-from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
-from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
 from airflow_kstreams.batch.replay.scan import Found, Scan, caught_up
 from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable

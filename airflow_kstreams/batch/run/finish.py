@@ -52,14 +52,13 @@ from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import (
     may_park,
     owes_last_commit,
     parked_in_all,
     retry_nodes,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import (

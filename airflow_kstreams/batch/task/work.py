@@ -46,7 +46,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
-from airflow_kstreams.batch.protocol.slice.task_share import (
+from airflow_kstreams.batch.protocol.slice.stops import (
     TaskShare,
     end_epochs,
     looked_at,

@@ -17,7 +17,7 @@ from itertools import pairwise
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topic_settings import alter_command, internal_settings
+from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError

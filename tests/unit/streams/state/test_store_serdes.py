@@ -37,7 +37,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
-from airflow_kstreams.streams.state.stores.survival import kept_types
+from airflow_kstreams.streams.state.stores.store_serdes import kept_types
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
