@@ -265,7 +265,7 @@ def survives(value: Any, data: bytes, serde: Serde) -> bool:
 
 def _looks_same(one: Any, other: Any) -> bool:
     """Say whether two objects are plain and equal, types included; False may mean anything."""
-    kind = type(one)
+    kind: Any = type(one)
     if kind is not type(other):
         return False
     try:
@@ -311,7 +311,7 @@ def serde_for(value: Any) -> Serde | None:
 
 
 def _same(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
-    kind = type(one)
+    kind: Any = type(one)
     if kind is not type(other):
         return kind is int and type(other) is float and one == other
     if isinstance(one, float):
