@@ -1,16 +1,14 @@
-"""Waits, bounded, until a fresh client has reached its cluster, so that wrong addresses and credentials show
-at once.
+"""Bounds what the client may block in: the first contact with a cluster, calls that may never return, and the
+time of all requests together.
 
 The client library retries connections for ever and reports failures by callback only, which it runs inside
 ``poll``: a single blocking call would take its whole timeout on a wrong password. So the first contact is
-made in short steps, each with a ``poll`` after it.
+made in short steps, each with a ``poll`` after it, and wrong addresses and credentials show at once.
 
 A fresh client connects to the address that it was given, and then to the brokers that it has learned of.
 Between these first connections librdkafka pauses for half of ``reconnect.backoff.ms``, 11 ms at least. Its
 own default of 100 ms would make every client 40 ms late, and a task makes several; so each is made with
 20 ms. The pause after a failed connection doubles from there up to ``reconnect.backoff.max.ms``.
-
-Bounds calls of the client that may never return.
 
 ``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and its time
 limit does not hold for that part: with a connection lost at the wrong moment it blocks for ever (librdkafka
@@ -19,11 +17,10 @@ synchronous commit takes no limit at all. Neither can be interrupted, so both ru
 for which the caller waits no longer than a limit. A thread that never returns from the client keeps the
 client alive until the process ends.
 
-Bounds the time that clients wait for answers: of each request, and of all requests of one look together.
-
 A bound of each request does not bound many of them: every request that is left waits once for a broker that
 falls silent, and a read, which is no request, waits for ever. So what a user waits for at a terminal has a
-bound for all requests. It counts from the making of this object, and no wait is longer than what is left.
+bound for all requests. It counts from the making of :class:`RequestTime`, and no wait is longer than what is
+left.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Defines the base of this package's sensors: a condition, evaluated in the worker or in the triggerer.
 
-Reads rendered parameters, which are text unless the DAG renders native objects.
+Rendered parameters are text unless the DAG renders native objects; functions here read both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
-from airflow_kstreams.batch.inspect.conditions import Condition, RunFinished, StopOffsetsReached, why_not
+from airflow_kstreams.batch.inspect.conditions import (
+    Condition,
+    RunFinished,
+    StopOffsetsReached,
+    condition_to_json,
+    why_not,
+)
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
@@ -193,8 +199,8 @@ class ConditionSensor(BaseSensorOperator):
 
     def _defer(self, condition: Condition) -> NoReturn:
         self.defer(
-            trigger=ConditionTrigger.waiting_for(
-                condition,
+            trigger=ConditionTrigger(
+                condition=condition_to_json(condition),
                 kafka_conn_id=self.kafka_conn_id,
                 poke_interval=self.poke_interval,
                 deadline=time.time() + self.timeout,

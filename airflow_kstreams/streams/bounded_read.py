@@ -1,18 +1,18 @@
-"""Reads partitions from known starts to known ends: the one loop for all reads that end.
+"""Reads partitions from known starts to known ends, and divides offsets into requests that a group's
+coordinator can take.
 
-Rule: ``[from, to)`` of every partition, no more. A partition is read to its end when a record at or past
-``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps (compaction, transactions), so
-records alone cannot tell. What ends first is paused, so that it is not fetched while others are waited for.
+One loop serves all reads that end. Rule: ``[from, to)`` of every partition, no more. A partition is read to
+its end when a record at or past ``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps
+(compaction, transactions), so records alone cannot tell. What ends first is paused, so that it is not fetched
+while others are waited for.
 
-Who needs whole transactions asks for them: the read then goes on until the reader says that it is at an end
-at or past ``to``, because what was fetched last may be the first part of a transaction that came meanwhile.
-Records past ``to`` are given then, too.
+A caller that needs whole transactions asks for them: the read then goes on until the reader says that it is
+at an end at or past ``to``, because what was fetched last may be the first part of a transaction that came
+meanwhile. Records past ``to`` are given then, too.
 
 Every fetch is given to the caller, the empty ones as well, so that a caller with a bound of its own can
 :meth:`BoundedRead.stop`. The reader is left without an assignment, for assigned partitions would go on being
 fetched in the background; after an error it keeps one.
-
-Divides offsets into requests that the group's coordinator can take.
 
 The coordinator writes what is committed at once as one batch of its own topic, and refuses what does not fit
 there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one transaction are

@@ -1,6 +1,5 @@
-"""Keeps the records that a topology wrote, and decodes them as they were encoded.
-
-Shows a test the store of a task.
+"""Keeps the records that a topology wrote, decodes them as they were encoded, and shows a test the store of a
+task.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """Runs a task of a continuous run: attempts one after another, in steps, under the rules of the task runner.
 
 The protocol is that of :mod:`airflow_kstreams.batch.task.runner`, with the ledger in place of the metadata
-topic in step 2, and no end in step 5. A step that fails in a way that starting over may help drops the
-attempt; the next one begins a moment later, while the thread goes on with its other tasks. A task that was
-fenced gives up at once: either another attempt of it is alive, or the broker timed it out, and Spark starts
-it anew.
+topic in step 2: the task's work is the run that the ledger names, everything from the committed offsets on.
+Step 5 has no end. A step that fails in a way that starting over may help drops the attempt; the next one
+begins a moment later, while the thread goes on with its other tasks. A task that was fenced gives up at once:
+either another attempt of it is alive, or the broker timed it out, and Spark starts it anew.
 
-Gives a task of a continuous run its work: the run that the ledger names, everything from the committed
-offsets on, without end.
-
-Gives step 5 of the task protocol an end for continuous mode: no stop offset, and tasks that take turns.
-
-It differs from a batch:
+Reading without end differs from a batch:
 
 - A partition whose end was reached counts as finished until its next record comes, so that a quiet input
   keeps no other one waiting (``partition_group.py``).

@@ -1,21 +1,18 @@
-"""Runs the tasks that take turns in one thread of a continuous run, as Kafka Streams' StreamThread does.
+"""Runs the tasks that take turns in one thread of a continuous run, as Kafka Streams' StreamThread does, and
+watches the lease of their driver.
 
-Rule: every task has its turn in every round, and a turn is short (``endless_end.py``), so none starves
-however much the others have to do. A round in which no task did anything waits for records, a share of the
-wait at each task.
-
-Before a task is opened, which may restore state for minutes, the others commit: no transaction is open
-meanwhile, for the broker would abort one that lasts too long.
-
-Shows the tasks of a continuous run whether their driver is alive: they watch its lease in the ledger.
+Rule of turns: every task has its turn in every round, and a turn is short (``continuous_task.py``), so none
+starves however much the others have to do. A round in which no task did anything waits for records, a share
+of the wait at each task. Before a task is opened, which may restore state for minutes, the others commit: no
+transaction is open meanwhile, for the broker would abort one that lasts too long.
 
 Executors know nothing but Kafka, so that any deploy mode works: the driver says there that it is alive (it
 renews its lease), that the tasks are to stop (``stopping``), and that it released it. Tasks whose driver was
 killed therefore end by themselves, and so do those whose application another driver has claimed.
 
-Rule: the lease is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic clock,
-so clocks that differ between machines do not matter. Ending late does no harm: the run that begins next
-fences every transactional id of this run first.
+Rule of the lease: it is lost when nothing was heard of it for ``lease.ms`` on this machine's own monotonic
+clock, so clocks that differ between machines do not matter. Ending late does no harm: the run that begins
+next fences every transactional id of this run first.
 """
 
 from __future__ import annotations

@@ -1,21 +1,19 @@
-"""Gives a subtopology with state more processors: copies their state while runs go on as before, until a
-begin takes over (:mod:`airflow_kstreams.batch.growing.takeover`).
+"""Gives a subtopology with state more processors, and gives up expansions of processors that have not
+arrived.
 
-A source with nothing to copy is not claimed, so that no begin is kept from taking over.
+An expansion copies the state of the processors that give keys away, while runs go on as before, until a begin
+takes over (:mod:`airflow_kstreams.batch.growing.takeover`). A source with nothing to copy is not claimed, so
+that no begin is kept from taking over. The same command again goes on with an expansion that was interrupted.
+One to another number is refused meanwhile: what has been copied would have to go.
 
-The same again goes on with an expansion that was interrupted. One to another number is refused while it is
-under way: what has been copied would have to go.
-
-Gives up the expansions of processors that are under way.
-
-Order, where each line may be the last one that runs::
+Order in which an expansion is given up, where each line may be the last one that runs::
 
     claim       the coordinator's transactional id: a begin that is about to take over cannot write any more
     void        source by source: claim its id, and let its offset name no expansion
     write       to the ledger what it says already: proof that no begin has claimed the coordinator's id since
     clear       delete what lies in the changelogs of the processors that never came
 
-Crash argument: before all is void, the expansion is under way, and a begin that looks finds sources of which
+Crash argument: before all is void, the expansion goes on, and a begin that looks finds sources of which
 nothing is copied. After that nothing counts any more; what was not cleared is cleared before an expansion
 writes there again. A begin that claims after the proof finds everything void; one that has claimed before it
 makes the proof fail, and nothing is cleared: it may have taken over.

@@ -1,4 +1,5 @@
-"""Copies the state of one source to the processors that take keys from it.
+"""Copies the state of one source to the processors that take keys from it, and tells to which processor each
+entry of a changelog belongs.
 
 Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So a
 catch-up, or a begin that takes over, goes on where the last copy ended; and of two copies at one time, the
@@ -10,10 +11,8 @@ begins anew, and so does one that another expansion left: what lies in the chang
 is deleted first, key by key.
 
 Crash argument: before a commit nothing has changed; after it, the offset says so. While the first part of a
-new beginning is under way, the old offset stands, which leads to the same beginning again. Nobody reads what
-is written until a begin has recorded the new processors, and that begin holds the id when it does.
-
-Tells which processor each entry of a changelog belongs to.
+new beginning is being copied, the old offset stands, which leads to the same beginning again. No task reads
+what is written until a begin has recorded the new processors, and that begin holds the id when it does.
 """
 
 from __future__ import annotations

@@ -2,14 +2,10 @@
 
 A view is used in rounds. In a round it asks once for the ends of everything that the last one looked at, in
 two requests however many sensors wait, and reads a topic again only if its end has moved. Records of input
-topics are counted once, from where the last round stopped. What a whole round did not look at is forgotten,
-and its clients are closed. So a view costs one consumer, one admin client, and one consumer more for each
-application whose progress is followed (:meth:`ClusterView.group`).
-
-Counts the records that an application has not processed, each once however often it is asked.
-
-Keeps what one round of looks has read for the next: a cache of two generations, which forgets what a whole
-round did not ask for.
+topics that an application has not processed are counted once, from where the last round stopped. What a round
+has read is kept for the next; what a whole round did not look at is forgotten, and its clients are closed. So
+a view costs one consumer, one admin client, and one consumer more for each application whose progress is
+followed (:meth:`ClusterView.group`).
 """
 
 from __future__ import annotations

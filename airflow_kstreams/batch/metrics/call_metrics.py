@@ -1,9 +1,8 @@
-"""Gives the figures of calls, and of the threads that run them, under Kafka Streams' names.
+"""Gives the figures of calls, and of the threads that run them, as numbers and texts under Kafka Streams'
+names.
 
 A task without asynchronous nodes has none of them. Rates and averages are over the time in which a task was
 ready, by the clock of its calls; of several tasks, those of one task, and the largest of one task.
-
-Converts rates and latencies into numbers and texts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Reads and writes the records of replays of one dead-letter topic: one for each replay in ``<dead-letter
-topic>-replays``, and marks of letters brought back before others that lie before them (``replay_marks.py``).
+topic>-replays``, and marks of letters that were brought back before others that lie before them.
 
 The topic is compacted, a replay's key is its id, and only replays write it, under the transactional id
 ``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that
@@ -7,20 +7,15 @@ claims that id and reads the topic to its end knows exactly what was brought bac
 gets the same positions, for Kafka's own tools; they decide nothing, because committed offsets that are not
 renewed expire, and replays may be rare.
 
-Marks dead letters that a replay brought back although it left others before them.
-
 A replay that brings back only some letters leaves gaps, which a position cannot tell. Rule: a letter is done
 with when it lies before the position of its partition, or is marked; a position moves over letters that are
 done with, and takes the marks that it passes with it.
 
-Marks lie in the topic of replays (``replay_records.py``), a bit for each offset in blocks of a fixed number
-of offsets. A block is one record with a key of its own, so a transaction writes only the few blocks that it
-changes. A block is deleted with its last mark. Invariant: marks and positions are written in the transaction
-that brings the records back, so a replay that reads the topic to its end, while no other may write, knows
-exactly which letters are done with, after any crash.
-
-A version of this package that knows no marks cannot read them, and stops rather than bring letters back
-twice.
+Marks are a bit for each offset in blocks of a fixed number of offsets. A block is one record with a key of
+its own, so a transaction writes only the few blocks that it changes. A block is deleted with its last mark.
+Invariant: marks and positions are written in the transaction that brings the records back, so a replay that
+reads the topic to its end, while no other may write, knows exactly which letters are done with, after any
+crash.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
-themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``,
-``replay_marks.py``). A letter that does not hold its whole record brings nothing back: it is counted, and
-the log says where its record is.
+themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``). A letter
+that does not hold its whole record brings nothing back: it is counted, and the log says where its record is.
 
 One replay, all under one transactional id::
 
@@ -24,9 +23,6 @@ answer that is lost is a crash after the step.
 
 What lies beyond the stops of a replay, what it does not select, and letters of a transaction that was still
 open, are the next one's.
-
-Writes a replay of dead letters: records where they came from, and how far the replay is, in one
-transaction.
 """
 
 from __future__ import annotations

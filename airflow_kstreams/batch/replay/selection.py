@@ -1,4 +1,5 @@
-"""Selects the letters that a replay brings back: those that fit every condition, up to a number.
+"""Reads and decodes the letters of a dead-letter topic, and selects those that a replay brings back: the ones
+that fit every condition, up to a number.
 
 A condition is a field and the text that it must be equal to; nothing is ever run::
 
@@ -12,8 +13,6 @@ A condition is a field and the text that it must be equal to; nothing is ever ru
 A field that a letter does not have is equal to nothing, as one of a value that is no JSON. In JSON a text is
 equal to the same text, a number to the same number however it is written (``5``, ``5.0``), ``true``,
 ``false`` and ``null`` to these words, an object or an array to nothing.
-
-Decodes the letters of a dead-letter topic, and finds where that topic begins and ends.
 """
 
 from __future__ import annotations

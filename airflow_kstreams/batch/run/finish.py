@@ -1,4 +1,5 @@
-"""Checks that a slice is finished and builds its summary. Nothing here writes.
+"""Checks that a slice is finished, that its numbers add up, and that it was not too late; then builds its
+summary. Nothing here writes.
 
 Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
 that every topic is still the one the run began with. The stop of an intermediate partition is the one that
@@ -8,12 +9,10 @@ because everything up to there is gone. A task with retry topics that has anythi
 last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
 stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
-Checks that what a run says it did adds up, from what its tasks committed with their offsets.
-
-What is counted, per task and slice: records read, per source topic (those dated outside a backfill's interval
-apart); records that went no further, per node and rule (filtered, unmatched, null, late, undated, skipped,
-dead-lettered); records written, per topic. Operators may make any number of records of one, so "in = out +
-left out" holds only where none does. What must hold, and is checked:
+What is counted, per task and slice, and committed with the offsets: records read, per source topic (those
+dated outside a backfill's interval apart); records that went no further, per node and rule (filtered,
+unmatched, null, late, undated, skipped, dead-lettered); records written, per topic. Operators may make any
+number of records of one, so "in = out + left out" holds only where none does. What must hold, and is checked:
 
 1. Twice counted: the totals of a task's report and its counts by topic and node are kept apart from each
    other and travel side by side, over crashes, too. Read, left out of the interval, written, dropped and
@@ -33,8 +32,8 @@ only the numbers about them are wrong, so the run is finished. But what an inter
 its stop was frozen shows nowhere but in the fourth, which says so; it is no error either, for a user's topic
 may be compacted.
 
-Late records (``max.late.share``) are judged at finish, before anything is written: a run that dropped too
-many fails, is not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
+Late records (``max.late.share``) are judged before anything is written: a run that dropped too many fails, is
+not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
 ``late.share.exceeded=warn``, the retry only writes the marker.
 """
 

@@ -1,12 +1,11 @@
-"""Restores a task's stores: from their local files as far as a checkpoint goes, then from their changelogs.
+"""Restores a task's stores: from their local files as far as a checkpoint goes, then from their changelogs,
+once these are found to be those that its offsets were committed with.
 
 Entries whose keys have moved to another processor stay in the changelog of the one that had them, and are
 left out (:mod:`airflow_kstreams.batch.growing.state_copy`).
 
 Only called after ``init_transactions`` settled what an older attempt of the task left open. The changelog
 partition has no other writer, so its high watermark is final and every committed record below it is visible.
-
-Checks that a task's changelogs are those that its offsets were committed with.
 
 Each transaction of a task holds its changelog records and its offsets, and beside each offset the ends of the
 changelogs right before the commit. So, when no older attempt can write any more, a changelog
@@ -17,11 +16,8 @@ changelogs right before the commit. So, when no older attempt can write any more
   there.
 
 A younger attempt can write, and this one may not have noticed that it is fenced. So records past the end are
-a loss only if the offsets still are as they were read: that attempt moves them with its records.
-
-Offsets that an operator or another run committed, and those of versions that kept no ends, prove nothing.
-
-Says how far a task's restore is.
+a loss only if the offsets still are as they were read: that attempt moves them with its records. Offsets that
+an operator or another run committed prove nothing.
 """
 
 from __future__ import annotations

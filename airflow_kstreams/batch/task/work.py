@@ -1,27 +1,19 @@
-"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end.
-
-Works out what one task has to do for a slice, from the share that its driver shipped and the committed
-offsets.
+"""Works out what one task has to do for a slice, from the share that its driver shipped and the committed
+offsets, and where its reading ends.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
 done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
-nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
-advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
-:mod:`airflow_kstreams.batch.protocol.slice.slice`).
+nothing again. No other commit covers all stops, but for a task whose stream time advances behind them in
+several transactions (:mod:`airflow_kstreams.batch.protocol.slice.slice`), and for a task with retry topics,
+which stays at its stops, or waits for room in such a topic, and commits meanwhile what has become of parked
+records (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). Of such a task, and of one with nothing to
+read, whose stops begin commits, only that mark says that it is done, not the offsets.
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
 
-Defines where a task's reading ends, and what depends on it: one loop has a bounded or an endless end.
-
-The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
-other one may, but of a task whose stream time advances behind them in several transactions
-(:mod:`airflow_kstreams.batch.protocol.slice.slice`), and of a task with retry topics, which stays at its
-stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
-the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
-end is in :mod:`airflow_kstreams.batch.continuous.continuous_task`.
+The end of a reading is bounded in a batch, where every partition has a stop offset. The endless end is in
+:mod:`airflow_kstreams.batch.continuous.continuous_task`; one loop serves both.
 """
 
 from __future__ import annotations

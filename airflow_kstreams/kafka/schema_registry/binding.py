@@ -1,29 +1,23 @@
-"""Binds a format to a topic: makes the pair of functions a task calls, and sorts their errors.
+"""Binds a format to a topic: makes the registry's clients and the pair of functions a task calls, and sorts
+their errors.
 
 confluent-kafka's serializers and deserializers do the work, one pair for each topic and side of a task. They
 are made at the first record, because a sink never reads and a source never writes; the client they share is
 made when the task starts, so that a missing library or setting shows before the first record.
 
-Rule: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the error
-policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not registered or
-not compatible) is raised as ``KStreamsError`` and passes every policy: no record is ever skipped because a
-registry was down.
+Rule of clients: the task that binds a serde makes the client, in the process that uses it; a client is never
+pickled, and building a topology makes none. Tasks of one process share a client for each configuration, and
+so its memory of schemas and ids: each is asked for once per process. A ``mock://`` registry lives as long as
+its client, so everything in one process that names the same one shares it.
+
+Rule of errors: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that
+the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not
+registered or not compatible) is one of the registry or the configuration, is raised as ``KStreamsError`` and
+passes every policy: no record is ever skipped because a registry was down. If a retry can help, it is a
+``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 
 Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
 same schema the same id again, so the attempt that resumes writes the same bytes.
-
-Makes the schema registry's clients of this process: one per configuration, when a task first needs it.
-
-Rule: the task that binds a serde makes the client, in the process that uses it; a client is never pickled,
-and building a topology makes none. Tasks of one process share a client, and so its memory of schemas and ids:
-each is asked for once per process. A ``mock://`` registry lives as long as its client, so everything in one
-process that names the same one shares it.
-
-Turns errors of the registry's client into errors of this package, with a remedy.
-
-Rule: these are faults of the registry or the configuration, never of a record (registry away, credentials
-refused, schema not registered or not compatible). If a retry can help, the error is a
-``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 """
 
 from __future__ import annotations
@@ -33,7 +27,7 @@ import io
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
@@ -195,6 +189,24 @@ def missing_library(error: ImportError) -> ConfigError:
 SubjectNames = Literal["topic", "record", "topic_record"]
 
 
+class RegistryOptions(TypedDict, total=False):
+    """The options of a registry's serdes.
+
+    :param auto_register_schemas: whether the first record written to a topic registers the schema, as it does
+        unless given. If not, it must be registered before.
+    :param use_latest_version: whether to read and write by the newest schema registered for the topic, in
+        place of the given one; nothing is registered then. Results depend on what is registered when a task
+        starts, so a retried run may give other bytes.
+    :param subject_names: how the registry's subjects are named. ``topic``, unless given, gives
+        ``<topic>-key`` and ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both.
+        Stores use the name of their changelog topic.
+    """
+
+    auto_register_schemas: bool
+    use_latest_version: bool
+    subject_names: SubjectNames
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistrySerde:
     """A serde of a schema registry, as a topology defines it; plain data.
@@ -208,9 +220,9 @@ class RegistrySerde:
 
     format: SchemaFormat
     url: str
-    auto_register_schemas: bool
-    use_latest_version: bool
-    subject_names: SubjectNames
+    auto_register_schemas: bool = True
+    use_latest_version: bool = False
+    subject_names: SubjectNames = "topic"
 
     @property
     def id(self) -> str:

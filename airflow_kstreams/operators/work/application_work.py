@@ -1,18 +1,17 @@
-"""Gives an Airflow task its work: one application, with checked settings, on the cluster of its connection.
+"""Gives an Airflow task its work: one application, loaded in a process of its own, with checked settings, on
+the cluster of its connection.
 
 Operators keep their arguments as Airflow's templates need them, in attributes. Here they are read, once the
 task is executed and the templates are rendered.
 
+A subprocess gives the plan of an application file, and the groups of its partition grouper. So user code
+cannot stay in a worker's memory, change its modules or hang it. The subprocess imports neither Airflow, Spark
+nor a Kafka client, so it takes a fraction of a second. It ends with the task that waits for it: a task that
+is killed ends it, and the kernel does where the worker was killed at once (on Linux).
+
 Airflow calls ``on_kill`` out of a signal handler and the task goes on; what is still alive a few seconds
 later is killed. So ``on_kill`` only sets a mark, and all code that starts a process, or waits for one, checks
 it before and after (:class:`Killable`).
-
-Asks a subprocess for the plan of an application file, and for the groups of its partition grouper.
-
-User code runs outside Airflow's own process: it cannot stay in a worker's memory, change its modules or hang
-it. The subprocess imports neither Airflow, Spark nor a Kafka client, so it takes a fraction of a second. It
-ends with the task that waits for it: a task that is killed ends it, and the kernel does where the worker was
-killed at once (on Linux).
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Reports to OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
+"""Reports what a run read and wrote: in the asset events of its task, and to OpenLineage, where Airflow's
+OpenLineage provider is installed.
+
+Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
+may have outlets, and its events come after the finished marker.
 
 Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
 has ended in any way. The operator answers from what it saw itself, so nothing here asks Kafka.
 OpenLineage is imported only when it asks.
-
-Writes into the asset events of a task which run it finished.
-
-Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
-may have outlets, and its events come after the finished marker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Runs a driver's tasks: the port of executors, and its implementation on Spark.
-
-Counts the Spark tasks that can run at once, and those that a job should have.
+"""Runs a driver's tasks: the port of executors, its implementation on Spark, and the number of Spark tasks
+that a job should have.
 
 A continuous run needs all of its Spark tasks at the same time: one that waits for a slot would wait for ever.
 So their number is that of the slots Spark has, not of those requested: the driver waits a while for the cores

@@ -1,6 +1,5 @@
-"""Runs shipped hosts as jobs of one Spark session.
-
-Turns a failed Spark job into an error: one that an executor reported, or Spark's own text in one line.
+"""Runs shipped hosts as jobs of one Spark session, and turns a failed job into an error: the one that an
+executor reported, or Spark's own text in one line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Builds the archive with which Spark brings this package and its requirements to executors.
+"""Brings this package to executors: builds the archive of it and its requirements, and makes the function
+that Spark ships.
 
 The archive is the tar file that ``spark.archives`` unpacks in every executor's working folder: this package
 and the installed distributions that it requires, each whole, with its metadata. Spark, pandas and Arrow are
@@ -6,12 +7,10 @@ not in it: ``mapInArrow`` needs them from the cluster in any case. Compiled modu
 platform they were installed for, so the archive is built on a machine like the executors. Equal content gives
 equal bytes.
 
-Makes the function that Spark ships to executors.
-
-Rule: unpickling it needs no part of this package. Spark pickles a function inside another one by value, so it
-arrives whole where this package is missing or of another version, and its argument is text. It checks the
-package before it imports it: an executor on which no task can begin reports this in one line, as a row that
-the driver raises, instead of failing with Spark's own text once for every retry.
+Rule of the function: unpickling it needs no part of this package. Spark pickles a function inside another one
+by value, so it arrives whole where this package is missing or of another version, and its argument is text.
+It checks the package before it imports it: an executor on which no task can begin reports this in one line,
+as a row that the driver raises, instead of failing with Spark's own text once for every retry.
 """
 
 from __future__ import annotations
@@ -93,8 +92,6 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
 
 def remedy() -> str:
     """Return the remedy that brings this package to executors, in the driver's version."""
-    from airflow_kstreams.spark.driver.package_archive import spark_conf
-
     settings = " and ".join(f"{name}={value}" for name, value in spark_conf("kstreams.tar.gz").items())
     return (
         "run `airflow-kstreams pack --output kstreams.tar.gz` with the driver's Python on a machine like the "

@@ -1,12 +1,10 @@
-"""Calls of coroutine functions on an event loop; everything here runs on the loop's thread.
+"""Runs calls of coroutine functions on an event loop; everything here runs on the loop's thread.
 
 Rule: each call is a task of its own on the loop, with a context of its own, and ends once: with what its
 function returned or raised, or at ``timeout_ms``. At its timeout a call is cancelled. A call that swallows
 the cancellation has one second more and is then abandoned: its record goes on with the error, another call
 takes its place, and what the call still does changes nothing. Where a call ends, the next one of its node is
 made, and takes its first step in the loop's next round.
-
-The event loop of calls: its timers come in time, and what a call leaves on a thread is counted.
 
 A function that a call runs on a thread (``asyncio.to_thread``) goes on when the call is given up: it is left
 behind like a call on a thread, and counted as one.

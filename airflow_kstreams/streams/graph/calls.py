@@ -1,8 +1,7 @@
-"""The options of an asynchronous node's calls, and what such a node calls; nothing runs here.
+"""Defines what an asynchronous node calls, with which options, and how often, when and after which errors it
+calls again; nothing runs here.
 
 An operator whose trait ``calls`` is set binds through ``NodeContext.calls``.
-
-Defines how often, when and after which errors an asynchronous node calls again.
 """
 
 from __future__ import annotations

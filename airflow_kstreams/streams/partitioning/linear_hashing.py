@@ -1,4 +1,5 @@
-"""Places keys by linear hashing, under which a topic may gain any number of partitions, one by one.
+"""Places keys by the hash of Java's Kafka producer and by linear hashing, under which a topic may gain any
+number of partitions, one by one.
 
 Rule: a topic begins with ``N0`` partitions. Among ``Q`` of them, with ``N = N0 * 2^k <= Q < 2 N``, a key
 whose hash is ``h`` lies in ``h mod 2 N`` if there is such a partition, else in ``h mod N``. With ``Q = N0``
@@ -9,11 +10,9 @@ Invariant: the first ancestor of a partition below ``P`` is the partition of its
 So a processor per partition of some earlier count keeps its keys, however the topic grows. Source: "partition
 and processor expansion"; docs/internals/expansion.md has the proof.
 
-Computes the hash by which Java's Kafka producer chooses the partition of a key.
-
-Source: ``org.apache.kafka.common.utils.Utils#murmur2`` and ``BuiltInPartitioner#partitionForKey``. A key must
-lie where every other producer of its topic puts it; else a task would look for its state in another task's
-store.
+Source of the hash: ``org.apache.kafka.common.utils.Utils#murmur2`` and
+``BuiltInPartitioner#partitionForKey``. A key must lie where every other producer of its topic puts it; else a
+task would look for its state in another task's store.
 """
 
 from __future__ import annotations

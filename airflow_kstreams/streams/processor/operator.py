@@ -1,10 +1,8 @@
-"""Runs a user's processor as a node.
+"""Runs a user's processor as a node: record by record, or with calls that run side by side.
 
-Runs a user's processor as a node whose calls run side by side.
-
-Rule: a task has one instance, which all its calls share. A call buffers its results (``output_buffer.py``);
-the node forwards them when the record has its turn, on the task's thread, with the record's own context.
-``init`` and ``close`` run between records, and forward at once.
+Rule of calls side by side: a task has one instance of the processor, which all its calls share. A call
+buffers its results (``processor_outputs.py``); the node forwards them when the record has its turn, on the
+task's thread, with the record's own context. ``init`` and ``close`` run between records, and forward at once.
 """
 
 from __future__ import annotations

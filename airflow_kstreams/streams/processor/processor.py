@@ -1,14 +1,9 @@
-"""Defines the class that users derive to process records one by one (KIP-28).
+"""Defines the classes that users derive: to process records one by one (KIP-28) or several at once, and to
+replace a table's values by key, stores and time.
 
-Defines the class that users derive to process several records at once.
-
-Defines the class that users derive to replace a table's values by key, stores and time.
-
-Refuses results with other keys than the processed record's, so that results stay in the partition of their
-key (``KStream.process_values``).
-
-Rule: while a record is processed, the processor's results have that record's key. At any other moment it may
-forward nothing, since the partition of a key of its choice is not known.
+Rule of a fixed key (``KStream.process_values``): while a record is processed, the processor's results have
+that record's key, so that they stay in the partition of their key. At any other moment it may forward
+nothing, since the partition of a key of its choice is not known.
 """
 
 from __future__ import annotations

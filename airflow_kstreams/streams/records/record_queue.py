@@ -1,4 +1,5 @@
-"""The buffered records of one partition, and its partition time.
+"""Buffers the records of one partition, knows its partition time, and leaves out what is dated outside an
+interval.
 
 Rule (KIP-28, "Stream Time"): partition time is the smallest timestamp among the records in the buffer, and it
 never goes back. The buffer that counts is the next ``buffered.records.per.partition`` records, or all up to
@@ -9,15 +10,13 @@ record counts as buffered until it is processed.
 Partition time moves when a record is taken and not before: a partition whose next record lies far ahead has
 not got there yet, and would otherwise make everything that is merged with it late.
 
-Leaves out the records of a partition that are dated outside an interval, and counts them.
+Rule of an interval: a record is kept when its own timestamp lies in ``[from, to)``. What is left out never
+reaches the buffer, so it moves neither time nor order.
 
-Rule: a record is kept when its own timestamp lies in ``[from, to)``. What is left out never reaches the
-buffer, so it moves neither time nor order.
-
-Invariant: the count covers exactly the records left out below the committable offset. Both are committed
-together, so a crash neither loses nor doubles what was counted: each kept record carries the number of those
-left out right before it, which counts when that record is processed. Those at the end of the buffer count
-once nothing is buffered before them.
+Invariant: the count of what is left out covers exactly the records left out below the committable offset.
+Both are committed together, so a crash neither loses nor doubles what was counted: each kept record carries
+the number of those left out right before it, which counts when that record is processed. Those at the end of
+the buffer count once nothing is buffered before them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Stream time of a task: one clock per source topic, and the timers of its nodes.
+"""Keeps the stream time of a task, one clock per source topic, and fires the timers of its nodes, by stream
+time and by the wall clock.
 
 Rule (KIP-28, "Stream Time"): a topic's stream time is the smallest partition time of its unfinished
 partitions and never goes back; a node inherits the stream time of its parents, and where several meet, the
@@ -17,8 +18,8 @@ What time brings comes in this order:
    repartition topic, as it may change keys, so no result is late by that.
 
 So what a timer gives is judged, by windows and joins below, at the moment at which it is due: not at that of
-the record that ends a quiet time. That makes results of step 1 independent of where runs are cut: the end of
-a run brings stream time to a moment in the same steps (``runtime/end_of_run.py``), all topics together, and
+the record that ends a quiet time. That makes results of step 1 independent of where runs end: the end of
+a run brings stream time to a moment in the same steps (``runtime/execution.py``), all topics together, and
 what is due by then comes ahead of the records behind it, in one run as in two.
 
 What is only cleared away goes with the next moment at which something is given, or with the record, and
@@ -33,11 +34,9 @@ record is not made up for.
 Crash argument: a record and what time brings ahead of it are one step, between whose parts no commit comes.
 Moments depend on what stores hold, which is restored, and on the stream time of records.
 
-Wall-clock timers of one task.
-
-Rule: a timer calls back once when its moment has come, however many periods have passed since, and the next
-moment lies on its own grid; as in Kafka Streams. The host looks at the clock between records. What depends on
-the wall clock is not the same when a run is repeated.
+Rule of the wall clock: a timer calls back once when its moment has come, however many periods have passed
+since, and the next moment lies on its own grid; as in Kafka Streams. The host looks at the clock between
+records. What depends on the wall clock is not the same when a run is repeated.
 """
 
 from __future__ import annotations

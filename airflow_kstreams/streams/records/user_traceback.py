@@ -1,13 +1,12 @@
-"""Reads from a traceback at which line of the user's code an error happened.
+"""Reads from a traceback where an error happened: at which line of the user's code, at which node, and what
+the node was encoding then.
 
 Between the user's functions lie frames of this package, which say nothing to a user, and of the loops that it
 writes, whose lines are in no file. In the place of both stand the nodes that they ran for, each with the line
 of the DSL that made it.
 
-At which node an error happened, and what the node was encoding then, read from its traceback.
-
-Whatever runs for a node has an argument ``_node``: a closure the node's name, what is written as lines a
-:class:`NodeOfLine`. Whatever encodes outside of such lines has an argument ``_encoding``, beside what is
+What runs for a node has an argument ``_node``: a closure the node's name, what is written as lines a
+:class:`NodeOfLine`. What encodes outside of such lines has an argument ``_encoding``, beside what is
 encoded, ``given``. It costs nothing until an error asks.
 """
 

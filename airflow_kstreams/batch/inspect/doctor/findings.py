@@ -1,8 +1,6 @@
-"""Defines the findings that make up a diagnosis.
+"""Runs every check of an application, and defines the findings that make up the diagnosis.
 
-Holds what the checks look at: the subject, and what was read of the cluster once for all of them.
-
-Runs every check of an application.
+The checks look at one subject, and at what was read of the cluster once for all of them.
 """
 
 from __future__ import annotations

@@ -2,20 +2,16 @@
 
 Rule: the store of a task is the fold of the task's partition of the changelog, less the entries whose keys
 have moved to another processor. Both are what a restore does, so the same code decides it
-(``growing/homes.py``).
+(``growing/state_copy.py``).
 
 A partition is read to its last stable offset, and on until it ends where it was read to: what compaction
 removes in front of a reader has been replaced behind it. Its writer is one task, which commits whole
 transactions, so what was read of it is as of one of its commits.
 
 Memory is bounded: a single key leaves everything else out, and of everything one task's partition at a time
-is folded into a temporary file (``log_fold.py``).
-
-Keeps the last value of every key of a log that may be larger than memory.
-
-Rule: the fold lies in a temporary database of SQLite, whose pages move to a nameless file of the temporary
-folder (``TMPDIR``) when they are more than its cache holds. The file is removed when the process ends in any
-way, and no other process can open it.
+is folded into a temporary database of SQLite, whose pages move to a nameless file of the temporary folder
+(``TMPDIR``) when they are more than its cache holds. The file is removed when the process ends in any way,
+and no other process can open it.
 """
 
 from __future__ import annotations

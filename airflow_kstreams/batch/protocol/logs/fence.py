@@ -1,18 +1,16 @@
-"""Fences the transactional ids of tasks that may still be at work.
+"""Fences the transactional ids of tasks that may still be at work, once every partition in their transactions
+has a leader.
 
 A zombie task may still hold an open transaction with outputs, offsets or a done notification in it. Claiming
 its transactional id makes the broker abort that transaction and refuse everything that the zombie sends from
 then on. The writer that claims it lives for a moment only.
 
-Lets no transaction end before every partition in it has a leader.
-
-Claiming a transactional id aborts its open transaction: the coordinator writes a marker into every partition
-that takes part, before the claim returns. Brokers 4.3.0 and 4.3.1 (KAFKA-20734) leave out partitions that
-have no leader at that moment, as when brokers come back after a crash, and report the transaction as ended.
-Its records lie open in the log then, and the next commit under the same id makes them visible: results twice.
-
-So a coordinator or task that claims an id, or aborts what it began, first sees that these partitions have
-leaders. Brokers without that defect wait for them in any case.
+To abort a transaction the coordinator writes a marker into every partition that takes part, before the claim
+returns. Brokers 4.3.0 and 4.3.1 (KAFKA-20734) leave out partitions that have no leader at that moment, as
+when brokers come back after a crash, and report the transaction as ended. Its records lie open in the log
+then, and the next commit under the same id makes them visible: results twice. So a coordinator or task that
+claims an id, or aborts what it began, first sees that these partitions have leaders. Brokers without that
+defect wait for them in any case.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the metadata topic, and folds its records into the state of a run; the fold is pure.
+"""Reads the metadata topic, follows it, and folds its records into the state of a run; the fold is pure.
 
 States and what makes them (KIP-95)::
 
@@ -17,8 +17,6 @@ Crash argument: begin writes tombstones, stop offsets and the completed marker i
 anywhere in it shows a read_committed reader the state before. A foreign writer without transactions, in the
 spec's order, crashes into: some tombstones (marker still live: FINISHED as before), all tombstones or some
 stops (no marker: NEW), all stops (NEW), marker (RUNNING).
-
-Follows the metadata topic: each look reads only what is new.
 """
 
 from __future__ import annotations

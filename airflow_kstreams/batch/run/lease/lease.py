@@ -1,11 +1,9 @@
-"""The coordinator's hold on the lease: taken by its begin, renewed, given up, and refused to others.
+"""Holds the coordinator's lease: takes it in begin, renews it, gives it up, and refuses it to others.
 
 A lease is a record of the ledger, written under the coordinator's transactional id together with what begins.
 Its holder renews it in time; a holder that finds the id claimed by another coordinator reads the ledger, and
 goes on only if the lease is still its own. A caller that meets the lease of another owner waits here until
 it is free, and is refused if the owner turns out to be alive (:mod:`.lease_observation`).
-
-Names the claimant of an application, and builds the errors that refuse it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""The operators that call one function of the user for each record, as a table: what the function takes, what
+"""Lists the operators that call one function of the user for each record: what the function takes, what
 becomes of its answer, what the node hands on.
 
-Rule: a row says in lines of code what becomes of an answer (see ``graph/inlining.py``). The plain operator
+Rule: a row says in lines of code what becomes of an answer (see ``graph/services.py``). The plain operator
 (:class:`.stateless.Stateless`) writes them with the call itself in place of the answer. The asynchronous one
-(:class:`.asynchronous.Asynchronous`) compiles the same lines into the function that takes the answers of
-calls. So a plain operator and its asynchronous form cannot differ.
+(:class:`.stateless.Asynchronous`) compiles the same lines into the function that takes the answers of calls.
+So a plain operator and its asynchronous form cannot differ.
 
-Takes what a user's function gave where a pair of key and value, a number of results or a key is expected.
-
-Tuples are taken by the operators' own lines. What is asked of here is everything else: lists and iterators of
-two are pairs, too. A text of two characters is none, though Python would unpack it, and neither is a set or
-a dict, whose order means nothing. Of results, too, lists are taken by the operators' own lines; a text is no
-list of its characters, and a dict none of its keys.
+Where a pair of key and value or a number of results is expected, the lines take tuples and lists themselves
+and ask functions of this module about everything else. Lists and iterators of two are pairs, too. A text of
+two characters is none, though Python would unpack it, and neither is a set or a dict, whose order means
+nothing. A text is no list of its characters as results, and a dict none of its keys.
 """
 
 from __future__ import annotations

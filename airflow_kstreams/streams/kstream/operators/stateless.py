@@ -1,9 +1,9 @@
-"""Operators without state, made of lines of code (see ``graph/inlining.py``).
+"""Defines operators without state: those that call a function for each record, at once or asynchronously, and
+those that branch, pass on and drop.
 
-The operator whose function takes its time: calls run side by side, and results leave in input order.
-
-What the function is called with, and what becomes of the answer, its kind says; the task runs the calls
-(``calls/``, ``runtime/pipeline/``).
+They are made of lines of code (see ``graph/services.py``). What a function is called with, and what becomes
+of its answer, its kind says (``function_kinds.py``). The calls of an asynchronous operator run side by side,
+and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations

@@ -1,22 +1,16 @@
-"""Emits what changed in a table that a task keeps in a store.
+"""Emits what changed in a table that a task keeps in a store, with old and new values where a table below
+takes them, and lets one table read another.
 
 Rule: a cached table emits at each commit point, once per key changed since the last one, in order of first
 change, the newest value with the entry's timestamp; an uncached one emits with every record. A deleted key is
 emitted with None. A key that was not in the table at the last emission and is not now is not emitted: there
 is nothing to take back. A table that is tracked, because a table below it takes changes, emits with each new
-value the one that it emitted before (:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`).
+value the one that it emitted before.
 
-Crash argument: what is dirty is never saved. A crash loses the dirty keys together with the uncommitted
-records that made them so; the attempt that resumes reads those records again and, since commit points are
-counted in records, emits the same keys in the same order.
-
-Carries old and new values through tables, and lets one table read another.
-
-**What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
-always did, or a :class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. It
-is the child's operator that says which (its trait ``old_values``), so streams, sinks and ``suppress`` see
-nothing new, and a table without tables below it does what it did, at the cost it had. Where no node below
-needs old values, none are computed.
+**What travels.** A node that keeps or derives a table hands each child either the new value of a key or an
+:class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. The child's operator
+says which (its trait ``old_values``), so streams, sinks and ``suppress`` see new values only. Where no node
+below needs old values, none are computed.
 
 **Where old values come from.** A table with a store has them there: the entry before the record. A cached
 table emits once per key and commit point; its old value is the one of the last emission, which it remembers
@@ -43,9 +37,11 @@ committed alone and the tables come from different topics, so is every other.
 
 A join of a stream with a table without a store asks for the table as it is now, as with a store.
 
-**Crash argument.** What is remembered between two commit points is never saved: at a commit point every
-cached table has emitted, in topological order, so nothing is remembered there, and a table's store is what
-it has emitted. The attempt that resumes starts from such a point.
+**Crash argument.** What is dirty, and what is remembered between two commit points, is never saved: at a
+commit point every cached table has emitted, in topological order, so nothing is remembered there, and a
+table's store is what it has emitted. A crash loses the dirty keys together with the uncommitted records that
+made them so; the attempt that resumes reads those records again and, since commit points are counted in
+records, emits the same keys in the same order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Makes tables of windows: folds grouped records, and holds results back until they are final.
 
-Gives a fold by sliding windows a second store for closed windows where one store cannot keep them.
-
-Rule: windows of later records begin with what closed ones hold, so a fold keeps them for another size. It
-keeps them where the open ones are. Where ``suppress`` waits for windows it cannot: a store hands a window
-over as the window leaves it. There, and where a processor of the user reads it, the closed ones have a second
-store.
+Windows of later records begin with what closed ones hold, so a fold by sliding windows keeps those for
+another size. Rule: it keeps them where the open ones are. Where ``suppress`` waits for windows it cannot: a
+store hands a window over as the window leaves it. There, and where a processor of the user reads it, the
+closed ones have a second store.
 """
 
 from __future__ import annotations

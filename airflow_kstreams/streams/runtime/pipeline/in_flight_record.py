@@ -1,6 +1,5 @@
-"""A record in flight: what it has done in the stages behind it, and what it still has to do in later ones.
-
-The limit of a task with calls: how many records may be in flight, and how many bytes they may hold.
+"""Holds a record in flight, what it has done in the stages behind it and what it still has to do in later
+ones, and limits how many may be in flight and how many bytes they may hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The retry topic of one node in one task: what is parked there, and when it is called again.
+"""Keeps the retry topic of one node in one task: which records are parked there, and when each is called
+again.
 
 The retry topic is the changelog of a store of the stage that the node gives in. So parking, another failed
 attempt, and the end of a parked record are changes of state, released with their record and logged in the
@@ -20,9 +21,8 @@ entry's back-off moves it up, in its store, too. So a record waits for its back-
 whatever clock it was parked.
 
 A function gets key and value as the serdes give them back, in its first call as in any later one, so that it
-cannot tell a parked record from another.
-
-The consumed record that a parked one comes from, as nodes, errors and dead letters see it.
+cannot tell a parked record from another. Nodes, errors and dead letters see the consumed record that a parked
+one comes from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs one stage for one record.
+"""Runs one stage of a bound subtopology for one record.
 
 Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
 record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
@@ -7,8 +7,6 @@ then what waited for a commit point. After a stage before the last, what it chan
 taken out, and kept with the record until its release.
 
 Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
-
-The stages of a bound subtopology, as a pipeline needs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Claims a task's folder of local state for one attempt at a time.
+"""Claims a task's folder of local state for one attempt at a time, in steps that are each atomic, or harmless
+when torn.
 
 Rule: after a clean end, state lies in the task's home, ``<root>/<application id>-state/<task>``. An attempt
 claims it by renaming it to a name of its own, ``<task>.<token>``, or makes that folder when there is no home;
@@ -14,8 +15,6 @@ a lock file without a folder is removed like one with a folder. A crash anywhere
 leaves no home, so the next attempt begins with an empty folder. The renames are made durable before anything
 in the folder is changed or trusted, so a crash of the machine cannot bring back the home together with files
 of a later time.
-
-Makes the steps on local files for claiming and keeping state, each atomic or harmless when torn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Operators that fold the records of each key per window: tumbling, hopping, session.
+"""Folds the records of each key per window, tumbling, hopping or session, and emits the results while windows
+come and go.
 
 Rule for time windows: a record at t belongs to every window [s, s + size) with s a multiple of the advance,
 0 <= s <= t < s + size. A window is closed once stream time is s + size + grace or later; a closed window
@@ -15,8 +16,9 @@ e + gap + grace pass for both closed and open.)
 Stream time is the node's, and includes the record being processed. What is emitted, and when, is the rule
 of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`, with (:class:`Windowed`, value) for (key,
 value); a session that grew or was merged is emitted with None, since its key is no longer, and with its
-last record's time, as in Kafka Streams. When a window leaves the store, its last change is emitted ahead of
-the commit point that would have emitted it.
+last record's time, as in Kafka Streams. A window that leaves the store with a change that waits for a commit
+point is emitted ahead of it, for the commit point would not find it any more. A window that came and went
+between two commit points is forgotten, since a session that grows leaves a trail of them.
 
 Where the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of
 a record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have
@@ -24,13 +26,6 @@ the record, as in Kafka Streams.
 
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
 changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
-
-Emits the results of a windowed table while its windows come and go.
-
-Rule: as :mod:`airflow_kstreams.streams.kstream.operators.table_emitter` says, with two additions. A window
-that leaves the store with a change that waits for a commit point is emitted then, for the commit point
-would not find it any more. A window that came and went between two commit points is forgotten, since a
-session that grows leaves a trail of them.
 """
 
 from __future__ import annotations
