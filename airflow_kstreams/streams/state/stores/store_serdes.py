@@ -270,7 +270,7 @@ def _looks_same(one: Any, other: Any) -> bool:
         return False
     try:
         if kind not in _CONTAINERS:
-            names = _fields(kind)
+            names = _fields(kind)  # type: ignore[arg-type]  # mypy takes a type for unhashable
             if names is None:
                 return False
             one, other = ([getattr(each, name) for name in names] for each in (one, other))
@@ -328,7 +328,7 @@ def _same(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
         return _same_dicts(dict.fromkeys(one), dict.fromkeys(other), same_bytes)
     if isinstance(one, (list, tuple, deque)):
         return len(one) == len(other) and _all_same(zip(one, other, strict=True), same_bytes)
-    fields = _fields(kind)
+    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes a type for unhashable
     if fields is not None:
         return _all_same(((getattr(one, name), getattr(other, name)) for name in fields), same_bytes)
     return _equal(one, other, same_bytes)
