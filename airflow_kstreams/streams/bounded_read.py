@@ -35,67 +35,14 @@ PORTION_OFFSETS = 1_000
 PORTION_BYTES = 500_000
 #: Of an offset beside topic and metadata, as the coordinator keeps it.
 _OVERHEAD_BYTES = 64
-
-
-def portions(
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> Iterator[dict[TopicPartition, CommittedOffset]]:
-    """Cut offsets into what a request may carry, in their order; none of them is empty."""
-    portion: dict[TopicPartition, CommittedOffset] = {}
-    size = 0
-    for partition, offset in offsets.items():
-        more = len(partition.topic) + len(offset.metadata.encode()) + _OVERHEAD_BYTES
-        if portion and (len(portion) >= PORTION_OFFSETS or size + more > PORTION_BYTES):
-            yield portion
-            portion, size = {}, 0
-        portion[partition] = offset
-        size += more
-    if portion:
-        yield portion
-
-
-def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Cut partitions into what a request for committed offsets may name."""
-    wanted = list(partitions)
-    for at in range(0, len(wanted), PORTION_OFFSETS):
-        yield wanted[at : at + PORTION_OFFSETS]
-
-
-#: Partition -> (from, to), half open.
-Spans = Mapping[TopicPartition, tuple[int, int]]
-#: One fetch: records by partition, in offset order.
-Records = Mapping[TopicPartition, Sequence[Record]]
-
 _FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.2
 #: Longer than any wait for an open transaction: a reader that waits for one at the end hears nothing.
 _SILENCE_SECONDS = 35.0
-
-
-def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
-    """Build the error for partitions whose leaders do not answer."""
-    return KafkaClientError(
-        f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
-        fix="check that the brokers that lead this partition are up, then retry",
-        code="_TIMED_OUT",
-        retriable_code=True,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a read waits.
-
-    :param seconds: the longest wait.
-    :param since: what it is counted from: the last record or end of partition, the last record, or the start
-        of the read.
-    :param error: builds the error, given the partitions that are not read to their end and the seconds that
-        were waited; None: the read ends there, incomplete.
-    """
-
-    seconds: float = _SILENCE_SECONDS
-    since: Literal["anything", "record", "start"] = "anything"
-    error: Callable[[Sequence[TopicPartition], float], KStreamsError] | None = unanswered
+#: Partition -> (from, to), half open.
+Spans = Mapping[TopicPartition, tuple[int, int]]
+#: One fetch: records by partition, in offset order.
+Records = Mapping[TopicPartition, Sequence[Record]]
 
 
 class BoundedRead:
@@ -194,3 +141,53 @@ class BoundedRead:
                 raise patience.error(self.waiting, now - since)
             self.stop()
         return since
+
+
+def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
+    """Build the error for partitions whose leaders do not answer."""
+    return KafkaClientError(
+        f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
+        fix="check that the brokers that lead this partition are up, then retry",
+        code="_TIMED_OUT",
+        retriable_code=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a read waits.
+
+    :param seconds: the longest wait.
+    :param since: what it is counted from: the last record or end of partition, the last record, or the start
+        of the read.
+    :param error: builds the error, given the partitions that are not read to their end and the seconds that
+        were waited; None: the read ends there, incomplete.
+    """
+
+    seconds: float = _SILENCE_SECONDS
+    since: Literal["anything", "record", "start"] = "anything"
+    error: Callable[[Sequence[TopicPartition], float], KStreamsError] | None = unanswered
+
+
+def portions(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Iterator[dict[TopicPartition, CommittedOffset]]:
+    """Cut offsets into what a request may carry, in their order; none of them is empty."""
+    portion: dict[TopicPartition, CommittedOffset] = {}
+    size = 0
+    for partition, offset in offsets.items():
+        more = len(partition.topic) + len(offset.metadata.encode()) + _OVERHEAD_BYTES
+        if portion and (len(portion) >= PORTION_OFFSETS or size + more > PORTION_BYTES):
+            yield portion
+            portion, size = {}, 0
+        portion[partition] = offset
+        size += more
+    if portion:
+        yield portion
+
+
+def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Cut partitions into what a request for committed offsets may name."""
+    wanted = list(partitions)
+    for at in range(0, len(wanted), PORTION_OFFSETS):
+        yield wanted[at : at + PORTION_OFFSETS]

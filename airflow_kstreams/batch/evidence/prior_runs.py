@@ -45,6 +45,9 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
 
+#: Of one fetch; a span holds one record, unless the log is another one.
+_FETCH_RECORDS = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorRuns:
@@ -270,10 +273,6 @@ def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
     entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
-
-
-#: Of one fetch; a span holds one record, unless the log is another one.
-_FETCH_RECORDS = 100
 
 
 def find_rewritten(

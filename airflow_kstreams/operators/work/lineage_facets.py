@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.ports import ClusterPort
     from airflow_kstreams.streams.settings import ApplicationSettings
 
+#: Names of the facets that only this package has.
+RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
+
 
 def announced(
     context: Context,
@@ -75,10 +78,6 @@ def refuse_outlets(task_id: str, outlets: Sequence[Any]) -> None:
 
 def _writes_live_topics(settings: ApplicationSettings) -> bool:
     return any(name == other for name, other in (settings.outputs or {}).items())
-
-
-#: Names of the facets that only this package has.
-RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
 
 
 class ReportsLineage:

@@ -22,10 +22,12 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicP
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
-
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 #: How many commit intervals a transaction must be able to last: a commit that is due has to be made, too.
 _INTERVALS = 2
+#: For all partitions together: the age only helps the person who reads it.
+_PATIENCE = Patience(seconds=3.0, since="start", error=None)
+_POLL_SECONDS = 0.5
 
 
 def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> None:
@@ -57,11 +59,6 @@ def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> No
             fix=f"set transaction.timeout.ms to {limit_ms} or less, or raise {MAX_TIMEOUT} in the brokers' "
             "configuration",
         )
-
-
-#: For all partitions together: the age only helps the person who reads it.
-_PATIENCE = Patience(seconds=3.0, since="start", error=None)
-_POLL_SECONDS = 0.5
 
 
 def ages(

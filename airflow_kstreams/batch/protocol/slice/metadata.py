@@ -70,7 +70,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 READS = 3
 #: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
-
+#: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.
+_TRUSTED_SECONDS = 3_600
 #: (input partition, intermediate partition) -> offset.
 Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
 
@@ -368,10 +369,6 @@ def _foreign(
 
 def _partition(topic: str, number: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
-
-
-#: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.
-_TRUSTED_SECONDS = 3_600
 
 
 class MetadataView:

@@ -25,42 +25,6 @@ from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.sources_and_sinks import CommitRequests
 
-#: Nodes and their callbacks for one event, in topological order.
-NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
-
-
-class StagedTopology(NamedTuple):
-    """The stages of a bound subtopology, and what belongs to each.
-
-    :param clocks: stream time of each stage.
-    :param wall_clocks: wall-clock timers of each stage.
-    :param stores: every store by name.
-    :param early_stores: the logged stores of each stage but the last, by name.
-    :param cached: node -> stage, of the nodes that emit at commit points.
-    :param flushes: emit at commit points.
-    :param opens: let the processors start.
-    :param closes: let the processors close.
-    :param requests: whether user code asks for a commit.
-    :param retries: what is called again.
-    :param begin: runs a record through the first stage.
-    """
-
-    stages: Stages
-    handoff: StageHandoff
-    context: TaskRecordContext
-    clocks: Sequence[StreamClock]
-    wall_clocks: Sequence[TaskWallClock]
-    stores: Mapping[str, Any]
-    early_stores: Sequence[Mapping[str, Any]]
-    counters: Counters
-    cached: Mapping[str, int]
-    flushes: NodeCallbacks
-    opens: NodeCallbacks
-    closes: NodeCallbacks
-    requests: CommitRequests
-    retries: Retries
-    begin: Callable[[RecordRun], int]
-
 
 class StageRunner:
     """Runs the stages of one task.
@@ -229,3 +193,40 @@ class StageRunner:
 
 def _fail(error: Exception) -> None:
     raise error
+
+
+#: Nodes and their callbacks for one event, in topological order.
+NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
+
+
+class StagedTopology(NamedTuple):
+    """The stages of a bound subtopology, and what belongs to each.
+
+    :param clocks: stream time of each stage.
+    :param wall_clocks: wall-clock timers of each stage.
+    :param stores: every store by name.
+    :param early_stores: the logged stores of each stage but the last, by name.
+    :param cached: node -> stage, of the nodes that emit at commit points.
+    :param flushes: emit at commit points.
+    :param opens: let the processors start.
+    :param closes: let the processors close.
+    :param requests: whether user code asks for a commit.
+    :param retries: what is called again.
+    :param begin: runs a record through the first stage.
+    """
+
+    stages: Stages
+    handoff: StageHandoff
+    context: TaskRecordContext
+    clocks: Sequence[StreamClock]
+    wall_clocks: Sequence[TaskWallClock]
+    stores: Mapping[str, Any]
+    early_stores: Sequence[Mapping[str, Any]]
+    counters: Counters
+    cached: Mapping[str, int]
+    flushes: NodeCallbacks
+    opens: NodeCallbacks
+    closes: NodeCallbacks
+    requests: CommitRequests
+    retries: Retries
+    begin: Callable[[RecordRun], int]
