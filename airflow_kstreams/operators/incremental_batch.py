@@ -102,7 +102,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
 
 
 def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[int | None]:
-    """Return what each of the run's Airflow tasks runs; None is the whole topology."""
+    """Return the subtopology of each Airflow task that processes; None is the whole topology."""
     if per_subtopology is False:
         return [None]
     if per_subtopology is not True:

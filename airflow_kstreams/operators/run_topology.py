@@ -198,7 +198,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         """Never take the end of an earlier driver for the end of the run: Kafka was asked before, and says
         that something is left to do.
 
-        :param status: what the cluster manager says of the driver.
+        :param status: the driver's state, in the cluster manager's words.
         """
         return False
 
@@ -275,7 +275,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     @property
     def _for_backfills(self) -> bool:
-        """Whether all runs are a backfill's, so that the outlets are the assets that these write."""
+        """Whether only backfills use this operator, so that its outlets are the assets that they write."""
         return self.backfill_in_order
 
     def _refuse_early_outlets(self) -> None:

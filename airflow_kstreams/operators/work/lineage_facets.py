@@ -92,14 +92,14 @@ class ReportsLineage:
         """Keep what the run is known to read and write.
 
         :param run: its summary, or its slice; None changes nothing.
-        :param cluster: where it runs.
+        :param cluster: the Kafka cluster of the run.
         """
         if run is not None:
             # Only a cluster in memory has no address.
             self._lineage = lineage_of(run, getattr(cluster, "bootstrap", "memory"))
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
-        """Return what is known before the work begins: the application; None without OpenLineage."""
+        """Return the facets that name the application, before the work begins; None without OpenLineage."""
         return _facets(self.application_id, None)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:

@@ -50,14 +50,14 @@ class RunIdentity:
     """The dag run behind a run of the application.
 
     :param run_id: id of the dag run; also the run's id in Kafka.
-    :param clear_number: how often the dag run was cleared.
+    :param clear_number: number of times that the dag run was cleared.
     :param try_number: of the Airflow task.
     :param owner: names the task in messages.
     :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
     :param task: names the Airflow task among all, with its map index.
     :param backfill: whether the dag run belongs to a backfill.
     :param dag_id: the DAG.
-    :param backfill_name: what the backfill's dag run conf calls it under ``backfill``; empty if it does not.
+    :param backfill_name: the backfill's name, from its dag run conf under ``backfill``; empty without one.
     """
 
     run_id: str
@@ -97,7 +97,7 @@ class RunIdentity:
     def refuse_backfill(self, what: str) -> None:
         """Refuse a task that acts on the live application.
 
-        :param what: the task does.
+        :param what: the action of the task, for the message.
         :raises ConfigError: the dag run belongs to a backfill.
         """
         if self.backfill:

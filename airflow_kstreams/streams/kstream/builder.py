@@ -136,8 +136,8 @@ class KStreamBuilder(Generic[K, V]):
             when a run begins.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :param timestamps: where the records' timestamps come from, see
-            ``airflow_kstreams.streams.timestamps``; their own unless given.
+        :param timestamps: extractor of the records' timestamps, see ``airflow_kstreams.streams.timestamps``;
+            their own unless given.
         :param pattern: a regular expression in place of names: every topic whose whole name matches when a
             run begins; a new one enters with the next run. One that matches a topic of another source, one
             that the topology writes, or one of the engine's is refused.
@@ -298,8 +298,8 @@ class KStreamBuilder(Generic[K, V]):
         :param topic: of any partition count; the topology neither reads nor writes it otherwise.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
-            holds (needs the extra ``rocksdb``).
+        :param storage: the place of its entries in a process: ``memory``, as bytes, or ``rocksdb`` for more
+            than memory holds (needs the extra ``rocksdb``).
         :param name: of the table, where ``describe`` and pictures show it; called after its topic unless
             given.
         :raises TopologyError: a serde is missing, there is no such storage, or the topic is a global table
@@ -335,7 +335,7 @@ class KStreamBuilder(Generic[K, V]):
 
         :raises TopologyError: another store has the name.
 
-        :param spec: what to make for each task.
+        :param spec: the store's spec; each task makes a store of its own.
 
         >>> class Remember(Processor):
         ...     def init(self, context):

@@ -1,6 +1,6 @@
 """Groups of a stream's records, which folds make tables of: by key and by window, alone and beside others.
 
-What a fold adds to the topology is written in ``grouping.py`` and ``windows/``.
+``tables/table_grouping.py`` and ``windows/`` add the nodes of a fold to the topology.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from airflow_kstreams.streams.type_variables import VR, K, V
 class KGroupedStream(Generic[K, V]):
     """Records grouped by key; records without key or value are dropped and counted.
 
-    :param records: what is known of them.
+    :param records: the grouped records.
     """
 
     def __init__(self, records: GroupedRecords) -> None:
@@ -160,8 +160,8 @@ class WindowedKGroupedStream(Generic[K, V]):
     dropped and counted. A store may be given as in :class:`KGroupedStream`; a plain ``StoreSpec`` becomes a
     window or session store that keeps each window until it closes.
 
-    :param records: what is known of them.
-    :param window: by which windows.
+    :param records: the grouped records.
+    :param window: the windows of each group.
     """
 
     def __init__(self, records: GroupedRecords, window: FoldWindow) -> None:
@@ -247,7 +247,7 @@ class WindowedKGroupedStream(Generic[K, V]):
 class CogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by one kind of key; each stream has an aggregator of its own.
 
-    :param cogroup: what is known of them.
+    :param cogroup: the streams and their aggregators.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> orders = builder.stream("orders").group_by_key()
@@ -321,8 +321,8 @@ class CogroupedKStream(Generic[K, VR]):
 class WindowedCogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by key and window; made by :meth:`CogroupedKStream.windowed_by`.
 
-    :param cogroup: what is known of them.
-    :param window: by which windows.
+    :param cogroup: the streams and their aggregators.
+    :param window: the windows of each group.
     """
 
     def __init__(self, cogroup: Cogroup, window: FoldWindow) -> None:

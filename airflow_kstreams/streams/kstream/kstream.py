@@ -1,8 +1,7 @@
 """The stream that users build topologies of, alone and with a window for joins of two streams.
 
-What a method adds to the topology is written in modules below: nodes with functions of the user in
-``user_functions.py``, joins in ``tables/`` and ``stream_join.py``. Each stream holds what is known of it
-(``known.py``).
+Modules below add the nodes of a method to the topology: ``user_functions.py`` those with functions of the
+user, ``tables/`` and ``stream_join.py`` joins. Each stream holds its description (``known.py``).
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ class KStream(Generic[K, V]):
     Values are shared by all that follows: a function returns a new value rather than change the one it was
     given. Keys and values may be None where a topic holds records without.
 
-    :param known: what is known of it.
+    :param known: its description.
     """
 
     def __init__(self, known: KnownStream) -> None:
@@ -167,7 +166,7 @@ class KStream(Generic[K, V]):
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
-        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
+        :param action: its result is ignored; an attempt that resumes after a crash calls it again.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -189,7 +188,7 @@ class KStream(Generic[K, V]):
         What the action does lies outside the transaction: an attempt that resumes after a crash calls it
         again for the records that it repeats.
 
-        :param action: what it returns is ignored; it runs where the task runs.
+        :param action: its result is ignored; it runs where the task runs.
         :param name: of the node, for messages, counts and pictures; numbered unless given.
         :raises TopologyError: it is no function.
 
@@ -1166,9 +1165,9 @@ class KStream(Generic[K, V]):
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
         and so is what operators make of it.
 
-        :param window: for how long its elements are kept for those of another stream.
-        :param storage: where they are kept: ``memory``, or ``rocksdb`` for more than memory holds (needs the
-            extra ``rocksdb``).
+        :param window: its size is the time for which elements are kept for those of another stream.
+        :param storage: the place of these elements: ``memory``, or ``rocksdb`` for more than memory holds
+            (needs the extra ``rocksdb``).
         :raises TopologyError: it is no ``SlidingWindow``, or there is no such storage.
         """
         check_join_window(window, storage)
@@ -1227,7 +1226,7 @@ class WindowedKStream(KStream[K, V]):
     Every operator of a stream works, and gives a stream without the window, as in KIP-28: the window is given
     right before the join.
 
-    :param windowed: what is known of it.
+    :param windowed: its description, with the window.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver

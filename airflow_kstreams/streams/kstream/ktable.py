@@ -1,7 +1,7 @@
 """Tables, alone and with windows, and groups of their entries.
 
-What a method adds to the topology is written in ``tables/`` and ``windows/``; each table holds what is known
-of it (``known.py``).
+``tables/`` and ``windows/`` add the nodes of a method to the topology; each table holds its description
+(``known.py``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class KTable(Generic[K, V]):
     none unless you name one (``store=``): its entries are made of theirs when they are needed. Functions run
     then, and again on a value that is taken back, so they must depend on their arguments alone.
 
-    :param known: what is known of it.
+    :param known: its description.
     """
 
     def __init__(self, known: KnownTable) -> None:
@@ -450,14 +450,14 @@ class KTable(Generic[K, V]):
         )
 
     def _entries(self, call: str) -> KnownTable:
-        """Return what is known of the table, with the keys that its entries have.
+        """Return the table's description, with the keys that its entries have.
 
         :param call: the method that is about to use them.
         """
         return self._known if call == "to_stream" else self._kept(call)
 
     def _kept(self, call: str) -> KnownTable:
-        """Return what is known of the table, whose entries may be asked for from now on.
+        """Return the table's description; its entries may be asked for from now on.
 
         :param call: the method that is about to ask.
         """
@@ -497,7 +497,7 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
     A window leaves the table's store when it is closed for good, at the end of the store's retention; that
     is no change of the table. ``spec`` describes the store: its key serde is that of the key alone.
 
-    :param windows: what is known of it.
+    :param windows: its description.
     """
 
     def __init__(self, windows: KnownWindowedTable) -> None:
@@ -507,7 +507,7 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
 
     @property
     def window(self) -> FoldWindow:
-        """What the table was folded by."""
+        """The windows that the table was folded by."""
         return self._windows.window
 
     def suppress(self, *, name: str | None = None) -> WindowedKTable[K, V]:
@@ -549,7 +549,7 @@ class KGroupedTable(Generic[K, V]):
     A fold adds the values of a group, and subtracts one when its entry changes, is deleted, or moves to
     another group. Values come in any order, save that each is subtracted after it was added.
 
-    :param entries: what is known of them.
+    :param entries: the grouped entries.
     """
 
     def __init__(self, entries: GroupedEntries) -> None:

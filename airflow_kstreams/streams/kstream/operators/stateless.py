@@ -1,9 +1,9 @@
 """Operators without state, made of lines of code (see ``graph/inlining.py``).
 
-The operator whose function takes its time: calls run side by side, and results leave in input order.
+An asynchronous operator makes calls side by side, and its results leave in input order.
 
-What the function is called with, and what becomes of the answer, its kind says; the task runs the calls
-(``calls/``, ``runtime/pipeline/``).
+The kind of the function says what its arguments are and what the node does with the answer; the task runs the
+calls (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ ThreadAction = Callable[Concatenate[K, V, ...], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asynchronous:
-    """Calls its function for each record, and does with the answer what its kind says.
+    """Calls its function for each record, and uses the answer as its kind says.
 
     :param function: the user's.
-    :param calls: how.
+    :param calls: options of the calls.
     :param with_context: whether it is given the record's context; of plain operators only.
     """
 
@@ -59,7 +59,7 @@ class Asynchronous:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -117,7 +117,7 @@ def _written_context(code: LoopCode) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stateless:
-    """Calls its function for each record, and does with the answer what its kind says.
+    """Calls its function for each record, and uses the answer as its kind says.
 
     :param function: the user's.
     :param with_context: whether the function is given the record's context by name.
@@ -136,7 +136,7 @@ class Stateless:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         kind = self.kind
         return OperatorTraits(
             flow=kind.flow, redates=kind.redates, on_threads=self._calling if kind.on_threads else None
@@ -205,7 +205,7 @@ class Branch:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(flow=self._kind.flow, on_threads=self._calling)
 
     @property
@@ -218,7 +218,9 @@ class Branch:
         )
 
     def _place_of(self, key: Any, value: Any, **context: RecordContext) -> int:
-        """Return which predicate a record satisfies first; their number if none."""
+        """Return the place of the first predicate that a record satisfies; their number if it satisfies
+        none.
+        """
         for place, predicate in enumerate(self.predicates):
             if predicate(key, value, **context):
                 return place
@@ -266,7 +268,7 @@ class PassThrough:
     traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Return what is below."""
+        """Return the function that takes records below."""
         return forward
 
 

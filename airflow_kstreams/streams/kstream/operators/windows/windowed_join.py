@@ -25,11 +25,11 @@ matches is ``l + size(left)``, so the window of l closes when stream time passes
 
     ``l + size(left) + min(grace(left), size(right) + grace(right))``
 
-and that of a right element likewise, sides exchanged. Results are emitted ahead of the record that brings
-stream time there, in the order in which windows close, left ones first, then by arrival, with the element's
-own time. They are as late as that, and no later (``stream_clock.py``): another join or window behind this one
-needs a grace to take them in.
-An element without key can have no partner: it is joined with None as it arrives, and not kept.
+and that of a right element with sides exchanged. Results are emitted ahead of the record that brings stream
+time there, in the order in which windows close, left ones first, then by arrival, with the element's own
+time. They are as late as that, and no later (``stream_clock.py``): another join or window behind this one
+needs a grace to take them in. An element without key can have no partner: it is joined with None as it
+arrives, and not kept.
 
 At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With
 ``flush`` they are joined with None there and then, a single time, and stay: a partner that comes in a later
@@ -78,8 +78,8 @@ StreamJoiner = Callable[[V, VO], VR]
 class JoinSide:
     """One of the two streams of a join.
 
-    :param window: for how long its elements are kept for the other stream.
-    :param store: where.
+    :param window: the time for which its elements are kept for the other stream.
+    :param store: the store of its elements.
     :param waits: whether an element without partner is joined with None.
     """
 
@@ -95,7 +95,7 @@ class JoinSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedJoin:
-    """What the three nodes of a join have in common.
+    """Holds the parts that the three nodes of a join have in common.
 
     :param with_key: whether the joiner is given the key by name.
     """
@@ -220,12 +220,12 @@ class WindowClose:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         sides = self.join.left, self.join.right
         return OperatorTraits(held_back_ms=max(side.store.retention_ms for side in sides))
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Return what is below; what time brings goes there too."""
+        """Return the function that takes records below; results that time brings go there too."""
         JoinClock(self.join, forward, context)
         return forward
 
@@ -304,7 +304,7 @@ class JoinClock:
 
 
 def _alone(join: WindowedJoin, forward: Forward, *, _node: str) -> tuple[Forward, Forward]:
-    """Return what joins a left element, and a right one, with None."""
+    """Return two functions, which join a left element and a right one with None."""
     joiner: Callable[..., Any] = join.joiner
 
     def by_name(key: Any) -> dict[str, Any]:
@@ -340,7 +340,9 @@ class WaitingSide:
         return NEVER if first_ms is None else first_ms + self.open_ms + 1
 
     def release(self, now_ms: int) -> Iterator[_Released]:
-        """Let go the elements whose window is closed at a moment, one by one, in the order of closing."""
+        """Yield the elements whose window is closed at a moment, in the order of closing, and stop keeping
+        them.
+        """
         open_ms, number = self.open_ms, self.number
         for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms):
             yield time_ms + open_ms, number, arrival, time_ms, key, value
