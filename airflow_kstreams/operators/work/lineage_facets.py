@@ -1,13 +1,12 @@
-"""Reports to OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
+"""Reports what a run read and wrote: in the asset events of its task, and to OpenLineage, where Airflow's
+OpenLineage provider is installed.
+
+Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
+may have outlets, and its events come after the finished marker.
 
 Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
 has ended in any way. The operator answers from what it saw itself, so nothing here asks Kafka.
 OpenLineage is imported only when it asks.
-
-Writes into the asset events of a task which run it finished.
-
-Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
-may have outlets, and its events come after the finished marker.
 """
 
 from __future__ import annotations
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from airflow_kstreams.streams.ports import ClusterPort
     from airflow_kstreams.streams.settings import ApplicationSettings
 
+#: Names of the facets that only this package has.
+RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
+
 
 def announced(
     context: Context,
@@ -39,9 +41,9 @@ def announced(
     *,
     for_backfills: bool,
 ) -> list[Any]:
-    """Have the events of every asset among the outlets say which run it was, and what it processed.
+    """Write the run, and the offsets that it processed, into the events of every asset among the outlets.
 
-    A task that is cleared writes them again, with the same run id and offsets.
+    A cleared task writes the events again, with the same run id and offsets.
 
     :param outlets: of the task; aliases are left alone, because their assets are not known.
     :param summary: of the finished run.
@@ -78,10 +80,6 @@ def _writes_live_topics(settings: ApplicationSettings) -> bool:
     return any(name == other for name, other in (settings.outputs or {}).items())
 
 
-#: Names of the facets that only this package has.
-RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
-
-
 class ReportsLineage:
     """An operator that works on one run of an application."""
 
@@ -89,7 +87,7 @@ class ReportsLineage:
     _lineage: RunLineage | None = None
 
     def remember(self, run: RunSummary | Slice | None, cluster: ClusterPort) -> None:
-        """Keep what the run is known to read and write.
+        """Keep the topics and offsets that the run reads and writes.
 
         :param run: its summary, or its slice; None changes nothing.
         :param cluster: the Kafka cluster of the run.

@@ -1,5 +1,5 @@
-"""Checks an operator's settings, and says which application a dag run works on: the live one, or one of a
-backfill's own.
+"""Identifies the run and the application that an Airflow task works on, the live one or one of a backfill's
+own, and checks the task's settings.
 
 A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
 writes the topics that the DAG names for it. It shares nothing with the live application but the input, which
@@ -16,8 +16,6 @@ with state             ``<app>-backfill-<name>``: one per          in order, in 
 The hexadecimal digits are of the hash of the run id, of the name if there is one, and of the topics that are
 written: Airflow keeps the run id when it processes a date again, so a new name is what makes a finished run
 run again; and two tasks that write different topics for one interval are two runs.
-
-Identifies the run that an Airflow task works on, and orders its attempts.
 """
 
 from __future__ import annotations
@@ -155,8 +153,8 @@ def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None
     """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
 
     :param settings: by dotted name, or their JSON.
-    :raises ConfigError: a setting is wrong, or asks for continuous mode: an Airflow task has an end; or for
-        what only a backfill does.
+    :raises ConfigError: a setting is wrong, asks for continuous mode (an Airflow task has an end), or belongs
+        to backfills only.
     """
     checked = ApplicationSettings.parse(
         application_id, {_AUTOSTOP: "eol", **(object_of(settings, "settings") or {})}
@@ -195,8 +193,8 @@ def settings_of_run(
     :param settings: of the live application, by dotted name, or their JSON.
     :param outputs: topics that a backfill writes, by the topology's name for them, or their JSON.
     :param in_order: whether the DAG is there for the backfills of a stateful topology.
-    :raises ConfigError: a setting is wrong; or the run is a backfill and nothing says what it may write, or
-        what the backfill is called where that is needed.
+    :raises ConfigError: a setting is wrong; or the run is a backfill without outputs, or without the name
+        that it needs.
     :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
     """
     live = batch_settings(application_id, settings)
@@ -253,7 +251,7 @@ def refuse_state_side_by_side(
 ) -> None:
     """Refuse to backfill a stateful topology in runs that know nothing of each other.
 
-    :raises ConfigError: that is what the dag run is about to do.
+    :raises ConfigError: the dag run is such a backfill.
     """
     if identity.backfill and plan.stateful and not in_order:
         stores = sorted({store for sub in plan.subtopologies for store in sub.stores})

@@ -221,8 +221,8 @@ def processed_async(
     :param stores: that the user gave: they are refused.
     :param threads: whether the calls run on threads.
     :param options: that the user gave.
-    :raises TopologyError: a store is given, the definition makes no such processor, an option cannot be, or
-        ``retry`` lacks a name or a serde.
+    :raises TopologyError: a store is given, the definition makes no such processor, an option is not valid,
+        or ``retry`` lacks a name or a serde.
     """
     call = "process_async"
     for store in stores:
