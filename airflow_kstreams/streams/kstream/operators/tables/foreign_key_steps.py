@@ -267,7 +267,7 @@ class ForeignKeyResolve:
 
     :param joiner: makes a result of both values.
     :param left: whether entries without a right one have a result.
-    :param store: of what is known of left entries.
+    :param store: the store of the newest copies and answers by left key.
     :param left_keys: serde of the left table's keys.
     :param left_values: serde of its values.
     :param right_values: serde of the right table's values.
