@@ -1,6 +1,7 @@
-"""Groups of a stream's records, which folds make tables of: by key and by window, alone and beside others.
+"""Defines groups of a stream's records, which folds make tables of: by key and by window, alone and beside
+others.
 
-``tables/table_grouping.py`` and ``windows/`` add the nodes of a fold to the topology.
+``arguments.py`` and ``windows/`` add the nodes of a fold to the topology.
 """
 
 from __future__ import annotations

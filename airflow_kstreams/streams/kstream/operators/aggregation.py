@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.codegen.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.records.kept_values import begun, standing
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew

@@ -6,7 +6,7 @@ becomes an object when it is first read, so that restoring costs the same with e
 
 Entries are cells that are changed in place (:class:`Cell`): an update costs one lookup, and no object that
 Python's collector would count. Callers get copies of entries; only folds use cells, see
-``codegen/fold_code.py``.
+``kstream/operators/fold_code.py``.
 
 Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,
 even when it is deleted and put again; an unused cell has the value None. After a drain, folding every change
@@ -85,7 +85,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
-        values = self.stored_values
+        values, kept = self.stored_values, self.stored_values.kept
         for key, cell in changed.items():
             cell.noted = False
             value = cell.value
@@ -99,7 +99,7 @@ class InMemoryKeyValueStore(KeyedAccess):
             except Exception:
                 data = values.serialize(key, value)  # raises the error that explains it
             else:
-                if values.unchecked:
+                if type(value) not in kept:
                     values.check(key, value, data)
             yield key, data, cell.timestamp_ms
 
