@@ -1,6 +1,6 @@
 """Defines what a sensor can wait for, as plain data, and says of a view of the cluster whether it has come.
 
-A condition asks a :class:`View` of the cluster and nothing else. Sensors in a worker and triggers in the
+A condition asks a :class:`ConditionView` and nothing else. Sensors in a worker and triggers in the
 triggerer evaluate the same condition on different views, so deferred or not they give the same answer. All
 conditions are level-triggered: they say what is, not what has just happened, so nothing is missed by a sensor
 that starts late, and a triggerer may restart at any time. The ledger decides about runs; the metadata topic

@@ -1,6 +1,6 @@
 """Decides which of the letters that are read come back, and in which transaction.
 
-Rule: a letter that an earlier replay is done with, as positions and marks say (``replay_marks.py``), is
+Rule: a letter that an earlier replay is done with, as positions and marks say (``replay_records.py``), is
 passed by. Of the others, those that fit the selection are done with by this replay: they come back if they
 are whole, else they are counted and stay. The rest is left to later replays.
 
