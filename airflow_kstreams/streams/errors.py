@@ -255,27 +255,18 @@ class RunError(KStreamsError):
 class RunBusyError(RunError):
     """Another owner works on this application: it took or renewed the lease.
 
-    :param run_id: the run that was refused.
-    :param owner: the owner of the lease.
+    :param run_id: the run that was refused; empty if a command was.
+    :param owner: the owner of the lease; empty if no lease is in the way.
     :param owner_run_id: the run the owner works on.
-    :param lease_expires_ms: end of its lease unless renewed, epoch milliseconds by its own clock.
     """
 
     owner: str
     owner_run_id: str
-    lease_expires_ms: int
 
     def __init__(
-        self, cause: str, *, fix: str = "", run_id: str, owner: str, owner_run_id: str, lease_expires_ms: int
+        self, cause: str, *, fix: str = "", run_id: str = "", owner: str = "", owner_run_id: str = ""
     ) -> None:
-        super().__init__(
-            cause,
-            fix=fix,
-            run_id=run_id,
-            owner=owner,
-            owner_run_id=owner_run_id,
-            lease_expires_ms=lease_expires_ms,
-        )
+        super().__init__(cause, fix=fix, run_id=run_id, owner=owner, owner_run_id=owner_run_id)
 
 
 class RecordsParkedError(RunError):

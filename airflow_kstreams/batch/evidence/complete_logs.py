@@ -30,13 +30,12 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     progress_taken_back,
     state_lost,
 )
-from airflow_kstreams.batch.protocol.logs.log_bounds import has_records
-from airflow_kstreams.batch.protocol.logs.log_read import LogFacts
+from airflow_kstreams.batch.protocol.logs.log_read import LogFacts, has_records
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -120,9 +119,7 @@ class ChangelogLogs:
 
         :param tasks: how many partitions each has.
         """
-        partitions = [
-            TopicPartition(topic, number) for topic in sorted(ids) for number in range(tasks[topic])
-        ]
+        partitions = all_partitions({topic: tasks[topic] for topic in sorted(ids)})
         return cls(
             ids=ids,
             starts=admin.start_offsets(partitions),

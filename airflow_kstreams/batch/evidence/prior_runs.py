@@ -34,7 +34,7 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, rewritten
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import partition_named

@@ -28,6 +28,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -35,7 +36,6 @@ from airflow_kstreams.streams.ports import (
     ClusterPort,
     ReaderPort,
     TopicDescription,
-    TopicPartition,
 )
 
 log = logging.getLogger(__name__)
@@ -219,9 +219,7 @@ def ever_written(
     admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]
 ) -> set[str]:
     """Return the topics to which anything was ever written, whether it is still there or not."""
-    partitions = [
-        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
-    ]
+    partitions = described_partitions(found, sorted(topics))
     ends = admin.end_offsets(partitions, isolation="read_uncommitted") if partitions else {}
     return {tp.topic for tp, end in ends.items() if end}
 

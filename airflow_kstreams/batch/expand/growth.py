@@ -22,14 +22,14 @@ from typing import Self
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.blocked import (
+from airflow_kstreams.batch.growing.grown_groups import (
     BlockedPartition,
     blocked_partitions,
+    with_boundaries,
 )
-from airflow_kstreams.batch.growing.grown_groups import with_boundaries
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.begin.starts import start_of
@@ -37,7 +37,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition
@@ -274,7 +274,7 @@ def _bounds(session: CoordinatorSession, counts: Mapping[str, int]) -> dict[Topi
 
 
 def _partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, n) for topic, count in sorted(counts.items()) for n in range(count)]
+    return sorted(all_partitions(counts))
 
 
 def _refuse_other_kind(topic: str, grown: GrownTopic | None, count: int) -> None:

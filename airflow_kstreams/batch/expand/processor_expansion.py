@@ -38,9 +38,8 @@ from airflow_kstreams.batch.expand.processor_plan import (
     plan_processors,
     sources_now,
 )
-from airflow_kstreams.batch.growing.copying import Copies, Ended, ThreadCopies
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
-from airflow_kstreams.batch.growing.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.growing.state_copy import Copies, CopyWork, Ended, StateCopy, ThreadCopies
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
@@ -108,9 +107,9 @@ class ExpansionAbort:
                 for copy in copies:
                     copy.clear()
         except TaskFencedError as error:
-            raise self._busy(
-                ledger,
-                "a run has begun while its expansion was being given up, and may have taken it over",
+            raise RunBusyError(
+                f"application {self._settings.application_id!r}: a run has begun while its expansion was "
+                "being given up, and may have taken it over",
                 fix="look at its status, then give up what is left",
             ) from error
         return plans
@@ -121,22 +120,13 @@ class ExpansionAbort:
     def _refuse_busy(self, ledger: Ledger) -> None:
         lease = ledger.held_lease
         if lease is not None and not self._leases.is_free(ledger):
-            raise self._busy(
-                ledger,
-                f"{lease.owner} works on run {lease.owner_run_id!r}; an expansion is given up between runs",
+            raise RunBusyError(
+                f"application {self._settings.application_id!r}: {lease.owner} works on run "
+                f"{lease.owner_run_id!r}; an expansion is given up between runs",
                 fix="wait for the run to end, then give it up",
+                owner=lease.owner,
+                owner_run_id=lease.owner_run_id,
             )
-
-    def _busy(self, ledger: Ledger, why: str, *, fix: str) -> RunBusyError:
-        lease = ledger.held_lease
-        return RunBusyError(
-            f"application {self._settings.application_id!r}: {why}",
-            fix=fix,
-            run_id="",
-            owner="" if lease is None else lease.owner,
-            owner_run_id="" if lease is None else lease.owner_run_id,
-            lease_expires_ms=0 if lease is None else lease.expires_ms,
-        )
 
 
 #: How often to look how far the copies are.

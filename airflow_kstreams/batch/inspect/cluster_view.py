@@ -30,6 +30,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, rea
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -353,19 +354,15 @@ class ClusterView:
 
         :raises ConfigError: a topic does not exist.
         """
-        found = {topic: self._describe(topic) for topic in topics}
-        missing = [topic for topic, description in found.items() if description is None]
+        described = {topic: self._describe(topic) for topic in topics}
+        found = {topic: description for topic, description in described.items() if description is not None}
+        missing = [topic for topic in described if topic not in found]
         if missing:
             raise ConfigError(
                 f"no such topic: {', '.join(repr(topic) for topic in missing)}",
                 fix="create it, or correct its name",
             )
-        return [
-            TopicPartition(topic, number)
-            for topic, description in found.items()
-            if description is not None
-            for number in range(description.partitions)
-        ]
+        return described_partitions(found, found)
 
     def new_records(
         self,

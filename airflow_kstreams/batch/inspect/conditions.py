@@ -17,7 +17,7 @@ import msgspec
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total, retry_topic
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.counts import due_text
@@ -31,14 +31,12 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import convert
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
 
 Json = dict[str, Any]
-
-#: How many places a text names.
-_NAMED = 5
 
 
 class NewRecords(NamedTuple):
@@ -366,8 +364,6 @@ def still_parked(ledger: Ledger, run: RunSummary) -> str:
         for node, by_group in sorted(parked.items())
         for group, count in sorted(by_group.items())
     ]
-    more = f" and {len(places) - _NAMED} more places" if len(places) > _NAMED else ""
     return (
-        f"records are parked as of run {last.run_id!r}: {', '.join(places[:_NAMED])}{more}; "
-        f"{due_text(last.parked_due_ms)}"
+        f"records are parked as of run {last.run_id!r}: {first_few(places)}; {due_text(last.parked_due_ms)}"
     )

@@ -72,11 +72,8 @@ class FinishedRuns:
 
     def has_ledger(self) -> bool:
         """Look whether the application has a ledger; it has none before its first run."""
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             found = self._partition.topic in admin.describe_topics([self._partition.topic])
-        finally:
-            admin.close()
         self._from_start |= not found
         return found
 
@@ -85,8 +82,7 @@ class FinishedRuns:
 
         :raises ConfigError: the application has no ledger yet.
         """
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             described = admin.describe_topics([self._partition.topic]).get(self._partition.topic)
             if described is None:
                 raise ConfigError(
@@ -95,8 +91,6 @@ class FinishedRuns:
                 )
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
             start = admin.start_offsets([self._partition])[self._partition]
-        finally:
-            admin.close()
         self._topic_id = described.topic_id
         self._reader = self._cluster.reader(group_id=self._group)
         try:
@@ -131,11 +125,8 @@ class FinishedRuns:
         :return: as :meth:`poll`.
         :raises KafkaClientError: as :meth:`poll`, or the ledger's end cannot be reached.
         """
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
-        finally:
-            admin.close()
         read = BoundedRead(self._open(), {self._partition: (self._cursor, end)})
         records = [record for fetched in read for record in chain.from_iterable(fetched.values())]
         # What follows is for the next poll.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
-from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.parked import Parked
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, Parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata_with_content
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
@@ -118,11 +117,7 @@ def read_status(
     :param last_runs: how many finished runs to return.
     """
     clock = clock or SystemClock()
-    with ExitStack() as clients:
-        admin = cluster.admin()
-        clients.callback(admin.close)
-        logs = cluster.reader(group_id=application_id)
-        clients.callback(logs.close)
+    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as logs:
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
         written, content = read_metadata_with_content(
             cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
@@ -141,10 +136,9 @@ def read_status(
             partitions = sorted(positions)
         if partitions:
             # What a task's open transaction commits is not waited for.
-            reader = cluster.reader(group_id=application_id, isolation="read_uncommitted")
-            clients.callback(reader.close)
             parking = parking_partitions(ledger.assignment, application_id)
-            offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
+            with closing(cluster.reader(group_id=application_id, isolation="read_uncommitted")) as reader:
+                offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
             committed = {tp: offset for tp, offset in offsets.items() if tp in partitions}
             parked = parked_left(facts, offsets)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
@@ -176,13 +170,12 @@ def _expansions(
     cluster: ClusterPort, plan: TopologyPlan, ledger: Ledger, clock: Clock
 ) -> tuple[ProcessorPlan, ...] | None:
     """Return the processors that are on their way, None where this user may not see them."""
-    session = CoordinatorSession(cluster, ApplicationSettings.parse(plan.application_id, {}), clock=clock)
+    settings = ApplicationSettings.parse(plan.application_id, {})
     try:
-        return tuple(expansions(session, plan, ledger))
+        with closing(CoordinatorSession(cluster, settings, clock=clock)) as session:
+            return tuple(expansions(session, plan, ledger))
     except AccessDeniedError:
         return None
-    finally:
-        session.close()
 
 
 def _counts_and_ends(

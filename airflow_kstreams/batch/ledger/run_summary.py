@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import sum_parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import (
     BehindCut,

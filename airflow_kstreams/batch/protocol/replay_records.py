@@ -1,5 +1,5 @@
 """Reads and writes the records of replays of one dead-letter topic: one for each replay in ``<dead-letter
-topic>-replays``, and marks of letters brought back before others that lie before them (``replay_marks.py``).
+topic>-replays``, and marks of letters brought back before others that lie before them (``Marks``).
 
 The topic is compacted, a replay's key is its id, and only replays write it, under the transactional id
 ``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that

@@ -3,7 +3,7 @@
 Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
 themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``,
-``replay_marks.py``). A letter that does not hold its whole record brings nothing back: it is counted, and
+``Marks``). A letter that does not hold its whole record brings nothing back: it is counted, and
 the log says where its record is.
 
 One replay, all under one transactional id::
@@ -41,8 +41,7 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, POSITION_LOST
 from airflow_kstreams.batch.protocol.replay_records import (
     Marks,
     Replay,
@@ -52,10 +51,8 @@ from airflow_kstreams.batch.protocol.replay_records import (
     replay_owner,
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
-from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
-from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
-from airflow_kstreams.batch.replay.scan import Found, Scan, caught_up
-from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
+from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
@@ -362,8 +359,6 @@ class DeadLetterReplay:
             fix="nothing is lost or doubled; run it again when the other one is done",
             run_id=self._replay_id,
             owner="another replay",
-            owner_run_id="",
-            lease_expires_ms=0,
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from airflow_kstreams.batch.expand.growth import GrowthPlan
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
-from airflow_kstreams.batch.growing.blocked import BlockedPartition
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,

@@ -43,16 +43,13 @@ def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60
     :raises ConfigError: there is no such topic.
     :raises KafkaClientError: the broker does not answer, or the topic's end was not reached in time.
     """
-    admin = cluster.admin()
-    try:
+    with closing(cluster.admin()) as admin:
         description = admin.describe_topics([topic]).get(topic)
         if description is None:
             raise ConfigError(f"topic {topic!r} does not exist", fix="create it, or correct its name")
         partitions = [TopicPartition(topic, number) for number in range(description.partitions)]
         starts = admin.start_offsets(partitions)
         ends = admin.end_offsets(partitions, isolation="read_committed")
-    finally:
-        admin.close()
 
     def too_long(left: Sequence[TopicPartition], _: float) -> KafkaClientError:
         return KafkaClientError(
@@ -64,8 +61,7 @@ def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60
         )
 
     values: dict[bytes, bytes] = {}
-    reader = cluster.reader(group_id=f"{topic}-last-values")
-    try:
+    with closing(cluster.reader(group_id=f"{topic}-last-values")) as reader:
         read = BoundedRead(
             reader,
             {partition: (starts[partition], end) for partition, end in ends.items()},
@@ -79,6 +75,4 @@ def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60
                     values[key] = value
                 elif key is not None:
                     values.pop(key, None)
-    finally:
-        reader.close()
     return values

@@ -73,6 +73,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -291,7 +292,7 @@ class ApplicationReset:
         forget what the next run commits for new topics of the same names.
         """
         self._session.admin.delete_topics(record.deleting)
-        gone = [TopicPartition(topic, n) for topic, count in record.deleting.items() for n in range(count)]
+        gone = all_partitions(record.deleting)
         deadline = self._clock.monotonic_seconds() + _FORGET_SECONDS
         while self._committed(gone) and self._clock.monotonic_seconds() < deadline:
             self._clock.sleep(_POLL_SECONDS)
@@ -329,14 +330,7 @@ class ApplicationReset:
                 )
 
     def _busy(self, cause: str, *, fix: str) -> RunBusyError:
-        return RunBusyError(
-            f"application {self._app!r} cannot be reset: {cause}",
-            fix=fix,
-            run_id="",
-            owner="",
-            owner_run_id="",
-            lease_expires_ms=0,
-        )
+        return RunBusyError(f"application {self._app!r} cannot be reset: {cause}", fix=fix)
 
 
 def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:

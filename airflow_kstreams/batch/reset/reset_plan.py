@@ -19,7 +19,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     OpenTransactionError,
     read_log,
 )
-from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
@@ -37,6 +37,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     CommittedOffset,
     GroupMember,
@@ -231,7 +232,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     resumed = _positions(facts)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     parking = parking_partitions(ledger.assignment, app)
-    partitions = {*resumed, *_partitions(described), *read, *parking}
+    partitions = {*resumed, *described_partitions(described, described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far
     committed = look_up(partitions)
     unknown = {*resumed} if facts.lost_run else _unread(facts.under_way)
@@ -385,21 +386,9 @@ def _unread(slice_: Slice | None) -> set[TopicPartition]:
     return inputs | {partition_named(name) for name in slice_.plan.intermediate_starts}
 
 
-def _partitions(described: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic, number)
-        for topic, description in sorted(described.items())
-        for number in range(description.partitions)
-    ]
-
-
 def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> tuple[OffsetChange, ...]:
-    spans = spans_of(
-        session.admin,
-        _partitions(
-            {topic: seen.described[topic] for topic in {*request.input_topics, *request.intermediate_topics}}
-        ),
-    )
+    topics = {*request.input_topics, *request.intermediate_topics}
+    spans = spans_of(session.admin, described_partitions(seen.described, topics))
     inputs = {tp: span for tp, span in spans.items() if tp.topic in request.input_topics}
     logs = Logs(spans=inputs, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
     asked = request.scenario.targets(logs) if inputs else {}

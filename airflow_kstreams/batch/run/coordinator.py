@@ -37,8 +37,8 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
-from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
-from airflow_kstreams.batch.protocol.offsets.parked import parked_text
+from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_text
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
@@ -48,10 +48,12 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     tombstone,
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.stops import partitions_of, unfinished_groups
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
-from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
-from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare, partitions_of, shares_of, unfinished_groups
+from airflow_kstreams.batch.protocol.topics import (
+    ensure_protocol_topics,
+    refuse_harmful_settings,
+    refuse_other_topics,
+)
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice

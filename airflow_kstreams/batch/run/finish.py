@@ -5,8 +5,8 @@ that every topic is still the one the run began with. The stop of an intermediat
 was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
 because everything up to there is gone. A task with retry topics that has anything to do must have made its
-last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
-stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
+last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.offset_metadata`), and so must every task
+whose stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
 Checks that what a run says it did adds up, from what its tasks committed with their offsets.
 
@@ -51,9 +51,9 @@ from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progre
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
-from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.parked import (
+from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
+    OffsetMetadata,
     may_park,
     owes_last_commit,
     parked_in_all,
@@ -73,6 +73,7 @@ from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_t
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
@@ -218,7 +219,6 @@ def judge_late(
     )
 
 
-_NAMED = 5
 #: How long finish waits for the markers of transactions that have just been committed.
 _MARKERS_MS = 1_000
 
@@ -421,9 +421,8 @@ def _refuse_unfinished(
         if tp not in committed or committed[tp].offset != stop
     ]
     if wrong:
-        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            f"run {slice_.run_id!r} is not finished: {first_few(wrong)}",
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )
@@ -441,9 +440,8 @@ def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOff
                 owing.append(f"{sub.id}_{group}")
                 parking = "has retry topics and " if may_park(sub) else parking
     if owing:
-        more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} {parking}"
+            f"run {slice_.run_id!r} is not finished: task {first_few(owing)} {parking}"
             "has not made its last commit, with which it says what is left parked, and that stream time has "
             "advanced",
             fix="run the topology again: it resumes with the same stop offsets",

@@ -28,7 +28,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.invariants import TaskInvariants
-from airflow_kstreams.batch.metrics.figures import TaskMeter
+from airflow_kstreams.batch.metrics import TaskMeter
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts

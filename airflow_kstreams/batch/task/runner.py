@@ -6,7 +6,7 @@ Steps of an attempt, in this order, which is the proof:
    waits until what it left open is aborted or completed. Nothing an older attempt still does can become
    visible after this line.
 2. Look at the lease in the ledger's tail: unless it is in force for the task's run and generation, stop;
-   nothing was written (:mod:`airflow_kstreams.batch.ledger.lease_look`). The driver ships the task's share,
+   nothing was written (:mod:`airflow_kstreams.batch.ledger.fold`). The driver ships the task's share,
    with the stops that are frozen for the run, and they never move.
 3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt, or by one
    that fences it in turn.
@@ -26,11 +26,11 @@ and never skips one. Only the outputs of a zombie are not fenced then.
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
+from contextlib import closing
 
 import tenacity
 
-from airflow_kstreams.batch.metrics.figures import task_line
+from airflow_kstreams.batch.metrics import task_line
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
@@ -106,9 +106,6 @@ class TaskRunner:
         raise fenced
 
     def _share(self) -> tuple[Slice, TaskSlice]:
-        with ExitStack() as clients:
-            admin = self._setup.cluster.admin()
-            clients.callback(admin.close)
-            reader = self._setup.cluster.reader(group_id=self._settings.application_id)
-            clients.callback(reader.close)
+        cluster, group_id = self._setup.cluster, self._settings.application_id
+        with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
             return self._work.share(self._setup, reader, admin)

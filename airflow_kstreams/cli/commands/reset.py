@@ -156,7 +156,7 @@ def _numbers(change: OffsetChange) -> tuple[str, str, str]:
 
 
 def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.batch.protocol.offsets.parked import parked_total
+    from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total
 
     if plan.interrupted:
         yield (

@@ -79,7 +79,7 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
         yield _speed(found, tasks)
         yield from _calls(found, tasks)
     if parked := found.parked:
-        from airflow_kstreams.batch.protocol.offsets.parked import retry_topic
+        from airflow_kstreams.batch.protocol.offsets.offset_metadata import retry_topic
 
         yield Table(
             title="Parked records",
@@ -160,7 +160,7 @@ def _count_text(runs: int) -> str:
 
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
     from airflow_kstreams.batch.ledger.run_summary import completed
-    from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
+    from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total, sum_parked
     from airflow_kstreams.batch.protocol.slice.metadata import RunState
     from airflow_kstreams.batch.report.counts import due_text
 
@@ -246,7 +246,7 @@ def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
 
 def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskReport]]]:
     """Yield the rows: the slowest tasks first, one each, then one for the others together."""
-    from airflow_kstreams.batch.metrics.figures import slowest_first
+    from airflow_kstreams.batch.metrics import slowest_first
 
     tasks = slowest_first(reports)
     for task in tasks[:_TASKS]:
@@ -257,7 +257,7 @@ def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskRep
 
 def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
     """Yield the tables of calls, by task and node, and of the threads that run them; none without calls."""
-    from airflow_kstreams.batch.metrics.call_metrics import calls_in_all, node_figures, thread_figures
+    from airflow_kstreams.batch.metrics import calls_in_all, node_figures, thread_figures
     from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
     from airflow_kstreams.explore.tables import Table
 
@@ -308,7 +308,7 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
 
 
 def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
-    from airflow_kstreams.batch.metrics.call_metrics import NODE_UNITS, latency_text, number_text, rate_text
+    from airflow_kstreams.batch.metrics import NODE_UNITS, latency_text, number_text, rate_text
 
     for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
         yield (
@@ -335,7 +335,7 @@ def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> It
 
 
 def _thread_row(task: str, found: Mapping[str, float | None]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.call_metrics import number_text, share_text
+    from airflow_kstreams.batch.metrics import number_text, share_text
 
     counts = (
         "records-waiting-avg",
@@ -359,8 +359,7 @@ def _run_id(found: RunStatus) -> str:
 
 
 def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.call_metrics import latency_text, rate_text
-    from airflow_kstreams.batch.metrics.figures import figures
+    from airflow_kstreams.batch.metrics import figures, latency_text, rate_text
 
     found = figures(tasks)
     lag = found["records-lag"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.executor.task_host import TaskHost

@@ -39,7 +39,7 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
     def run_partition(self, index: int) -> list[HostReport]:
         """Make the copies of one Spark partition."""
         from airflow_kstreams.batch.clock import SystemClock
-        from airflow_kstreams.batch.growing.copying import copy_source
+        from airflow_kstreams.batch.growing.state_copy import copy_source
         from airflow_kstreams.kafka.cluster import KafkaCluster
         from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 

@@ -27,7 +27,7 @@ from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder

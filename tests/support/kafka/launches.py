@@ -8,8 +8,7 @@ from contextlib import closing, contextmanager
 import msgspec
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.fold import lease_record
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
+from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, last_lease, lease_record
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
@@ -18,8 +17,13 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     intermediate_stop_record,
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.stops import frozen_at, partitions_of, to_freeze
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
+from airflow_kstreams.batch.protocol.slice.stops import (
+    TaskShare,
+    frozen_at,
+    partitions_of,
+    shares_of,
+    to_freeze,
+)
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 
 #: How long a hidden end of the metadata topic is waited for; a task that died may have left it.

@@ -17,10 +17,11 @@ from itertools import pairwise
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topic_settings import alter_command, internal_settings
+from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -79,9 +80,6 @@ class DoctorView:
         return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
 
 
-_NAMED = 4
-
-
 class Level(enum.Enum):
     """The severity of a finding.
 
@@ -137,9 +135,7 @@ def not_permitted(what: str, refused: KafkaClientError) -> Finding:
 
 def names(topics: Iterable[str]) -> str:
     """Return the first few names, and how many more there are."""
-    listed = sorted(topics)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return f"{', '.join(listed[:_NAMED])}{more}"
+    return first_few(sorted(topics))
 
 
 def number(configs: Mapping[str, str], name: str) -> int | None:

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
-from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions, blocked_text
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, blocked_text
 from airflow_kstreams.batch.inspect.doctor.findings import DoctorView, Finding, not_permitted, ok, warning
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.commands import abort_command, expand_command
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import TopicPartition
 
 _CHECK = "more processors"
@@ -43,11 +44,7 @@ def _blocked(seen: DoctorView) -> Iterator[Finding]:
     topics = {topic for entry in grouped.values() if entry.boundaries for topic in entry.grown}
     if not topics:
         return
-    partitions = [
-        TopicPartition(topic, number)
-        for topic in sorted(topics & seen.topics.keys())
-        for number in range(seen.topics[topic].partitions)
-    ]
+    partitions = described_partitions(seen.topics, sorted(topics))
     with closing(seen.cluster.reader(group_id=seen.plan.application_id)) as reader:
         positions = {tp: offset.offset for tp, offset in reader.committed(partitions).items()}
     waits = [each for each in blocked_partitions(grouped, positions.get) if each.ahead]

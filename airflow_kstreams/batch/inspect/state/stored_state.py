@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
 from typing import Any, Self
@@ -290,16 +290,9 @@ class StoredState:
             yield from self._read(group, self._groups)
 
     def _look(self) -> RunFacts:
-        with ExitStack() as clients:
-            reader = self._cluster.reader(group_id=self._plan.application_id)
-            clients.callback(reader.close)
-            return RunFacts.read(
-                self._cluster,
-                self._plan.application_id,
-                admin=self._admin,
-                reader=reader,
-                clock=self._clock,
-            )
+        app = self._plan.application_id
+        with closing(self._cluster.reader(group_id=app)) as reader:
+            return RunFacts.read(self._cluster, app, admin=self._admin, reader=reader, clock=self._clock)
 
     def _written_groups(self) -> list[int]:
         """Return the groups that have a part of the store.

@@ -31,7 +31,7 @@ class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """Measurements of a task since its slice's start, over all its attempts as far as they committed.
 
     :param process: latency of each record processed; measured per sample of records, see
-        :class:`~airflow_kstreams.batch.metrics.figures.TaskMeter`.
+        :class:`~airflow_kstreams.batch.metrics.TaskMeter`.
     :param commit: latency of each commit. A commit cannot contain its own latency: the text beside committed
         offsets lacks the commit that wrote it; a task's report at its end has all.
     :param active_ns: time between a ready task and its last commit, waiting for records included.

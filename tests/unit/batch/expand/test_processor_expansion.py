@@ -16,8 +16,8 @@ from airflow_kstreams.batch.expand.processor_expansion import (
 )
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
-from airflow_kstreams.batch.growing.copying import copy_source
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
+from airflow_kstreams.batch.growing.state_copy import copy_source
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource

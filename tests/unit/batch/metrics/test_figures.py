@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.metrics.call_metrics import latency_text
-from airflow_kstreams.batch.metrics.figures import (
+from airflow_kstreams.batch.metrics import (
     TOTALS,
     UNITS,
     figures,
+    latency_text,
     slowest_first,
     speed_text,
     task_line,
