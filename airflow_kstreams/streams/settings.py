@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.hints.java_table import SETTINGS_OF_STREAMS, VALUES_OF_STREAMS
+from airflow_kstreams.streams.hints import java_names
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 
 T = TypeVar("T")
@@ -474,7 +474,7 @@ def _number(name: str, value: object, setting: Setting) -> int | float:
 def _checked(name: str, value: object) -> Any:
     setting = SETTINGS.get(name)
     if setting is None:
-        answer = SETTINGS_OF_STREAMS.get(name)
+        answer = java_names.SETTINGS.get(name)
         raise ConfigError(f"unknown setting {name!r}", fix=answer or nearest(name, SETTINGS))
     if setting.kind in (int, float):
         return _number(name, value, setting)
@@ -484,7 +484,7 @@ def _checked(name: str, value: object) -> Any:
         return ""  # as Kafka's own null: not set
     if isinstance(setting.kind, tuple) and value not in setting.kind:
         allowed = ", ".join(kind or "'' (unset)" for kind in setting.kind)
-        ours = VALUES_OF_STREAMS.get(name, {}).get(str(value))
+        ours = java_names.VALUES_OF_SETTINGS.get(name, {}).get(str(value))
         fix = f"choose one of {allowed} ({_first_sentence(setting)})"
         if ours:
             fix = f"write {ours}, which is what Kafka Streams calls {value}"

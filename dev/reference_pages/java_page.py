@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.hints.java_names import ours_for
-from airflow_kstreams.streams.hints.java_table import ALL, CLASSES, NEIGHBOURS
+from airflow_kstreams.streams.hints.java_names import ALL, CLASSES, NEIGHBOURS, ours_for
 
 #: An answer that is no more than what to write.
 _CODE = re.compile(r"[\w.]+(\([^()]*\))?=?")
@@ -33,7 +32,7 @@ def java_entries() -> list[JavaEntry]:
             ours=_markdown(found.ours),
             methods=tuple(
                 (f"{java}.{name}", _markdown(ours_for(java, name)))
-                for name in (*found.looked_up, *found.methods)
+                for name in (*found.looked_up.split(), *found.methods)
                 if name != ALL
             ),
         )

@@ -93,8 +93,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param topics: what each subtopology read and wrote.
     :param dag_id: the DAG whose run it was; empty if none.
     :param autostop_at: the setting by which the stop offsets were frozen.
-    :param counts: what became of the records, by topic and node; None if there was no room for those of a
-        task beside its offsets: unknown.
+    :param counts: what became of the records, by topic and node; None if those of a task are unknown: they
+        had no room beside its offsets, or another tool set the offsets.
     :param read: what it read of each input topic.
     :param task_count: how many tasks it had.
     :param records_skipped: records left out because they are dated outside the interval that the run kept to.

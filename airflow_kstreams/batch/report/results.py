@@ -43,7 +43,7 @@ class RunResult(TypedDict):
     :param topics_omitted: how many topics did not fit.
     :param records_in: records that the tasks have read from topics that none of them writes: the inputs of
         the run, or of the one subtopology that the operator runs. This and the next five are None where the
-        counts of a task had no room beside its offsets.
+        counts of a task had no room beside its offsets, or another tool set these.
     :param records_out: records that the tasks have written to topics that none of them reads.
     :param records_late: records dropped because their windows had closed.
     :param read_per_topic: records read per source topic, topics between subtopologies among them, largest

@@ -195,7 +195,7 @@ def judge_late(
     if counts is None:
         return (
             f"how many records run {run_id} dropped as late is unknown (the counts of a task had no room "
-            "beside its offsets): max.late.share is not checked",
+            "beside its offsets, or another tool set them): max.late.share is not checked",
         )
     late, read = counts.by("late"), counts.consumed(plan.subtopologies)
     if late <= settings.max_late_share * read:

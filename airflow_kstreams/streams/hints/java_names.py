@@ -1,27 +1,61 @@
 """Answers to what Kafka Streams' users would write: what it is called here, or what to pass in its place.
 
 A method that an object lacks is answered by its AttributeError, the import of a class by its ImportError, and
-a setting (``streams/settings.py``) by its ConfigError. All answers stand in :mod:`.java_table`.
+a setting (``streams/settings.py``) by its ConfigError. All answers stand in ``java_names.json`` beside this
+file, by Kafka Streams' names (4.3); ``docs/reference/from-java.md`` is drawn from it, and a test compares it
+with the jar.
 """
 
 from __future__ import annotations
 
 import builtins
+import json
+import pkgutil
 import re
+from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, NoReturn, TypeVar
-
-from airflow_kstreams.streams.hints.java_table import (
-    ALL,
-    CLASSES,
-    METHODS,
-    METHODS_OF,
-    NEIGHBOURS,
-    NOTHING,
-    OWN_VALUES,
-)
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 T = TypeVar("T")
+
+#: An answer that begins so says why there is nothing to write.
+NOTHING = "nothing: "
+#: For methods of a class of which none is named.
+ALL = "*"
+
+
+class JavaClass(NamedTuple):
+    """What stands for a class of Kafka Streams' DSL.
+
+    :ivar ours: what to write.
+    :ivar methods: the same for its methods, by their names in Java; ``ALL`` for all that are not there.
+    :ivar kind: the name of our class; empty if we have none.
+    :ivar looked_up: methods whose answers are those of our class, with a blank between them.
+    """
+
+    ours: str
+    methods: Mapping[str, str] = {}
+    kind: str = ""
+    looked_up: str = ""
+
+
+_ANSWERS: Mapping[str, Mapping[str, Any]] = json.loads(pkgutil.get_data(__name__, "java_names.json") or b"")
+#: Method of an object, in small letters with underscores -> what to write, where the object has what that
+#: begins with. Methods that stand for one method here are followed by "(".
+METHODS: Mapping[str, str] = _ANSWERS["methods"]
+#: The same for one class here and those that inherit from it, by its name.
+METHODS_OF: Mapping[str, Mapping[str, str]] = _ANSWERS["methods_of"]
+#: Class of the DSL -> what stands for it; an inner class stands behind its outer one and a dot.
+CLASSES: Mapping[str, JavaClass] = {java: JavaClass(**found) for java, found in _ANSWERS["classes"].items()}
+#: Class here whose objects are values, and which is asked itself, too -> the classes of Java whose methods it
+#: answers beside its own of ``METHODS_OF``, with a blank between them; what the first of them answers holds.
+CLASSES_OF_VALUES: Mapping[str, str] = _ANSWERS["classes_of_values"]
+#: Class beside the DSL (Processor API, stores, time, errors, settings, test driver) -> what to write.
+NEIGHBOURS: Mapping[str, str] = _ANSWERS["neighbours"]
+#: Setting of Kafka Streams or its clients that is none here -> what to do.
+SETTINGS: Mapping[str, str] = _ANSWERS["settings"]
+#: Setting of the same name here -> value in Kafka Streams -> ours.
+VALUES_OF_SETTINGS: Mapping[str, Mapping[str, str]] = _ANSWERS["values_of_settings"]
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 #: What an answer begins with where it is an attribute of the object that was asked.
@@ -36,12 +70,13 @@ def answers_java_names(kind: type[T]) -> type[T]:
     The attribute stays lacking: ``hasattr`` says so. Type checkers see nothing of it. A class of values is
     asked itself, too, and takes no longer to give what is there.
     """
-    own = OWN_VALUES.get(kind.__name__)
-    if own is not None:
-        answers = {name: ours for java in reversed(own.javas) for name, ours in CLASSES[java].methods.items()}
-        for name, ours in {**answers, **own.others}.items():
-            if name != ALL and not hasattr(kind, name):
-                setattr(kind, name, _Lacking(name, ours))
+    javas = CLASSES_OF_VALUES.get(kind.__name__)
+    if javas is not None:
+        theirs = [CLASSES[java].methods for java in reversed(javas.split())]
+        for answers in (*theirs, METHODS_OF.get(kind.__name__, {})):
+            for name, ours in answers.items():
+                if name != ALL and not hasattr(kind, name):
+                    setattr(kind, name, _Lacking(name, ours))
         return kind
 
     def answer(self: T, name: str) -> Any:
@@ -109,7 +144,7 @@ def ours_for(java: str, method: str) -> str:
     found = CLASSES[java]
     if method in found.methods or ALL in found.methods:
         return found.methods.get(method) or found.methods[ALL]
-    if method not in found.looked_up:
+    if method not in found.looked_up.split():
         return ""
     kind = getattr(import_module("airflow_kstreams.streams"), found.kind)
     return method if hasattr(kind, method) else java_method(kind, method)

@@ -21,6 +21,7 @@ from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import (
     CONTEXT,
     KEY,
+    RESOURCE,
     call_site,
     check_called_functions,
     check_functions,
@@ -41,6 +42,7 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     PassThrough,
     Predicate,
     Stateless,
+    by_key_and_value,
 )
 from airflow_kstreams.streams.processor.definitions import check_async_processor_def, check_processor_def
 from airflow_kstreams.streams.processor.operator import CallingProcessorOperator, ProcessorOperator
@@ -93,17 +95,15 @@ def called(
     ((argument, function),) = given.items()
     call = f"{kind.type}_async"
     calls, name = _call_options(call, threads, options)
-    operator = Asynchronous(kind=kind, function=function, calls=calls)
     check_called_functions(call, threads=threads, **given)
-    refuse_unfilled(call, operator.function, resource=calls.resource is not None)
-    refuse_other_arguments(
-        call,
-        argument,
-        operator.function,
-        kind.arguments("key", "value"),
-        by_name=sorted(declared_by(operator.function)),
-    )
+    refuse_unfilled(call, function, resource=calls.resource is not None)
+    may = (KEY, CONTEXT, RESOURCE) if kind.by_value else (CONTEXT, RESOURCE)
+    declared = declared_by(function, may)
+    refuse_other_arguments(call, argument, function, kind.arguments("key", "value"), by_name=sorted(declared))
     checked_options(call, calls, name)
+    if KEY in declared:
+        kind, function = by_key_and_value(kind, function)
+    operator = Asynchronous(kind=kind, function=function, calls=calls)
     prefix = f"KSTREAM-{kind.type.replace('_', '').upper()}-ASYNC"
     return _answers(_with_calls(known, prefix, operator, calls, name, call), kind, call)
 

@@ -89,7 +89,7 @@ def test_wheel_is_typed_and_tells_one_version_when_it_is_built(wheel: Path) -> N
     with zipfile.ZipFile(wheel) as content:
         names = set(content.namelist())
         metadata = content.read(f"airflow_kstreams-{__version__}.dist-info/METADATA").decode()
-    assert "airflow_kstreams/py.typed" in names
+    assert {"airflow_kstreams/py.typed", "airflow_kstreams/streams/hints/java_names.json"} <= names
     assert {name.partition("/")[0] for name in names} == {
         "airflow_kstreams",
         f"airflow_kstreams-{__version__}.dist-info",

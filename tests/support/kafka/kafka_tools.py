@@ -12,6 +12,20 @@ _BROKER_ID = "1"
 def hanging_transactions(bootstrap: str) -> list[str]:
     """Return what ``kafka-transactions find-hanging`` lists, however young: one line per open transaction on
     a partition that its coordinator knows nothing of.
+
+    The tool reads the partitions first and the coordinator later, so it also lists what a live writer ends in
+    between. What really hangs is there when it is asked again.
+    """
+    found = _listed(bootstrap)
+    if found:
+        again = _listed(bootstrap).keys()
+        found = {transaction: line for transaction, line in found.items() if transaction in again}
+    return list(found.values())
+
+
+def _listed(bootstrap: str) -> dict[tuple[str, ...], str]:
+    """Return the lines by topic, partition, producer id, its epoch, that of its coordinator, and the
+    transaction's first offset.
     """
     arguments = ["--bootstrap-server", bootstrap, "find-hanging", "--broker-id", _BROKER_ID]
     arguments += ["--max-transaction-timeout", "0"]
@@ -20,4 +34,4 @@ def hanging_transactions(bootstrap: str) -> list[str]:
     header, *lines = [line for line in told.stdout.splitlines() if line.strip()]
     if not header.startswith("Topic"):
         raise AssertionError(f"not the table of transactions: {told.stdout}{told.stderr}")
-    return lines
+    return {tuple(line.split()[:6]): line for line in lines}

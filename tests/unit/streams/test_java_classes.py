@@ -15,8 +15,7 @@ import pytest
 
 import airflow_kstreams.streams as ours
 import airflow_kstreams.testing as testing
-from airflow_kstreams.streams.hints.java_names import java_class, ours_for, told
-from airflow_kstreams.streams.hints.java_table import ALL, CLASSES, NEIGHBOURS
+from airflow_kstreams.streams.hints.java_names import ALL, CLASSES, NEIGHBOURS, java_class, ours_for, told
 from airflow_kstreams.streams.records.record_context import RecordContext
 
 OWN = {name: getattr(ours, name) for name in ours.__all__}
@@ -25,7 +24,7 @@ OTHERS = {"run", "stored_state", "TopologyTestDriver"}
 ANSWERS = sorted(
     {found.ours for found in CLASSES.values()}
     | {text for found in CLASSES.values() for text in found.methods.values()}
-    | {ours_for(java, method) for java, found in CLASSES.items() for method in found.looked_up}
+    | {ours_for(java, method) for java, found in CLASSES.items() for method in found.looked_up.split()}
     | {*NEIGHBOURS.values()}
 )
 #: What answers write that is the user's own: names of branches and of variables.
@@ -54,7 +53,7 @@ def test_class_and_its_methods_are_answered(java: str) -> None:
     found = CLASSES[java]
     assert found.ours
     assert not found.kind or found.kind in ours.__all__
-    assert all(ours_for(java, method) for method in (*found.looked_up, *found.methods))
+    assert all(ours_for(java, method) for method in (*found.looked_up.split(), *found.methods))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -123,7 +122,7 @@ def test_every_class_that_has_one_of_ours_has_an_object_here() -> None:
 @pytest.mark.parametrize("java", [*OBJECTS])
 def test_object_answers_each_method_as_the_table_does(java: str) -> None:
     found, asked = CLASSES[java], OBJECTS[java]
-    for method in (*found.looked_up, *found.methods):
+    for method in (*found.looked_up.split(), *found.methods):
         if getattr(asked, method, None) is not None:
             continue
         both = java == "JoinWindows" and method in CLASSES["SlidingWindows"].methods

@@ -13,13 +13,16 @@ from airflow_kstreams.streams import (
     CogroupedKStream,
     ConfigError,
     GlobalKTable,
+    HoppingWindow,
     KGroupedStream,
     KGroupedTable,
     KStream,
     KStreamBuilder,
     KTable,
     ProcessorContext,
+    ProcessorRecord,
     SessionStore,
+    SessionWindow,
     TopologyBuilder,
     TumblingWindow,
     WindowedCogroupedKStream,
@@ -27,13 +30,15 @@ from airflow_kstreams.streams import (
     WindowStore,
     serdes,
 )
-from airflow_kstreams.streams.hints.java_names import java_method, told
-from airflow_kstreams.streams.hints.java_table import (
+from airflow_kstreams.streams.hints.java_names import (
     METHODS,
     METHODS_OF,
-    SETTINGS_OF_STREAMS,
-    VALUES_OF_STREAMS,
+    VALUES_OF_SETTINGS,
+    java_method,
+    told,
 )
+from airflow_kstreams.streams.hints.java_names import SETTINGS as SETTINGS_OF_STREAMS
+from airflow_kstreams.streams.records.record_context import RecordContext
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.testing import StoreView, TopologyTestDriver
@@ -66,6 +71,8 @@ JAVA: dict[Any, str] = {
     WindowStore: "backwardAll backwardFetch backwardFetchAll fetch fetchAll put all",
     SessionStore: "backwardFetch backwardFindSessions fetch fetchSession findSessions put remove",
 }
+#: Classes of values, which are asked themselves, too.
+VALUES = (HoppingWindow, ProcessorRecord, RecordContext, SessionWindow, TumblingWindow)
 WANTED = [(kind, name) for kind, names in JAVA.items() for name in names.split()]
 
 
@@ -132,7 +139,7 @@ def test_answer_is_given_only_where_the_object_has_what_it_begins_with(kind: Any
 
 @pytest.mark.parametrize("name", sorted(METHODS_OF))
 def test_answer_of_a_class_begins_with_what_that_has(name: str) -> None:
-    kind = next(kind for kind in JAVA if kind.__name__ == name) if name != "GlobalKTable" else GlobalKTable
+    (kind,) = (kind for kind in (*JAVA, *VALUES, GlobalKTable) if kind.__name__ == name)
     for answer in METHODS_OF[name].values():
         beginning = re.match(r"([a-z_]+)(?:\(|\Z)", answer)
         refused = name == "AsyncProcessorContext" and answer in ("state_store(name)", "stream_time_ms")
@@ -170,7 +177,7 @@ def test_settings_that_answers_name_are_there() -> None:
 
 
 def test_value_of_kafka_streams_is_answered() -> None:
-    for name, values in VALUES_OF_STREAMS.items():
+    for name, values in VALUES_OF_SETTINGS.items():
         for java, ours in values.items():
             with pytest.raises(ConfigError) as no:
                 ApplicationSettings.parse("app", {name: java})

@@ -106,7 +106,8 @@ def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], by
     return content if whole and None not in parts else None
 
 
-VERSION = b"1"
+#: Of the format of a slice. Programs before 0.1.0 wrote 1 and 2, which are refused.
+VERSION = b"3"
 COMPLETED, FINISHED = b"0", b"1"
 DONE = b"done"
 PARTITION = 0

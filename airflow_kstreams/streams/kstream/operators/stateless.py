@@ -145,7 +145,7 @@ class Stateless:
     def _calling(self, calls: CallOptions) -> Asynchronous:
         kind, function = self.kind, self.function
         if self.with_key:
-            kind, function = dataclasses.replace(kind, by_value=False), _by_key_and_value(function)
+            kind, function = by_key_and_value(kind, function)
         return Asynchronous(kind=kind, function=function, calls=calls, with_context=self.with_context)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -162,14 +162,26 @@ class Stateless:
         return context.written(write, forward, children)
 
 
-def _by_key_and_value(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes key and value for a function of the value that declares the key."""
+def by_key_and_value(
+    kind: FunctionKind, function: Callable[..., Any]
+) -> tuple[FunctionKind, Callable[..., Any]]:
+    """Return the kind of node that calls with key and value, and what it calls, for a function of the value
+    that declares the key.
+    """
+    kind = dataclasses.replace(kind, by_value=False)
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def call_async(key: Any, value: Any, **offered: Any) -> Any:
+            return await function(value, key=key, **offered)
+
+        return kind, call_async
 
     @functools.wraps(function)
-    def call(key: Any, value: Any, **context: Any) -> Any:
-        return function(value, key=key, **context)
+    def call(key: Any, value: Any, **offered: Any) -> Any:
+        return function(value, key=key, **offered)
 
-    return call
+    return kind, call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,6 +189,10 @@ class AsyncPipeline:
             number, halted = self._move_on(limit - released)
             released += number
             if halted or released >= limit:
+                if not released:
+                    # Timers may ask for a commit at every turn: what waits to begin must not wait for them.
+                    self._retry()
+                    self._choose()
                 self._caller.hurry()
                 return released
             retried = self._retry()

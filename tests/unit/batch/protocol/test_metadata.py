@@ -139,7 +139,7 @@ def test_plan_that_cannot_be_read_is_an_error_when_the_marker_is_ours() -> None:
 def test_marker_of_another_format_is_an_error_and_never_taken_for_a_bare_one() -> None:
     marker = completed_record(a_slice(), owner="x")
     headers = [(n, b"2" if n == "kstreams.version" else v) for n, v in marker.headers or ()]
-    with pytest.raises(KafkaClientError, match="written in format '2', expected '1'"):
+    with pytest.raises(KafkaClientError, match="written in format '2', expected '3'"):
         folded([*records_of(a_slice())[:-1], marker._replace(headers=headers)], TOPICS)
 
 

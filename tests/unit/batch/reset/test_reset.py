@@ -12,6 +12,7 @@ import pytest
 
 from airflow_kstreams.batch.ledger.facts import ResetStage
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.protocol.slice.metadata_records import VERSION
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.scenario import Scenario, ShiftBy, ToLatest, ToOffset
@@ -294,7 +295,7 @@ def test_slice_is_dropped_when_another_program_wrote_it(scene: ResetScene) -> No
 
 @pytest.mark.parametrize("value", [b"not json", b'{"topology": 1}'])
 def test_slice_is_dropped_when_its_marker_cannot_be_read(scene: ResetScene, value: bytes) -> None:
-    headers = [("kstreams.version", b"1"), ("kstreams.run", b"r9"), ("kstreams.plan", value)]
+    headers = [("kstreams.version", VERSION), ("kstreams.run", b"r9"), ("kstreams.plan", value)]
     scene.kafka.append(METADATA, b"0", APP.encode(), headers=[*headers])
     with pytest.raises(KafkaClientError) as caught:
         scene.begin("r4")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import (
+    CallContext,
     KStream,
     KStreamBuilder,
     RecordContext,
@@ -23,6 +24,14 @@ from airflow_kstreams.testing import TopologyTestDriver
 Build = Callable[[Any], KStream]
 WINDOW = SlidingWindow(size_ms=10, grace_ms=0)
 SELF = SlidingWindow(size_ms=0, grace_ms=0)
+
+
+async def ask(value: Any, key: str) -> Any:
+    return [key, value]
+
+
+async def ask_each(value: Any, *, key: str, context: CallContext) -> Any:
+    return [key, value, context.offset]
 
 
 def builder() -> KStreamBuilder:
@@ -42,6 +51,9 @@ CALLS: dict[str, Build] = {
     "map_values, with context": lambda b: b.stream("in").map_values(
         lambda value, key, context: [key, value, context.offset]
     ),
+    "map_values_async": lambda b: b.stream("in").map_values_async(ask),
+    "map_values_async on threads": lambda b: b.stream("in").map_values_async(mapper, threads=True),
+    "flat_map_values_async, with context": lambda b: b.stream("in").flat_map_values_async(ask_each),
     "flat_map_values": lambda b: b.stream("in").flat_map_values(lambda value, key: [key, value]),
     "map_values of a table": lambda b: b.table("in").map_values(mapper).to_stream(),
     "kept map_values of a table": lambda b: b.table("in").map_values(mapper, store="kept").to_stream(),
@@ -63,6 +75,9 @@ CALLS: dict[str, Build] = {
 GIVEN: dict[str, list[Any]] = {
     "map_values": [["a", 7]],
     "map_values, with context": [["a", 7, 0]],
+    "map_values_async": [["a", 7]],
+    "map_values_async on threads": [["a", 7]],
+    "flat_map_values_async, with context": ["a", 7, 0],
     "flat_map_values": ["a", 7],
     "map_values of a table": [["a", 7]],
     "kept map_values of a table": [["a", 7]],
@@ -154,12 +169,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda s: s.flat_map_values(lambda value, more: [value]),
         "lambda value, key: ...",
     ),
-    "an asynchronous function": (lambda s: s.map_values_async(_ask), "calls it with"),
 }
-
-
-async def _ask(value: Any, key: str) -> Any:
-    return value
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -72,6 +72,7 @@ class HandCaller:
 class Scene:
     def __init__(self, topology: Topology, records: int = 200, padding: bytes = b"", **settings: Any) -> None:
         self.out: list[tuple[str, bytes | None]] = []
+        self.now_ms = 0
 
         def make(async_nodes: Sequence[AsyncNode]) -> HandCaller:
             self.caller = HandCaller(async_nodes)
@@ -84,7 +85,7 @@ class Scene:
             produce=lambda topic, value, *_: self.out.append((topic, value)),
             settings=ApplicationSettings.parse("app", {k.replace("_", "."): v for k, v in settings.items()}),
             progress=TaskProgress(),
-            environment=TaskEnvironment(make_caller=make),
+            environment=TaskEnvironment(make_caller=make, now_ms=lambda: self.now_ms),
         )
         self.task.add(
             IN,
@@ -186,6 +187,40 @@ def test_commit_comes_right_behind_the_record_whose_processor_above_asks_for_it(
     scene.task.flush()
     assert not scene.task.commit_due(interval_elapsed=False)
     assert scene.task.process(100) == 3
+
+
+class CommitsByTheClock(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        context.schedule(1, clock="wall_clock", callback=lambda _: context.commit())
+
+    def process(self, record: ProcessorRecord) -> None:
+        """Nothing is to be done with it."""
+
+
+def test_records_and_retries_go_on_when_a_timer_asks_for_a_commit_at_every_turn() -> None:
+    made = builder()
+    stream = made.stream("in")
+    stream.process(CommitsByTheClock)
+    retry = RetryPolicy(backoff_ms=0)
+    stream.map_values_async(never_run, order="key", retry=retry, name="ask").send_to("out")
+    scene = Scene(made.build(), records=2)
+
+    def turn() -> None:
+        scene.now_ms += 1
+        scene.task.punctuate()
+        scene.task.process(100)
+        if scene.task.commit_due(interval_elapsed=False):
+            scene.task.flush()
+
+    turn()
+    assert set(scene.caller.started) == {0}
+    scene.caller.end(0)
+    turn()
+    scene.caller.end(1, error=ConnectionError())
+    for _ in range(4):
+        turn()
+    assert scene.position == 2
+    assert 1 in scene.caller.started, "the parked record is called again"
 
 
 def beside_a_table_above_a_call() -> Topology:
