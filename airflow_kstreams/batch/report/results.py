@@ -318,8 +318,8 @@ def processors_result(plan: ProcessorPlan) -> ProcessorsResult:
         subtopology=plan.sub.id,
         processors=plan.before,
         processors_asked=plan.before if plan.after is None else plan.after.count,
-        entries_copied=sum(each.copied for each in plan.sources),
-        bytes_copied=sum(each.copied_bytes for each in plan.sources),
+        entries_copied=sum(each.told.copied for each in plan.sources),
+        bytes_copied=sum(each.told.copied_bytes for each in plan.sources),
         records_left=sum(each.lag for each in plan.sources),
     )
 

@@ -23,7 +23,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import Parked, retr
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, Scenario, ToEarliest, spans_of
+from airflow_kstreams.batch.reset.scenario import DEFAULT, KeptOffsets, Logs, Scenario, spans_of
 from airflow_kstreams.batch.reset.touched_topics import (
     InternalTopics,
     RecordedTopics,
@@ -62,7 +62,7 @@ class ResetRequest:
 
     application_id: str
     input_topics: tuple[str, ...] = ()
-    scenario: Scenario = field(default_factory=lambda: ToEarliest(named=False))
+    scenario: Scenario = DEFAULT
     intermediate_topics: tuple[str, ...] = ()
     internal_topics: tuple[str, ...] = ()
     delete_stop_offsets: bool = False

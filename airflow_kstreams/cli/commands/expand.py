@@ -51,13 +51,12 @@ def partitions(
     Growth that the next run would refuse is refused before anything changes; a topic never loses partitions
     again. Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
     """
-    from airflow_kstreams.batch.expand.growth import TopicGrowth
+    from airflow_kstreams.batch.expand.growth import grow_topic
     from airflow_kstreams.batch.report.growing import growth_notes
 
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
-    with TopicGrowth(found, settings, topic=topic, count=to) as tool:
-        plan = tool.plan() if dry_run else tool.run()
+    plan = grow_topic(found, settings, topic=topic, count=to, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Done."
     show(_growth_tables(plan), notes=[*growth_notes(plan), end])
 
@@ -167,11 +166,11 @@ def abort(
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
-    from airflow_kstreams.batch.expand.processor_expansion import ExpansionAbort
+    from airflow_kstreams.batch.expand.processor_expansion import give_up_expansions
 
     settings = application_settings(application_id, setting)
-    with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:
-        plans = tool.plan() if dry_run else tool.run()
+    found = cluster(bootstrap_server, config_file, settings)
+    plans = give_up_expansions(found, settings, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Given up."
     show(
         [table for plan in plans for table in _processor_tables(plan)],
@@ -208,7 +207,14 @@ def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
 def _row(each: CopiedSource) -> tuple[str, ...]:
     position = "-" if each.position is None else str(each.position)
     added = ", ".join(map(str, each.added))
-    return str(each.changelog), added, position, str(each.end), str(each.copied), str(each.copied_bytes)
+    return (
+        str(each.changelog),
+        added,
+        position,
+        str(each.end),
+        str(each.told.copied),
+        str(each.told.copied_bytes),
+    )
 
 
 def _processor_notes(plan: ProcessorPlan, count: int) -> Iterator[str]:

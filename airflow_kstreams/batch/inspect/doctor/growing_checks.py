@@ -98,11 +98,11 @@ def _judged(seen: DoctorView, plan: ProcessorPlan) -> Finding:
     stale = [
         each
         for each in plan.sources
-        if each.position is not None and each.lag and now_ms - each.stepped_ms >= half_ms
+        if each.position is not None and each.lag and now_ms - each.told.stepped_ms >= half_ms
     ]
     if stale:
-        oldest = min(stale, key=lambda each: each.stepped_ms)
-        hours = (now_ms - oldest.stepped_ms) / _HOUR_MS
+        oldest = min(stale, key=lambda each: each.told.stepped_ms)
+        hours = (now_ms - oldest.told.stepped_ms) / _HOUR_MS
         return warning(
             _CHECK,
             f"{text}; the copy of {oldest.changelog} has made no step for {hours:.1f} hours, half of "

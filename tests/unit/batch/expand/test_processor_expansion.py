@@ -11,8 +11,8 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.processor_expansion import (
     CatchUpOptions,
-    ExpansionAbort,
     ProcessorExpansion,
+    give_up_expansions,
 )
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
@@ -61,8 +61,7 @@ def begin_to_copy(scene: Scene, count: int, *, records: int, sources: int = 1) -
 
 
 def abort(scene: Scene) -> list[ProcessorPlan]:
-    with ExpansionAbort(scene.kafka, scene.app.checked) as tool:
-        return tool.run()
+    return give_up_expansions(scene.kafka, scene.app.checked)
 
 
 def held(kafka: InMemoryKafka, changelog: str, partition: int) -> set[str]:
