@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_kstreams.batch.inspect.state import StoredState
-from airflow_kstreams.explore.sampling import Progress
+from airflow_kstreams.explore.tables import Progress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 

@@ -10,8 +10,8 @@ from airflow_kstreams.explore.node_records import NodeCounts, RecordFailure
 from airflow_kstreams.explore.record_table import ROWS, RecordTable
 from airflow_kstreams.explore.sample import Sample
 from airflow_kstreams.explore.sample_run import run_sample
-from airflow_kstreams.explore.sampling import Last, shown_progress, take_sample
-from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.explore.sampling import Last, take_sample
+from airflow_kstreams.explore.tables import Table, shown_progress
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
@@ -88,7 +88,7 @@ def _sample(
     config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": _TIMEOUT_MS})
     cluster = KafkaCluster(config, settings=settings)
-    with shown_progress(show=progress) as show:
+    with shown_progress("reading the sample", show=progress) as show:
         taken = take_sample(cluster, topology.plan(application_id), last, show)
     if file is not None:
         taken.save(file)
