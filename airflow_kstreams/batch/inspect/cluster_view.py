@@ -6,10 +6,8 @@ topics are counted once, from where the last round stopped. What a whole round d
 and its clients are closed. So a view costs one consumer, one admin client, and one consumer more for each
 application whose progress is followed (:meth:`ClusterView.group`).
 
-Counts the records that an application has not processed, each once however often it is asked.
-
-Keeps what one round of looks has read for the next: a cache of two generations, which forgets what a whole
-round did not ask for.
+:class:`RoundMemory` keeps what one round has read for the next: a cache of two generations, which forgets
+what a whole round did not ask for.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.streams.bounded_read import BoundedRead
@@ -120,6 +117,20 @@ class _Count:
     def is_stale(self, processed: int, end: int) -> bool:
         """Whether runs went on, a reset moved the offsets, or the topic was made anew since."""
         return self.processed != processed or self.position > max(end, self.start)
+
+
+class NewRecords(NamedTuple):
+    """Records that no run has processed yet.
+
+    :param total: how many, counted no further than was asked for.
+    :param per_topic: the same per topic.
+    :param oldest_ms: smallest timestamp among the first ones of each partition, epoch milliseconds; None
+        without records.
+    """
+
+    total: int
+    per_topic: Mapping[str, int]
+    oldest_ms: int | None
 
 
 class NewRecordCounts:

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, Parked
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata_with_content
+from airflow_kstreams.batch.protocol.slice.metadata import MetadataView, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_GENERATION,
     H_KIND,
@@ -119,10 +119,8 @@ def read_status(
     clock = clock or SystemClock()
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as logs:
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
-        written, content = read_metadata_with_content(
-            cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
-        )
-        facts = RunFacts(application_id, ledger, written)
+        metadata = MetadataView(cluster, application_id, clock=clock)
+        facts = RunFacts(application_id, ledger, metadata.read(admin=admin, reader=logs, wait_ms=0))
         runs = tuple(ledger.latest(last_runs))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         parked: Parked = {}
@@ -154,7 +152,7 @@ def read_status(
         lease=ledger.held_lease,
         lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
         runs=runs,
-        metadata=tuple(_line(record) for record in content.records),
+        metadata=tuple(_line(record) for record in metadata.content.records),
         taken_back=tuple(ledger.taken_back.values()),
         reset=ledger.reset,
         positions=positions,

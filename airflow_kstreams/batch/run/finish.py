@@ -49,14 +49,13 @@ import msgspec
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
 from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
-from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
     OffsetMetadata,
     may_park,
     owes_last_commit,
-    parked_in_all,
     retry_nodes,
 )
 from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
@@ -285,40 +284,17 @@ def close_slice(
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
-        summary=RunSummary(
-            run_id=slice_.run_id,
-            application_id=plan.topology.application_id,
-            begun_ms=plan.begun_ms,
+        summary=msgspec.structs.replace(
+            summary_so_far(slice_, done, counts),
             finished_ms=session.clock.now_ms(),
-            generation=slice_.generation,
-            empty=plan.empty,
             inputs=inputs,
             intermediate_stops={
                 str(tp): moved[tp].offset if tp in moved else stop
                 for tp, stop in sorted(stops.items())
                 if tp.topic in intermediates
             },
-            tasks=done,
-            task_count=len(done),
-            records_skipped=sum(task.records_skipped for task in done),
-            records_ahead=sum(task.records_ahead for task in done),
-            topology_hash=plan.topology.topology_hash,
-            interval_ms=plan.interval_ms,
-            topic_ids=plan.topic_ids,
             partition_times={str(tp): times for tp, times in sorted(_times(committed).items())},
             warnings=(*plan.warnings, *warnings),
-            topics=tuple(
-                SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
-                for sub in plan.topology.subtopologies
-            ),
-            dag_id=plan.dag_id,
-            autostop_at=plan.autostop_at,
-            counts=counts,
-            parked=parked_in_all(task.parked for task in done),
-            parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
-            behind_cut=plan.behind_cut,
-            global_tables=plan.global_tables,
-            advanced_to_ms=None if plan.end_of_run is None else plan.end_of_run.moment_ms,
         ),
         offsets={**committed, **moved},
         purge={
