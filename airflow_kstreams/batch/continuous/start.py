@@ -227,7 +227,7 @@ def _begin_claimed(
     own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
     after = dataclasses.replace(
         ledger.with_continuous(run),
-        assignment=assignment or ledger.assignment,
+        assignment=assignment,
         own_topics=own or ledger.own_topics,
     )
     session.write((), offsets=offsets, ledger=LedgerChange(ledger=after), lease=lease)

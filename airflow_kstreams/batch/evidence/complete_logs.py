@@ -89,8 +89,7 @@ def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, Topi
 
     :param found: what the broker says of the changelogs that exist.
     """
-    entries = () if ledger.assignment is None else ledger.assignment.subtopologies.values()
-    before = {topic: id_ for entry in entries for topic, id_ in entry.changelogs.items()}
+    before = {topic: id_ for entry in ledger.assignment.current for topic, id_ in entry.changelogs.items()}
     losses: list[Loss] = []
     for topic in sorted(plan.changelogs.keys() & before.keys()):
         now = found[topic].topic_id if topic in found else "gone"
@@ -157,11 +156,9 @@ class ChangelogLogs:
         :param committed: of the source partitions, read after this.
         :param reader: read_committed; what it was assigned before is lost.
         """
-        if ledger.assignment is None:
-            return []
         spans: dict[TopicPartition, tuple[int, int]] = {}
         positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
-        for entry in ledger.assignment.subtopologies.values():
+        for entry in ledger.assignment.current:
             if any(self.ids.get(topic) != id_ for topic, id_ in entry.changelogs.items()):
                 continue
             topics = sorted(entry.changelogs)

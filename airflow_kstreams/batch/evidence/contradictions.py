@@ -256,7 +256,7 @@ def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"
-    if plan.empty or ledger.assignment is None:
+    if plan.empty or not ledger.assignment.version:
         return
     recorded = ledger.assignment.subtopologies
     for sub in plan.topology.subtopologies:

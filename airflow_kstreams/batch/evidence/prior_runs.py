@@ -268,7 +268,7 @@ def _finished_stops(
 
 def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
-    entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
+    entries = ledger.assignment.current
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
 
 

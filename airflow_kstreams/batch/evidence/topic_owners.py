@@ -145,9 +145,8 @@ def recorded_ids(ledger: Ledger) -> dict[str, str]:
     ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(INTERNAL_ENDINGS)}
     if ledger.current_continuous is not None:
         ids |= _ids_of(ledger.current_continuous.plan)
-    if ledger.assignment is not None:
-        for entry in (*ledger.assignment.former, *ledger.assignment.subtopologies.values()):
-            ids |= entry.changelogs
+    for entry in ledger.assignment.entries:
+        ids |= entry.changelogs
     return ids
 
 

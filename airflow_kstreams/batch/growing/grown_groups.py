@@ -150,17 +150,16 @@ Bound = Mapping[int, GroupedPartitions]
 
 
 def bound_groups(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> dict[int, GroupedPartitions]:
     """Return the recorded groups that existing state depends on, and those that no state was made with yet.
 
     :param found: what the broker says of the recorded changelogs.
     """
-    entries = (*recorded.subtopologies.values(), *recorded.former) if recorded is not None else ()
     bound: dict[int, GroupedPartitions] = {}
     for sub in plan.subtopologies:
         there = {t: found[t].topic_id for t in sub.changelogs.values() if t in found}
-        for entry in entries:
+        for entry in recorded.entries:
             unused = not entry.changelogs and {*sub.sources} == {*entry.partitions}
             if sub.id not in bound and (unused or entry.changelogs.items() & there.items()):
                 bound[sub.id] = entry

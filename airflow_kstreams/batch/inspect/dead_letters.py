@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -131,8 +131,7 @@ class DeadLetterTopic:
         """
         groups: dict[tuple[str, str, str], LetterGroup] = {}
         heap: list[tuple[int, int, int, SeenLetter]] = []
-        with ExitStack() as stack:
-            view = self._look(stack)
+        with self._look() as view:
             for seen in view.read(view.all):
                 if selection.fits(seen.letter):
                     _count(groups, seen)
@@ -149,8 +148,7 @@ class DeadLetterTopic:
 
         :raises ConfigError: there is none, or no such dead-letter topic.
         """
-        with ExitStack() as stack:
-            view = self._look(stack)
+        with self._look() as view:
             if partition.topic == self._topic:
                 found = list(view.read({partition: (offset, offset + 1)}))
             else:
@@ -170,23 +168,23 @@ class DeadLetterTopic:
             )
         return found
 
-    def _look(self, stack: ExitStack) -> _LetterView:
-        admin = self._cluster.admin()
-        stack.callback(admin.close)
-        reader = self._cluster.reader(group_id=replay_owner(self._topic))
-        stack.callback(reader.close)
-        log = LetterLog.look(admin, self._settings, self._clock)
-        replays = read_replays(
-            self._cluster, self._topic, admin=admin, reader=reader, clock=self._clock, wait_ms=0
-        )
-        return _LetterView(
-            topic=self._topic,
-            log=log,
-            positions=replays.positions(log.topic_id),
-            marks=replays.marks(log.topic_id),
-            reader=reader,
-            clock=self._clock,
-        )
+    @contextmanager
+    def _look(self) -> Iterator[_LetterView]:
+        topic, clock, group_id = self._topic, self._clock, replay_owner(self._topic)
+        with (
+            closing(self._cluster.admin()) as admin,
+            closing(self._cluster.reader(group_id=group_id)) as reader,
+        ):
+            log = LetterLog.look(admin, self._settings, clock)
+            replays = read_replays(self._cluster, topic, admin=admin, reader=reader, clock=clock, wait_ms=0)
+            yield _LetterView(
+                topic=topic,
+                log=log,
+                positions=replays.positions(log.topic_id),
+                marks=replays.marks(log.topic_id),
+                reader=reader,
+                clock=clock,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

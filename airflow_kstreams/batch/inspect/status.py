@@ -141,7 +141,7 @@ def read_status(
             parked = parked_left(facts, offsets)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         counts, ends = _counts_and_ends(admin, positions)
-        recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies
+        recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
     return RunStatus(
         application_id=application_id,

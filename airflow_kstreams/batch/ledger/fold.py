@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from airflow_kstreams.batch.ledger.facts import (
+    NOTHING_RECORDED,
     Assignment,
     ChangelogEnds,
     ContinuousRun,
@@ -82,7 +83,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     past: PastRuns
     at: int
     lease: LeaseSeen | None = None
-    assignment: Assignment | None = None
+    assignment: Assignment = NOTHING_RECORDED
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
     own_topics: OwnTopics | None = None

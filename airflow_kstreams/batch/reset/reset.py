@@ -50,6 +50,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import (
+    NOTHING_RECORDED,
     Assignment,
     GroupedPartitions,
     OwnTopics,
@@ -343,7 +344,7 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     """
     ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone}
     ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked))
-    if plan.groups_dropped and ledger.assignment is not None:
+    if plan.groups_dropped:
         ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))
     if ledger.own_topics is not None:
         # The metadata topic holds nothing any more: the next run takes whichever there is.
@@ -353,8 +354,8 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     return ledger
 
 
-def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | None:
-    """Return the partition groups without those of deleted changelogs, None when no changelog is left."""
+def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
+    """Return the partition groups without those of deleted changelogs; nothing when no changelog is left."""
 
     def kept(entry: GroupedPartitions) -> GroupedPartitions:
         changelogs = {topic: topic_id for topic, topic_id in entry.changelogs.items() if topic not in deleted}
@@ -366,4 +367,4 @@ def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | Non
         subtopologies={sub: kept(entry) for sub, entry in recorded.subtopologies.items()},
         former=tuple(entry for entry in map(kept, recorded.former) if entry.changelogs),
     )
-    return left if any(entry.changelogs for entry in (*left.subtopologies.values(), *left.former)) else None
+    return left if any(entry.changelogs for entry in left.entries) else NOTHING_RECORDED

@@ -442,6 +442,4 @@ def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
 
 
 def _groups_depend(ledger: Ledger, deleted: Collection[str]) -> bool:
-    assignment = ledger.assignment
-    entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
-    return any(topic in deleted for entry in entries for topic in entry.changelogs)
+    return any(topic in deleted for entry in ledger.assignment.entries for topic in entry.changelogs)

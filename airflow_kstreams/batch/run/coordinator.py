@@ -312,7 +312,7 @@ class Coordinator:
         """Return what a new slice changes in the ledger, None if nothing but the lease."""
         after = dataclasses.replace(
             ledger,
-            assignment=new.assignment or ledger.assignment,
+            assignment=new.assignment,
             own_topics=new.own_topics or ledger.own_topics,
         )
         if ledger.current_continuous is not None:

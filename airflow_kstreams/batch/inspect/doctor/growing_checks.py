@@ -39,8 +39,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 def _blocked(seen: DoctorView) -> Iterator[Finding]:
     """Look at the blocked partitions, and for how many runs they have been."""
-    recorded = seen.ledger.assignment
-    grouped = {} if recorded is None else {int(sub): e for sub, e in recorded.subtopologies.items()}
+    grouped = {int(sub): entry for sub, entry in seen.ledger.assignment.subtopologies.items()}
     topics = {topic for entry in grouped.values() if entry.boundaries for topic in entry.grown}
     if not topics:
         return

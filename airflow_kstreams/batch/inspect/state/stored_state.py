@@ -478,8 +478,7 @@ def _form(spec: StoreSpec, state_kind: str) -> EntryForm:
 
 
 def _recorded(seen: RunFacts, changelog: str) -> GroupedPartitions | None:
-    assignment = seen.ledger.assignment
-    entries = () if assignment is None else assignment.subtopologies.values()
+    entries = seen.ledger.assignment.current
     return next((entry for entry in entries if changelog in entry.changelogs), None)
 
 

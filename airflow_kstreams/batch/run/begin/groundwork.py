@@ -16,6 +16,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -263,10 +265,13 @@ def start_offsets(
     for tp, at in starts.items():
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
-        metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
-        if tp.topic in grown:
-            metadata = metadata.with_ruled_out(prior.ruled_out(tp))
-        metadata = metadata.with_next_due(known.get(tp)).with_parked(parked[tp])
+        ruled_out = prior.ruled_out(tp) if tp.topic in grown else ()
+        metadata = msgspec.structs.replace(
+            ours.of_partition(prior.times_of(tp), kept, ruled_out),
+            changelog_ends=ends.get(tp, ()),
+            next_due_ms=known.get(tp),
+            parked=parked[tp],
+        )
         found[tp] = CommittedOffset(at, metadata.encode())
     return found
 

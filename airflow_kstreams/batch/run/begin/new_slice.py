@@ -49,8 +49,7 @@ class NewSlice:
     :param slice: the slice.
     :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
         of intermediate partitions that tasks could not know.
-    :param assignment: the partition groups to record in the same transaction; None when they are recorded
-        already, or no task will run.
+    :param assignment: the partition groups to record in the same transaction, or as they are recorded.
     :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
         that is recorded already.
     :param parked: node -> how many records earlier runs left parked, None where that is not known.
@@ -58,7 +57,7 @@ class NewSlice:
 
     slice: Slice
     offsets: Mapping[TopicPartition, CommittedOffset]
-    assignment: Assignment | None = None
+    assignment: Assignment
     own_topics: OwnTopics | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
 
