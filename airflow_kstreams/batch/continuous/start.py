@@ -30,7 +30,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
@@ -59,7 +59,6 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import Claimant, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
-from airflow_kstreams.batch.task.work import refuse_lost_progress
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
@@ -297,8 +296,8 @@ def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, Committ
     # An intermediate partition has no stop yet; what is in its log may have been read in part.
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
-    refuse_lost_progress(slice_, bounds, committed)
-    refuse_foreign_progress(slice_, {tp: at for tp, at in committed.items() if tp in starts})
+    to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
+    refuse_unfit_progress(slice_, to_read, {tp: at for tp, at in committed.items() if tp in starts})
     log.warning(
         "batch run %s is not finished: the continuous run does what is left of it, and it gets no finished "
         "marker",

@@ -70,19 +70,19 @@ class Scenario:
     targets: Callable[[Logs], dict[TopicPartition, int]]
 
 
-def _starts(logs: Logs) -> dict[TopicPartition, int]:
+def _first_offsets(logs: Logs) -> dict[TopicPartition, int]:
     return {tp: span.start for tp, span in logs.spans.items()}
 
 
-def _ends(logs: Logs) -> dict[TopicPartition, int]:
+def _end_offsets(logs: Logs) -> dict[TopicPartition, int]:
     return {tp: span.end for tp, span in logs.spans.items()}
 
 
 #: Sets offsets to the first one of each log; the default does so, too.
-TO_EARLIEST = Scenario(option="--to-earliest", targets=_starts)
-DEFAULT = Scenario(option="", targets=_starts)
+TO_EARLIEST = Scenario(option="--to-earliest", targets=_first_offsets)
+DEFAULT = Scenario(option="", targets=_first_offsets)
 #: Sets offsets to the end of each log.
-TO_LATEST = Scenario(option="--to-latest", targets=_ends)
+TO_LATEST = Scenario(option="--to-latest", targets=_end_offsets)
 
 
 def to_offset(offset: int) -> Scenario:

@@ -47,10 +47,9 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
-from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
     OffsetMetadata,
@@ -260,8 +259,12 @@ def close_slice(
         stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
         committed = _of_empty_slice(slice_) | committed
     else:
-        _refuse_lost_progress(slice_, partitions, committed)
-        refuse_foreign_progress(slice_, committed)
+        starts, frozen = (
+            slice_starts(slice_),
+            {part.topic_partition: part.stop_offset for part in slice_.inputs},
+        )
+        to_read = {tp: (starts.get(tp, 0), frozen.get(tp)) for tp in partitions}
+        refuse_unfit_progress(slice_, to_read, committed)
         stops = all_stops(folded, slice_)
     for tp in partitions:
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
@@ -364,22 +367,6 @@ def _of_empty_slice(slice_: Slice) -> dict[TopicPartition, CommittedOffset]:
 def _moved_past(stop: int, committed: CommittedOffset) -> bool:
     """Whether a person moved an input past its stop, because everything up to there and more was deleted."""
     return committed.offset > stop and not OffsetMetadata.decode(committed.metadata).run_id
-
-
-def _refuse_lost_progress(
-    slice_: Slice,
-    partitions: Sequence[TopicPartition],
-    committed: Mapping[TopicPartition, CommittedOffset],
-) -> None:
-    starts = slice_starts(slice_)
-    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-    losses = [
-        progress_lost(tp, start=starts.get(tp, 0), stop=stops.get(tp), run_id=slice_.run_id)
-        for tp in partitions
-        if tp not in committed
-    ]
-    if losses:
-        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
 
 def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, PartitionTimes]:

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.evidence.complete_logs import (
     ChangelogLogs,
     find_lost_state,
 )
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
@@ -32,7 +32,7 @@ from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_sta
 from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
-from airflow_kstreams.batch.task.work import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
@@ -155,8 +155,8 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     }
     refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
-    refuse_lost_progress(slice_, spans, committed)
-    refuse_foreign_progress(slice_, committed)
+    to_read = {tp: (at, stop) for tp, (at, stop) in spans.items() if at < stop}
+    refuse_unfit_progress(slice_, to_read, committed)
 
 
 def _between_runs(
