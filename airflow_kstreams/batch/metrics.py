@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import (
     CallFigures,
     Latencies,

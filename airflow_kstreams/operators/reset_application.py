@@ -96,7 +96,7 @@ class ResetApplicationOperator(BaseOperator):
 
     def execute(self, context: Context) -> ResetResult:
         """Reset the application."""
-        from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_text, parked_total
+        from airflow_kstreams.batch.protocol.offsets.parked import parked_text, parked_total
         from airflow_kstreams.batch.reset.reset import ApplicationReset
 
         with airflow_outcomes():

@@ -27,7 +27,7 @@ from contextlib import closing
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, decode_lease, is_about_lease
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -17,7 +17,7 @@ import msgspec
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView, NewRecords
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total, retry_topic
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import stops_of, unfinished_groups
 from airflow_kstreams.batch.report.counts import due_text

@@ -68,7 +68,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     LogFacts,
     read_log,
 )
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import Parked
+from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 

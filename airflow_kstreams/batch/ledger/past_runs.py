@@ -26,8 +26,8 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, by_topic, times_by_topic
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import Parked
-from airflow_kstreams.batch.protocol.offsets.task_report import group_of
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import group_of
+from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes

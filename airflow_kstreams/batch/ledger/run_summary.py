@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_in_all, sum_parked
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
+from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, sum_parked
 from airflow_kstreams.batch.protocol.slice.slice import (
     BehindCut,
     FrozenPartition,

@@ -19,7 +19,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     OpenTransactionError,
     read_log,
 )
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import Parked, retry_topic
+from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of

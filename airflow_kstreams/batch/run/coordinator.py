@@ -38,8 +38,8 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_text
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
+from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
     finished_record,

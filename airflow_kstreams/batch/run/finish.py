@@ -5,7 +5,7 @@ that every topic is still the one the run began with. The stop of an intermediat
 was frozen when all tasks that write it had notified; a committed offset beyond it (outsiders' records,
 markers passed by an earlier finish) is its own stop. So is one that a person set beyond an input's stop,
 because everything up to there is gone. A task with retry topics that has anything to do must have made its
-last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.offset_metadata`), and so must every task
+last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task
 whose stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
 Checks that what a run says it did adds up, from what its tasks committed with their offsets.
@@ -51,13 +51,8 @@ from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
-    OffsetMetadata,
-    may_park,
-    owes_last_commit,
-    retry_nodes,
-)
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
+from airflow_kstreams.batch.protocol.offsets.parked import may_park, owes_last_commit, retry_nodes
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import (

@@ -24,8 +24,7 @@ from airflow_kstreams.batch.growing.state_copy import Homes
 from airflow_kstreams.batch.metrics import TaskMeter
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_topics
 from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 from airflow_kstreams.batch.protocol.topics import max_message_bytes
 from airflow_kstreams.batch.retry_budget import RetryBudget

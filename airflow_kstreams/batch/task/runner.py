@@ -31,7 +31,7 @@ from contextlib import closing
 import tenacity
 
 from airflow_kstreams.batch.metrics import task_line
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress

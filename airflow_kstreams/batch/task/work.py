@@ -8,7 +8,7 @@ done notification if its driver found none. So the next attempt, of Spark or of 
 nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
 advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
 task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.offsets.offset_metadata`,
+(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
 :mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
@@ -20,7 +20,7 @@ The bounded end is that of a batch: every partition has a stop offset, and the l
 other one may, but of a task whose stream time advances behind them in several transactions
 (:mod:`airflow_kstreams.batch.protocol.slice.slice`), and of a task with retry topics, which stays at its
 stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
-the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.offset_metadata`). The
+the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The
 endless end is in :mod:`airflow_kstreams.batch.continuous.continuous_task`.
 """
 
@@ -42,7 +42,8 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     deleted,
     truncated_below,
 )
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, owes_last_commit
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
 from airflow_kstreams.batch.protocol.slice.stops import (
     TaskShare,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of

@@ -24,8 +24,8 @@ from airflow_kstreams.batch.metrics import (
     slowest_first,
     thread_figures,
 )
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total, retry_topic, sum_parked
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic, sum_parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.report.counts import count_rows, due_text
 from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows

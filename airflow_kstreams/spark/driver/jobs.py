@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.streams.errors import (

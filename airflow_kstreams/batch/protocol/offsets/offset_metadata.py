@@ -3,46 +3,228 @@
 It is written in the same transaction as the results, so stream time and counters survive crashes and runs
 exactly as far as the offsets do, and ``finish`` can rebuild the report of a task whose process has died.
 
-It also counts the records that wait in retry topics for their next attempt, from one run to the next. A
-record whose call failed for now is parked: its copy goes into its node's retry topic, a changelog of the
-task, in the transaction that releases it. So a run finishes with records parked, and the next one must know
-which tasks have some, though there is nothing else to read.
+Defines a task's report of its work, kept beside its committed offsets and in the details of its run.
 
-Rule: every commit of a task says beside its offsets what the task has parked, node by node. Begin repeats it
-beside the offsets that it commits, and finish writes it into the ledger. A task owes the run its last
-commit if it had records parked when the run began, or has retry topics and has committed in the run: neither
-its driver nor finish takes it for done before, wherever its offsets are. Begin commits them at the stops of a
-task with nothing to read; and a task that stays at its stops for parked records commits there meanwhile.
+Packs counts by topic and node into the few bytes that an offset's metadata has for them.
 
-Invariant: the counts beside a task's offsets are as of the commit that wrote them, because it wrote both. So
-they are newer than the ledger, which has what the last finished run, or a reset, left.
+A topic is written as its place in the plan of the task's subtopology, which is frozen with the slice; a node
+as its name, the largest counts first. Where the text would be too long, nodes are added up by rule from the
+smallest on; where even that does not fit, nothing is kept, and the counts are unknown from then on.
 
-Crash argument: the counts and the records they count are in one transaction. Where they are not known,
-because there was no room for them or an operator set the offsets of an unfinished run, the task counts as one
-that may have some: it runs, finds none, and says so. A task that dies between a commit at its stops and its
-last one still owes the last one, even if nothing is parked any more: the next attempt restores the parked
-records, waits for them, and closes its processors. What they forward in close is in the last commit alone,
-with the done notification. So it comes once, and readers of intermediate topics wait for it.
+Holds the measurements of a task's speed, which travel with its report: beside its committed offsets,
+through Spark, and into the details of its run.
+
+They hold only what cannot be worked out from the report's counters, at most ``MOST_BYTES`` of JSON. Nodes
+with calls add more: a bounded number of them by name (``CallFigures``), fewer where there is no room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.task_report import (
-    NOTHING_YET,
-    PackedCounts,
-    TaskMetrics,
-    TaskReport,
-)
-from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies, added_calls
+from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+
+#: The most bytes of its JSON without calls: two histograms with their numbers at the largest.
+MOST_BYTES = 1_400
+
+
+class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
+    """Measurements of a task since its slice's start, over all its attempts as far as they committed.
+
+    :param process: latency of each record processed; measured per sample of records, see
+        :class:`~airflow_kstreams.batch.metrics.TaskMeter`.
+    :param commit: latency of each commit. A commit cannot contain its own latency: the text beside committed
+        offsets lacks the commit that wrote it; a task's report at its end has all.
+    :param active_ns: time between a ready task and its last commit, waiting for records included.
+    :param restore_ns: time in which the last attempt restored its stores.
+    :param lag: offsets between the task's positions and its stops; None where it has no stops.
+    :param calls: of its asynchronous nodes; None where it has none.
+    """
+
+    process: Latencies = Latencies()
+    commit: Latencies = Latencies()
+    active_ns: int = 0
+    restore_ns: int = 0
+    lag: int | None = None
+    calls: CallFigures | None = None
+
+    def __add__(self, other: TaskMetrics) -> TaskMetrics:
+        """Add up the measurements of two tasks."""
+        return TaskMetrics(
+            self.process + other.process,
+            self.commit + other.commit,
+            self.active_ns + other.active_ns,
+            self.restore_ns + other.restore_ns,
+            None if self.lag is None or other.lag is None else self.lag + other.lag,
+            added_calls(self.calls, other.calls),
+        )
+
+    def shorter(self) -> TaskMetrics | None:
+        """Return the same with less of the calls; None if that cannot be."""
+        calls = None if self.calls is None else self.calls.shorter()
+        return None if calls is None else msgspec.structs.replace(self, calls=calls)
+
+
+#: What a task has measured before its first attempt.
+NOTHING_YET = TaskMetrics(calls=CallFigures())
+
+
+def metrics_in_all(metrics: Iterable[TaskMetrics | None]) -> TaskMetrics | None:
+    """Add up the measurements of tasks; None (not known) if those of one are, or if there are no tasks."""
+    total: TaskMetrics | None = None
+    for each in metrics:
+        if each is None:
+            return None
+        total = each if total is None else total + each
+    return total
+
+
+class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
+    """A task's counts since the slice's start.
+
+    :param read: as in ``RecordCounts``, by place among the subtopology's sources.
+    :param outside: as in ``RecordCounts``, by the same places; empty if there was none.
+    :param written: by place among the subtopology's sinks.
+    :param sent: by topic.
+    :param left_out: as in ``RecordCounts``.
+    :param unbalanced: place of a sink whose count does not fit the others, what must have been written, and
+        what was counted; empty if all fit.
+    """
+
+    read: tuple[int, ...] = ()
+    outside: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+    sent: dict[str, int] = {}
+    left_out: tuple[LeftOut, ...] = ()
+    unbalanced: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, counts: RecordCounts, plan: SubtopologyPlan, unbalanced: tuple[str, int, int] | None = None
+    ) -> PackedCounts:
+        """Pack counts.
+
+        :param plan: of the subtopology whose task counted them.
+        :param unbalanced: topic, what must have been written to it, and what was counted.
+        """
+        wrong: tuple[int, ...] = ()
+        if unbalanced is not None:
+            topic, arrived, written = unbalanced
+            wrong = (plan.sinks.index(topic), arrived, written)
+        return cls(
+            read=_placed(counts.read, plan.sources),
+            outside=_placed(counts.outside, plan.sources) if counts.outside else (),
+            written=_placed(counts.written, plan.sinks),
+            sent=counts.sent,
+            left_out=counts.left_out,
+            unbalanced=wrong,
+        )
+
+    def unpacked(self, plan: SubtopologyPlan) -> RecordCounts:
+        """Return the counts."""
+        return RecordCounts(
+            read=dict(zip(plan.sources, self.read, strict=False)),
+            outside={t: count for t, count in zip(plan.sources, self.outside, strict=False) if count},
+            written=dict(zip(plan.sinks, self.written, strict=False)),
+            sent=self.sent,
+            left_out=self.left_out,
+        )
+
+    def wrong(self, plan: SubtopologyPlan) -> tuple[str, int, int] | None:
+        """Return the topic whose count does not fit, what must have been written, and what was counted."""
+        if not self.unbalanced:
+            return None
+        place, arrived, written = self.unbalanced
+        return plan.sinks[place], arrived, written
+
+    def shorter(self) -> PackedCounts | None:
+        """Return the same with half as many nodes by name; None if there are no more to add up."""
+        named = sum(entry.node != OTHER_NODES for entry in self.left_out)
+        if not named:
+            return None
+        fewer = RecordCounts(left_out=self.left_out).largest(named // 2)
+        return msgspec.structs.replace(self, left_out=fewer.left_out)
+
+
+def _placed(counts: Mapping[str, int], topics: Sequence[str]) -> tuple[int, ...]:
+    return tuple(counts.get(topic, 0) for topic in topics)
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one task for its slice; survives crashes because it travels in the offset metadata.
+
+    :param task_id: ``<subtopology>_<group>``.
+    :param records_in: records consumed.
+    :param records_out: records sent, changelog and notifications excluded.
+    :param records_dropped: records dropped by rule (null keys under a group, late records), and those
+        an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
+    :param records_skipped: records of input topics read and left out, because they are dated outside the
+        interval that the run keeps to.
+    :param restored: changelog records read at start.
+    :param commits: transactions committed.
+    :param seconds: wall time of the attempt that finished it.
+    :param attempts: attempts within the Spark task attempt that finished it.
+    :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
+        to a continuous run.
+    :param peak_memory_bytes: of the Python worker.
+    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
+        because nothing in the task goes by stream time.
+    :param metrics: how fast it was; None where there was no room for it.
+    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
+        are absent.
+    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
+        known.
+    """
+
+    task_id: str
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    records_skipped: int = 0
+    restored: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    outcome: str = "done"
+    peak_memory_bytes: int = 0
+    records_ahead: int = 0
+    metrics: TaskMetrics | None = None
+    parked: dict[str, int | None] = {}
+    parked_due_ms: int | None = None
+
+
+def subtopology_of(task_id: str) -> int:
+    """Return the subtopology of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[0])
+
+
+def group_of(task_id: str) -> int:
+    """Return the partition group of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[2])
+
+
+def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:
+    """Return reports by the subtopology of their tasks, in order."""
+    found: dict[int, list[TaskReport]] = {}
+    for report in reports:
+        found.setdefault(subtopology_of(report.task_id), []).append(report)
+    return dict(sorted(found.items()))
+
 
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
@@ -224,83 +406,3 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             parked=dict(self.parked or {}),
             parked_due_ms=self.parked_due_ms,
         )
-
-
-#: Node -> partition group of the task, which is the partition of the retry topic -> how many records are
-#: parked; None where that is not known. Without entries of 0.
-Parked = Mapping[str, Mapping[int, int | None]]
-
-
-def retry_topic(application_id: str, node: str) -> str:
-    """Return the retry topic of a node."""
-    return ProtocolTopics(application_id).internal(f"{node}{RETRY_ENDING}")
-
-
-def retry_nodes(application_id: str, changelogs: Iterable[str]) -> list[str]:
-    """Return the nodes whose retry topics are among the changelogs of a subtopology."""
-    prefix = ProtocolTopics(application_id).internal("")
-    return [
-        topic.removeprefix(prefix).removesuffix(RETRY_ENDING)
-        for topic in sorted(changelogs)
-        if topic.endswith(RETRY_ENDING)
-    ]
-
-
-def may_park(sub: SubtopologyPlan) -> bool:
-    """Whether tasks of a subtopology have retry topics."""
-    return any(topic.endswith(RETRY_ENDING) for topic in sub.changelogs.values())
-
-
-def owes_last_commit(
-    run_id: str, committed: Iterable[OffsetMetadata], sub: SubtopologyPlan, *, moment_ms: int | None
-) -> bool:
-    """Whether a task whose offsets are at its stops must still run to make its last commit.
-
-    :param committed: the metadata beside its offsets.
-    :param sub: its subtopology.
-    :param moment_ms: to where the end of the run brings its stream time; None if nowhere.
-    """
-    ours = [each for each in committed if each.run_id == run_id]
-    if any(each.complete for each in ours):
-        return False
-    # Metadata without a task's name is begin's, with what earlier runs left.
-    if moment_ms is not None and any(each.task_id or each.due_at(moment_ms) for each in ours):
-        return True
-    if not may_park(sub):
-        return False
-    # Only a task writes its name; None: not known.
-    return any(each.task_id or each.parked is None or each.parked for each in ours)
-
-
-def parked_total(parked: Parked) -> dict[str, int | None]:
-    """Add up what is parked by node; None where a part is not known."""
-    found: dict[str, int | None] = {}
-    for node, by_group in parked.items():
-        counts = list(by_group.values())
-        known = [count for count in counts if count is not None]
-        found[node] = sum(known) if len(known) == len(counts) else None
-    return found
-
-
-def parked_in_all(by_task: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Add up what tasks have parked, by node; None where a part is not known."""
-    found: dict[str, int | None] = {}
-    for by_node in by_task:
-        for node, count in by_node.items():
-            before = found.get(node, 0)
-            found[node] = None if before is None or count is None else before + count
-    return dict(sorted(found.items()))
-
-
-def parked_text(by_node: Mapping[str, int | None]) -> str:
-    """Return how many records are parked at which node, in words: ``3 at enrich``."""
-    return ", ".join(
-        f"{'an unknown number' if count is None else count} at {node}"
-        for node, count in sorted(by_node.items())
-    )
-
-
-def sum_parked(by_node: Mapping[str, int | None]) -> int | None:
-    """Return how many records are parked in all; None if that is not known."""
-    known = [count for count in by_node.values() if count is not None]
-    return sum(known) if len(known) == len(by_node) else None

@@ -33,7 +33,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, owes_last_commit
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError

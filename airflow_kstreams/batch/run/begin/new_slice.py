@@ -19,7 +19,7 @@ from airflow_kstreams.batch.growing.grown_groups import placements
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import warnings_of
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import parked_total
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment

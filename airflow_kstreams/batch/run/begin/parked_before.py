@@ -1,7 +1,7 @@
 """Finds what earlier runs left parked, for begin and reset, and refuses a topology that would not go on with
 it.
 
-Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.offset_metadata`. A retry topic
+Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic
 that is not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of
 it is void.
 """
@@ -14,8 +14,8 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.expansion_rules import Expansion
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
-    OffsetMetadata,
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.parked import (
     Parked,
     may_park,
     parked_total,
