@@ -101,6 +101,7 @@ class IdempotentWriter:
     :param timeout_ms: bound of every request.
     :param max_message_bytes: limits of the topics that it writes, for messages; the client's limits are its
         settings.
+    :param owned: further settings that the user cannot change.
     """
 
     def __init__(
@@ -109,17 +110,9 @@ class IdempotentWriter:
         *,
         timeout_ms: int,
         max_message_bytes: Mapping[str, int] | None = None,
+        owned: Mapping[str, str] | None = None,
     ) -> None:
-        self._open(client_config, timeout_ms=timeout_ms, owned={}, max_message_bytes=max_message_bytes)
-
-    def _open(
-        self,
-        client_config: Mapping[str, str],
-        *,
-        timeout_ms: int,
-        owned: Mapping[str, str],
-        max_message_bytes: Mapping[str, int] | None,
-    ) -> None:
+        owned = owned or {}
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
         self._timeout_seconds = timeout_ms / 1000
@@ -276,7 +269,7 @@ class TransactionalWriter(IdempotentWriter):
         self._errors_at_begin = 0
         self._in_transaction = False
         self._caller = BoundedCaller(f"offsets-of-{transactional_id}", timeout_seconds=timeout_ms / 1000)
-        self._open(
+        super().__init__(
             client_config,
             timeout_ms=timeout_ms,
             max_message_bytes=max_message_bytes,

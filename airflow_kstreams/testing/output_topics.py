@@ -17,7 +17,7 @@ from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import changelog_keys, changelog_values
 from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord
+from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
 
 T = TypeVar("T")
 
@@ -164,7 +164,7 @@ class OutputTopics:
 
     def __init__(self, writers: Mapping[str, Sequence[TopicWriter]], others: Sequence[str] = ()) -> None:
         self._writers = writers
-        self._unread: dict[str, list[InMemoryRecord]] = {topic: [] for topic in (*writers, *others)}
+        self._unread: dict[str, list[LogRecord]] = {topic: [] for topic in (*writers, *others)}
 
     def __contains__(self, topic: str) -> bool:
         return topic in self._writers or topic in self._unread
@@ -174,7 +174,7 @@ class OutputTopics:
         """Every topic that can be read, sorted."""
         return sorted({*self._writers, *self._unread})
 
-    def add(self, records: Sequence[InMemoryRecord]) -> None:
+    def add(self, records: Sequence[LogRecord]) -> None:
         """Keep committed records."""
         for record in records:
             self._unread.setdefault(record.at.topic, []).append(record)
@@ -202,14 +202,14 @@ class OutputTopics:
         return decoded
 
 
-def _decoded(record: InMemoryRecord, keys: Serde, values: Serde, node: str) -> OutputRecord:
-    key, value = record.key_bytes, record.value_bytes
+def _decoded(record: LogRecord, keys: Serde, values: Serde, node: str) -> OutputRecord:
+    key, value, timestamp_ms, headers = record.content
     try:
         return OutputRecord(
             key=None if key is None else keys.deserialize(key),
             value=None if value is None else values.deserialize(value),
-            timestamp_ms=record.timestamp_ms,
-            headers=list(record.header_list or ()),
+            timestamp_ms=timestamp_ms,
+            headers=list(headers or ()),
             partition=record.at.partition,
         )
     except KStreamsError:

@@ -40,7 +40,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
-from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
+from airflow_kstreams.batch.task.runner import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup, TaskSlice, Unread, at_commit_point
 from airflow_kstreams.streams.errors import DataLossError, KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import (

@@ -1,15 +1,15 @@
-"""Creates the topics of the protocol, and refuses other topics than a run began with, and harmful settings.
+"""Defines the topics of the engine: creates them, and refuses settings that would lose records or their
+times, and topics that are not those a run began with.
 
-The engine's own topics are created with these settings, and checked again before every run: an administrator
-may change a topic, or create it before the first run with the broker's defaults, such as
-``log.message.timestamp.type``. An error names the command that mends it. Every other setting is the
-administrator's.
+The topics are created with these settings, and checked again before every run: an administrator may change a
+topic, or create it before the first run with the broker's defaults, such as ``log.message.timestamp.type``.
+An error names the command that mends it. Every other setting is the administrator's.
 
-Rule: what a topic holds, the topics behind it take. The engine's own topics are created with the largest
-``max.message.bytes`` of the topics that the topology reads, plus room for what the engine adds; the writers
-of a task take what the topics take (``WriterPort``'s makers); and begin names every topic that takes less
-than an input holds. It only names it: results may be small. A record that does not fit fails the task and is
-named then, and a dead letter that does not fit loses its value, not its place.
+Rule of sizes: what a topic holds, the topics behind it take. The engine's own topics are created with the
+largest ``max.message.bytes`` of the topics that the topology reads, plus room for what the engine adds; the
+writers of a task take what the topics take (``WriterPort``'s makers); and begin names every topic that takes
+less than an input holds. It only names it: results may be small. A record that does not fit fails the task
+and is named then, and a dead letter that does not fit loses its value, not its place.
 
 Limits are read when a run begins and again by every attempt of a task, so that a limit that was raised counts
 from the next attempt on.
@@ -31,7 +31,6 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 log = logging.getLogger(__name__)
-
 #: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time, nor
 #: get the broker's time in the place of their own.
 _ANY_TIMESTAMP: Mapping[str, str] = {
@@ -60,7 +59,6 @@ PROTOCOL: Mapping[str, str] = {
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": str(16 * 1024 * 1024),
 }
-
 #: Setting -> the loss that another value causes.
 _LOSSES: Mapping[str, str] = {
     "cleanup.policy": "the broker would delete records that are still needed",
@@ -68,6 +66,51 @@ _LOSSES: Mapping[str, str] = {
     "retention.bytes": "the broker would delete records that are still needed",
     "message.timestamp.type": "records would get the broker's time, and event time would be lost",
 }
+MAX_BYTES = "max.message.bytes"
+#: Bytes that a record may gain on its way to a topic of the engine: a larger key, a dead letter's headers.
+ROOM_BYTES = 65_536
+#: The largest value that the broker takes for the setting.
+_LARGEST = 2**31 - 1
+
+
+def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the metadata topic and the ledger unless they exist."""
+    _ensure_protocol(admin, ProtocolTopics(settings.application_id).protocol, settings)
+
+
+def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
+    """Create the ledger unless it exists."""
+    _ensure_protocol(admin, (ProtocolTopics(settings.application_id).ledger,), settings)
+
+
+def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
+    """Create the topic that says how far dead letters were replayed, unless it exists."""
+    _ensure_protocol(admin, (name,), settings)
+
+
+def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: ApplicationSettings) -> None:
+    found = admin.describe_topics(wanted)
+    for name, description in found.items():
+        if description.partitions != 1:
+            raise ConfigError(
+                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
+                fix="choose another application id, or delete that topic if it is not in use",
+            )
+    admin.create_topics(
+        [topic_spec(name, 1, PROTOCOL, settings) for name in wanted if name not in found],
+    )
+
+
+def topic_spec(
+    name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings
+) -> TopicSpec:
+    """Return a topic of the engine's own, to be created."""
+    return TopicSpec(
+        name=name,
+        partitions=partitions,
+        replication_factor=settings.internal_replication_factor,
+        configs=configs,
+    )
 
 
 def changelog_settings(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
@@ -81,6 +124,33 @@ def internal_settings(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
     wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, REPARTITION)
     wanted |= {changelog: changelog_settings(plan, changelog) for changelog in plan.changelogs}
     return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, PROTOCOL)
+
+
+def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
+    """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
+
+    :param topics: the topics to compare.
+    :raises DataLossError: a topic is gone or was created again.
+    """
+    plan = slice_.plan
+    before = {topic: id_ for topic, id_ in (plan.changelog_ids | plan.topic_ids).items() if topic in topics}
+    if not before:
+        return
+    found = admin.describe_topics(before)
+    run = (plan.topology.application_id, slice_.run_id)
+    losses: list[Loss] = []
+    for topic, id_ in sorted(before.items()):
+        now = found[topic].topic_id if topic in found else ""
+        if now == id_:
+            continue
+        if topic in plan.topic_ids:
+            partitions = found[topic].partitions if topic in found else plan.partitions[topic]
+            losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
+        else:
+            text = f"changelog {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
+            losses.append(state_lost(plan.topology, topic, f"{text}expected {id_}", drop_slice=True))
+    if losses:
+        raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
 
 
 def harmful(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
@@ -130,13 +200,6 @@ def alter_command(topic: str, settings: Mapping[str, str]) -> str:
         "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
         f"--entity-name {topic} --add-config {wanted}"
     )
-
-
-MAX_BYTES = "max.message.bytes"
-#: Bytes that a record may gain on its way to a topic of the engine: a larger key, a dead letter's headers.
-ROOM_BYTES = 65_536
-#: The largest value that the broker takes for the setting.
-_LARGEST = 2**31 - 1
 
 
 def max_message_bytes(admin: AdminPort, topics: Iterable[str]) -> dict[str, int]:
@@ -196,70 +259,3 @@ def _consequence(role: str) -> str:
     if role == "dead-letter topic":
         return "a larger dead letter loses its value"
     return "a larger result fails the run"
-
-
-def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
-    """Create the metadata topic and the ledger unless they exist."""
-    _ensure_protocol(admin, ProtocolTopics(settings.application_id).protocol, settings)
-
-
-def ensure_ledger_topic(admin: AdminPort, settings: ApplicationSettings) -> None:
-    """Create the ledger unless it exists."""
-    _ensure_protocol(admin, (ProtocolTopics(settings.application_id).ledger,), settings)
-
-
-def ensure_replays_topic(admin: AdminPort, name: str, settings: ApplicationSettings) -> None:
-    """Create the topic that says how far dead letters were replayed, unless it exists."""
-    _ensure_protocol(admin, (name,), settings)
-
-
-def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: ApplicationSettings) -> None:
-    found = admin.describe_topics(wanted)
-    for name, description in found.items():
-        if description.partitions != 1:
-            raise ConfigError(
-                f"topic {name} has {description.partitions} partitions, the run protocol needs exactly 1",
-                fix="choose another application id, or delete that topic if it is not in use",
-            )
-    admin.create_topics(
-        [topic_spec(name, 1, PROTOCOL, settings) for name in wanted if name not in found],
-    )
-
-
-def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
-    """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
-
-    :param topics: the topics to compare.
-    :raises DataLossError: a topic is gone or was created again.
-    """
-    plan = slice_.plan
-    before = {topic: id_ for topic, id_ in (plan.changelog_ids | plan.topic_ids).items() if topic in topics}
-    if not before:
-        return
-    found = admin.describe_topics(before)
-    run = (plan.topology.application_id, slice_.run_id)
-    losses: list[Loss] = []
-    for topic, id_ in sorted(before.items()):
-        now = found[topic].topic_id if topic in found else ""
-        if now == id_:
-            continue
-        if topic in plan.topic_ids:
-            partitions = found[topic].partitions if topic in found else plan.partitions[topic]
-            losses.append(replaced(topic, now=now, before=id_, partitions=partitions, run=run))
-        else:
-            text = f"changelog {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, "
-            losses.append(state_lost(plan.topology, topic, f"{text}expected {id_}", drop_slice=True))
-    if losses:
-        raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
-
-
-def topic_spec(
-    name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings
-) -> TopicSpec:
-    """Return a topic of the engine's own, to be created."""
-    return TopicSpec(
-        name=name,
-        partitions=partitions,
-        replication_factor=settings.internal_replication_factor,
-        configs=configs,
-    )

@@ -28,6 +28,7 @@ refused, schema not registered or not compatible). If a retry can help, the erro
 
 from __future__ import annotations
 
+import importlib
 import io
 import threading
 from collections.abc import Mapping
@@ -40,7 +41,6 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
     SchemaFormat,
     Serializer,
-    import_library,
     json_schema_fault,
 )
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
@@ -272,7 +272,11 @@ class BoundSerde:
         self._context = SerializationContext(topic, MessageField(side))
         self._serializer: Serializer | None = None
         self._deserializer: Deserializer | None = None
-        _import_library(self._format)
+        # A missing library is noticed when the task starts.
+        try:
+            importlib.import_module(self._format.library)
+        except ImportError as error:
+            raise missing_library(error) from None
 
     def serialize(self, value: Any) -> bytes:
         """Write a value in Confluent's wire format.
@@ -407,14 +411,3 @@ def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
         raise _NotFramed(_not_framed(payload))
     rest: io.BytesIO = schema_id.from_bytes(io.BytesIO(payload))
     return rest
-
-
-def _import_library(format_: SchemaFormat) -> None:
-    """Import a format's library, so that a missing one is noticed when a task starts.
-
-    :raises ConfigError: the library is not installed.
-    """
-    try:
-        import_library(format_)
-    except ImportError as error:
-        raise missing_library(error) from None

@@ -67,7 +67,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
             path = next(iter(airflow_kstreams.__path__))
             return f"{here} has airflow_kstreams {found} at {path}, the driver has {version}"
         try:
-            import airflow_kstreams.spark.executor.entry  # imports all modules that a task needs
+            import airflow_kstreams.spark.executor.task_host  # imports all modules that a task needs
         except ImportError as error:
             missing = error.name or "a module"
             return f"{here} has airflow_kstreams {version}, but {missing} cannot be imported there: {error}"
@@ -76,7 +76,7 @@ def shipped(host: TaskHost | CopyHost) -> ArrowFunction:
     def run_tasks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cause = lacking()
         if not cause:
-            from airflow_kstreams.spark.executor.entry import run_shipped
+            from airflow_kstreams.spark.executor.task_host import run_shipped
 
             yield from run_shipped(text)(batches)
             return

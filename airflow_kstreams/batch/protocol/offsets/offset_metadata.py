@@ -1,21 +1,17 @@
-"""Encodes the text that travels with every committed offset: the partition's times, the task's counters.
+"""Encodes the text that travels with every committed offset: the partition's times, the task's counters and
+metrics, and the report that is made of them.
 
 It is written in the same transaction as the results, so stream time and counters survive crashes and runs
 exactly as far as the offsets do, and ``finish`` can rebuild the report of a task whose process has died.
 
-Defines a task's report of its work, kept beside its committed offsets and in the details of its run.
+The broker takes few bytes for it. Counts by topic and node are packed: a topic is written as its place in the
+plan of the task's subtopology, which is frozen with the slice; a node as its name, the largest counts first.
+Where the text would be too long, nodes are added up by rule from the smallest on; where even that does not
+fit, nothing is kept, and the counts are unknown from then on. Metrics hold only what cannot be worked out
+from the report's counters, at most ``MOST_BYTES`` of JSON. Nodes with calls add more: a bounded number of
+them by name (``CallFigures``), fewer where there is no room.
 
-Packs counts by topic and node into the few bytes that an offset's metadata has for them.
-
-A topic is written as its place in the plan of the task's subtopology, which is frozen with the slice; a node
-as its name, the largest counts first. Where the text would be too long, nodes are added up by rule from the
-smallest on; where even that does not fit, nothing is kept, and the counts are unknown from then on.
-
-Holds the measurements of a task's speed, which travel with its report: beside its committed offsets,
-through Spark, and into the details of its run.
-
-They hold only what cannot be worked out from the report's counters, at most ``MOST_BYTES`` of JSON. Nodes
-with calls add more: a bounded number of them by name (``CallFigures``), fewer where there is no room.
+The report also travels through Spark, and into the details of its run.
 """
 
 from __future__ import annotations
@@ -31,15 +27,65 @@ from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 
+#: The broker's default ``offset.metadata.max.bytes``.
+LIMIT_BYTES = 4096
+VERSION = 1
+#: The stream time at which a task that waits for none is due next.
+NOTHING_DUE = -1
 #: The most bytes of its JSON without calls: two histograms with their numbers at the largest.
 MOST_BYTES = 1_400
+
+
+class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of one task for its slice; survives crashes because it travels in the offset metadata.
+
+    :param task_id: ``<subtopology>_<group>``.
+    :param records_in: records consumed.
+    :param records_out: records sent, changelog and notifications excluded.
+    :param records_dropped: records dropped by rule (null keys under a group, late records), and those
+        an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
+    :param records_skipped: records of input topics read and left out, because they are dated outside the
+        interval that the run keeps to.
+    :param restored: changelog records read at start.
+    :param commits: transactions committed.
+    :param seconds: wall time of the attempt that finished it.
+    :param attempts: attempts within the Spark task attempt that finished it.
+    :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
+        to a continuous run.
+    :param peak_memory_bytes: of the Python worker.
+    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
+        because nothing in the task goes by stream time.
+    :param metrics: how fast it was; None where there was no room for it.
+    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
+        are absent.
+    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
+        known.
+    """
+
+    task_id: str
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    records_skipped: int = 0
+    restored: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    outcome: str = "done"
+    peak_memory_bytes: int = 0
+    records_ahead: int = 0
+    metrics: TaskMetrics | None = None
+    parked: dict[str, int | None] = {}
+    parked_due_ms: int | None = None
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, array_like=True):
     """Measurements of a task since its slice's start, over all its attempts as far as they committed.
 
     :param process: latency of each record processed; measured per sample of records, see
-        :class:`~airflow_kstreams.batch.metrics.TaskMeter`.
+        :class:`~airflow_kstreams.batch.metrics.figures.TaskMeter`.
     :param commit: latency of each commit. A commit cannot contain its own latency: the text beside committed
         offsets lacks the commit that wrote it; a task's report at its end has all.
     :param active_ns: time between a ready task and its last commit, waiting for records included.
@@ -155,82 +201,6 @@ class PackedCounts(msgspec.Struct, frozen=True, array_like=True):
 
 def _placed(counts: Mapping[str, int], topics: Sequence[str]) -> tuple[int, ...]:
     return tuple(counts.get(topic, 0) for topic in topics)
-
-
-class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The work of one task for its slice; survives crashes because it travels in the offset metadata.
-
-    :param task_id: ``<subtopology>_<group>``.
-    :param records_in: records consumed.
-    :param records_out: records sent, changelog and notifications excluded.
-    :param records_dropped: records dropped by rule (null keys under a group, late records), and those
-        an error handler skipped.
-    :param records_dead_lettered: records sent to the dead-letter topic.
-    :param records_skipped: records of input topics read and left out, because they are dated outside the
-        interval that the run keeps to.
-    :param restored: changelog records read at start.
-    :param commits: transactions committed.
-    :param seconds: wall time of the attempt that finished it.
-    :param attempts: attempts within the Spark task attempt that finished it.
-    :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
-        to a continuous run.
-    :param peak_memory_bytes: of the Python worker.
-    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
-        because nothing in the task goes by stream time.
-    :param metrics: how fast it was; None where there was no room for it.
-    :param parked: node -> how many records it left parked, None where that is not known; nodes without such
-        are absent.
-    :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
-        known.
-    """
-
-    task_id: str
-    records_in: int = 0
-    records_out: int = 0
-    records_dropped: int = 0
-    records_dead_lettered: int = 0
-    records_skipped: int = 0
-    restored: int = 0
-    commits: int = 0
-    seconds: float = 0.0
-    attempts: int = 1
-    outcome: str = "done"
-    peak_memory_bytes: int = 0
-    records_ahead: int = 0
-    metrics: TaskMetrics | None = None
-    parked: dict[str, int | None] = {}
-    parked_due_ms: int | None = None
-
-
-def subtopology_of(task_id: str) -> int:
-    """Return the subtopology of a task.
-
-    :param task_id: ``<subtopology>_<group>``.
-    """
-    return int(task_id.partition("_")[0])
-
-
-def group_of(task_id: str) -> int:
-    """Return the partition group of a task.
-
-    :param task_id: ``<subtopology>_<group>``.
-    """
-    return int(task_id.partition("_")[2])
-
-
-def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:
-    """Return reports by the subtopology of their tasks, in order."""
-    found: dict[int, list[TaskReport]] = {}
-    for report in reports:
-        found.setdefault(subtopology_of(report.task_id), []).append(report)
-    return dict(sorted(found.items()))
-
-
-#: The broker's default ``offset.metadata.max.bytes``.
-LIMIT_BYTES = 4096
-VERSION = 1
-#: The stream time at which a task that waits for none is due next.
-NOTHING_DUE = -1
 
 
 class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -406,3 +376,27 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             parked=dict(self.parked or {}),
             parked_due_ms=self.parked_due_ms,
         )
+
+
+def subtopology_of(task_id: str) -> int:
+    """Return the subtopology of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[0])
+
+
+def group_of(task_id: str) -> int:
+    """Return the partition group of a task.
+
+    :param task_id: ``<subtopology>_<group>``.
+    """
+    return int(task_id.partition("_")[2])
+
+
+def by_subtopology(reports: Iterable[TaskReport]) -> dict[int, list[TaskReport]]:
+    """Return reports by the subtopology of their tasks, in order."""
+    found: dict[int, list[TaskReport]] = {}
+    for report in reports:
+        found.setdefault(subtopology_of(report.task_id), []).append(report)
+    return dict(sorted(found.items()))

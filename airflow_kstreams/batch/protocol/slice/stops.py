@@ -1,5 +1,5 @@
-"""Freezes where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics"), and builds
-each task's share of the slice.
+"""Freezes where the readers of intermediate topics stop (KIP-95, "Handling Intermediate Topics"), and gives
+each task its share of the slice.
 
 An intermediate topic has no stop when a run begins. Rule, in this order:
 
@@ -23,7 +23,7 @@ KIP-95 itself has each task report the high watermark once per input partition a
 the largest report is the stop, once every input partition has reported.
 
 A driver ships to a task its share of the slice, and what all tasks have in common. Neither grows with the
-number of tasks. So a task need not read the metadata topic, which does. A slice is the same type everywhere:
+number of tasks, so a task need not read the metadata topic, which does. A slice is the same type everywhere:
 the one that a task knows holds its own partitions only.
 """
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.codegen.source_loop import CommitRequests
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.stages import Stages
@@ -26,6 +25,7 @@ from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallC
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
+from airflow_kstreams.streams.runtime.sources_and_sinks import CommitRequests
 
 #: Nodes and their callbacks for one event, in topological order.
 NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]

@@ -155,7 +155,7 @@ class TimeWindowFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
-        nothing = nothing_kept(context)
+        nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
@@ -237,7 +237,7 @@ class SessionFold:
         get_entry = context.store(self.store.name).get_entry
         put_entry = context.store(self.store.name).put_entry
         count_null, count_late = context.counting("null"), context.counting("late")
-        nothing = nothing_kept(context)
+        nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
         stream_time = context.stream_time()
         emitter = WindowEmitter(forward, context, children, self.store)
