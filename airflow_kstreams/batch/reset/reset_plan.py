@@ -23,7 +23,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.reset.scenario import DEFAULT, KeptOffsets, Logs, Scenario, spans_of
+from airflow_kstreams.batch.reset.scenario import DEFAULT, Logs, Scenario, spans_of
 from airflow_kstreams.batch.reset.touched_topics import (
     InternalTopics,
     RecordedTopics,
@@ -288,7 +288,11 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         deleted=deleted,
         gone=tuple(topic for topic in chosen if topic not in deleted),
         kept=tuple(sorted((seen.recorded.inputs | seen.recorded.intermediates) - named)),
-        ambiguous={} if request.only_the_slice else _left(seen.internal, deleted),
+        ambiguous={
+            topic: owner
+            for topic, owner in seen.internal.ambiguous.items()
+            if topic not in deleted and not request.only_the_slice
+        },
         taken_back=_taken_back(seen.ledger, after),
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
@@ -394,24 +398,15 @@ def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -
     asked = request.scenario.targets(logs) if inputs else {}
     asked |= {tp: span.end for tp, span in spans.items() if tp not in inputs}
     return tuple(
-        _change(tp, spans[tp], seen, asked[tp], intermediate=tp not in inputs) for tp in sorted(spans)
+        OffsetChange(
+            partition=tp,
+            before=seen.positions.get(tp),
+            asked=asked[tp],
+            after=span.clamp(asked[tp]),
+            intermediate=tp not in inputs,
+        )
+        for tp, span in sorted(spans.items())
     )
-
-
-def _change(
-    tp: TopicPartition, span: KeptOffsets, seen: Survey, asked: int, *, intermediate: bool
-) -> OffsetChange:
-    return OffsetChange(
-        partition=tp,
-        before=seen.positions.get(tp),
-        asked=asked,
-        after=span.clamp(asked),
-        intermediate=intermediate,
-    )
-
-
-def _left(internal: InternalTopics, deleted: Mapping[str, int]) -> dict[str, str]:
-    return {topic: owner for topic, owner in internal.ambiguous.items() if topic not in deleted}
 
 
 def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:

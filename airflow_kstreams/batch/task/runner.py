@@ -63,7 +63,7 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFenc
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -205,21 +205,25 @@ class TaskAttempt:
         :raises TaskFencedError: the run is not this driver's any more.
         """
         started = self._clock.monotonic_seconds()
-        admin = self._cluster.admin()
-        self._clients.callback(admin.close)
+        admin = self._clients.enter_context(closing(self._cluster.admin()))
         refuse_unfit_timeouts(self._settings, admin)
         written = self._written_topics()
         await_leaders(admin, written)
         small = ProtocolTopics(self._settings.application_id).protocol
         self._limits = max_message_bytes(admin, written - {*small})
         outputs, state = self._writers()  # step 1
-        reader = self._reader()
-        slice_, share = self._share(reader, admin)  # steps 2 and 3
+        own_group = self._settings.application_id
+        reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
+        # Now that no older attempt can change what there is to do.
+        slice_, share = self._work.share(self._setup, reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
         before = committed_progress(slice_, share)
         if share.processed:
             if share.notify:
-                self._only_notify(state, slice_)
+                # The last commit is made, and the driver has not found the notification.
+                state.begin()
+                write_done(state, slice_, self._task_id)
+                state.commit()
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
         self._clients.callback(task.close)
@@ -284,16 +288,6 @@ class TaskAttempt:
         plan = self._topology.plan(self._settings.application_id)
         return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
 
-    def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Work out what there is to do, now that no older attempt can change it."""
-        return self._work.share(self._setup, reader, admin)
-
-    def _only_notify(self, writer: WriterPort, slice_: Slice) -> None:
-        """Write the notification of a task whose last commit is made, but which its driver has not found."""
-        writer.begin()
-        write_done(writer, slice_, self._task_id)
-        writer.commit()
-
     def _restore(
         self,
         task: StreamTask,
@@ -323,11 +317,6 @@ class TaskAttempt:
         processors = slice_.plan.processors.get(str(self._task_id.subtopology))
         plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
         return None if processors is None else Homes(processors, plan.entry_keys)
-
-    def _reader(self) -> ReaderPort:
-        reader = self._cluster.reader(group_id=self._settings.application_id)
-        self._clients.callback(reader.close)
-        return reader
 
     def _stream_task(
         self, slice_: Slice, share: TaskSlice, before: OffsetMetadata, clients: TaskClients
@@ -394,8 +383,7 @@ class TaskAttempt:
         if self._settings.exactly_once:
             return deciding, deciding
         outputs = self._cluster.writer(transactional_id=None, max_message_bytes=self._limits)
-        self._clients.callback(outputs.close)
-        return outputs, deciding
+        return self._clients.enter_context(closing(outputs)), deciding
 
     def _transactional_writer(self) -> WriterPort:
         writer = self._cluster.writer(

@@ -167,8 +167,6 @@ def set_topic(topic: str, **configs: str) -> str:
 CHECKS = (
     "broker_checks",
     "topic_checks",
-    "global_table_checks",
-    "key_checks",
     "growing_checks",
     "run_checks",
 )

@@ -178,8 +178,7 @@ class StoredState:
         self._done = self._total = 0
         self._topic_id = ""
         with ExitStack() as clients:
-            self._admin = cluster.admin()
-            clients.callback(self._admin.close)
+            self._admin = clients.enter_context(closing(cluster.admin()))
             self._first = self._look()
             self._groups = self._written_groups()
             self._clients = clients.pop_all()
@@ -342,8 +341,7 @@ class StoredState:
     @cached_property
     def _reader(self) -> ReaderPort:
         reader = self._cluster.reader(group_id=self._plan.application_id)
-        self._clients.callback(reader.close)
-        return reader
+        return self._clients.enter_context(closing(reader))
 
     def _likely(self, key: bytes) -> list[int]:
         """Return the groups in which a key is, if its producers place keys as Kafka does.
@@ -386,15 +384,7 @@ class StoredState:
             self._fold(partition, fold, wanted)
             for key, value, timestamp_ms in fold.entries():
                 content = read_entry(self._form, self.store, key, value)
-                yield StateEntry(
-                    key=content.key,
-                    value=content.value,
-                    timestamp_ms=timestamp_ms,
-                    task_id=task_id,
-                    start_ms=content.start_ms,
-                    end_ms=content.end_ms,
-                    waits=content.waits,
-                )
+                yield StateEntry(**content._asdict(), timestamp_ms=timestamp_ms, task_id=task_id)
 
     def _fold(self, partition: TopicPartition, fold: LogFold, wanted: bytes | None) -> None:
         position = self._admin.start_offsets([partition])[partition]

@@ -297,8 +297,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
     """
     with ExitStack() as clients:
         if admin is None:
-            admin = cluster.admin()
-            clients.callback(admin.close)
+            admin = clients.enter_context(closing(cluster.admin()))
         found = admin.describe_topics([topic])
         if topic not in found:
             return LogContent((), 0, LogFacts())
@@ -315,8 +314,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
             # The log may have grown since its end was read.
             begin = max(begin, min(stable, high) - last)
         if reader is None:
-            reader = cluster.reader(group_id=group_id)
-            clients.callback(reader.close)
+            reader = clients.enter_context(closing(cluster.reader(group_id=group_id)))
         records, stable_end = read_part(
             reader, partition, (begin, high), wait_ms=wait_ms, clock=clock or SystemClock()
         )
