@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
@@ -113,20 +114,11 @@ class Neighbours:
         return recorded_ids(ledger)
 
     def _ledger(self, application_id: str, wait_ms: int) -> Ledger:
-        def read(milliseconds: int) -> Ledger:
-            return read_ledger(
-                self.cluster,
-                application_id,
-                admin=self.admin,
-                reader=self.reader,
-                wait_ms=milliseconds,
-                clock=self.clock,
-            )
-
+        read = partial(read_ledger, self.cluster, admin=self.admin, reader=self.reader, clock=self.clock)
         try:
-            return read(wait_ms)
+            return read(application_id, wait_ms=wait_ms)
         except OpenTransactionError:
-            return read(0)
+            return read(application_id, wait_ms=0)
 
 
 def known_topics(facts: RunFacts) -> KnownTopics:

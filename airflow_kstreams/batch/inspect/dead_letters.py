@@ -130,16 +130,19 @@ class DeadLetterTopic:
         :raises ConfigError: there is no such topic.
         """
         groups: dict[tuple[str, str, str], LetterGroup] = {}
-        heap: list[tuple[int, int, int, SeenLetter]] = []
+
+        def counted(seen: SeenLetter) -> SeenLetter:
+            _count(groups, seen)
+            return seen
+
         with self._look() as view:
-            for seen in view.read(view.all):
-                if selection.fits(seen.letter):
-                    _count(groups, seen)
-                    _keep(heap, seen, newest)
+            fitting = (counted(seen) for seen in view.read(view.all) if selection.fits(seen.letter))
+            # With none to return, all are counted nonetheless.
+            listed = heapq.nlargest(max(newest, 1), fitting, key=_place)[:newest]
         return LettersSeen(
             topic=self._topic,
             groups=tuple(sorted(groups.values(), key=lambda g: (-g.letters, g.topic, g.node, g.exception))),
-            newest=tuple(seen for *_, seen in sorted(heap, key=lambda entry: entry[:3], reverse=True)),
+            newest=tuple(listed),
         )
 
     def letters_at(self, partition: TopicPartition, offset: int) -> list[SeenLetter]:
@@ -243,11 +246,6 @@ def _count(groups: dict[tuple[str, str, str], LetterGroup], seen: SeenLetter) ->
     groups[kind].add(seen)
 
 
-def _keep(heap: list[tuple[int, int, int, SeenLetter]], seen: SeenLetter, newest: int) -> None:
-    """Keep a letter if it is among the newest; no two have one partition and offset."""
-    record = seen.letter.record
-    entry = (seen.timestamp_ms, record.partition(), record.offset(), seen)
-    if len(heap) < newest:
-        heapq.heappush(heap, entry)
-    elif newest:
-        heapq.heappushpop(heap, entry)
+def _place(seen: SeenLetter) -> tuple[int, int, int]:
+    """Return what letters are ordered by; no two have one partition and offset."""
+    return seen.timestamp_ms, seen.letter.record.partition(), seen.letter.record.offset()

@@ -109,19 +109,14 @@ class RunStatus:
         return {tp: max(0, end - self.positions[tp]) for tp, end in self.ends.items()}
 
 
-def read_status(
-    cluster: ClusterPort, application_id: str, *, last_runs: int = _LAST_RUNS, clock: Clock | None = None
-) -> RunStatus:
-    """Read an application's status; an application that never ran is NEW.
-
-    :param last_runs: how many finished runs to return.
-    """
+def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | None = None) -> RunStatus:
+    """Read an application's status; an application that never ran is NEW."""
     clock = clock or SystemClock()
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as logs:
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
         metadata = MetadataView(cluster, application_id, clock=clock)
         facts = RunFacts(application_id, ledger, metadata.read(admin=admin, reader=logs, wait_ms=0))
-        runs = tuple(ledger.latest(last_runs))
+        runs = tuple(ledger.latest(_LAST_RUNS))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         parked: Parked = {}
         last = facts.last_work

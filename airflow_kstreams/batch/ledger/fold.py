@@ -40,7 +40,12 @@ from airflow_kstreams.batch.ledger.past_runs import PastRuns
 from airflow_kstreams.batch.ledger.run_search import Entries, Everything, Located
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_part
-from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord, joined, pieces_of
+from airflow_kstreams.batch.protocol.slice.metadata_records import (
+    MetadataRecord,
+    headers_of,
+    joined,
+    pieces_of,
+)
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -141,11 +146,6 @@ def lease_seen(record: Record) -> LeaseSeen | None:
 def key_of(record: Record) -> str:
     """Return a record's key as text; one that is no text is another program's."""
     return (record.key() or b"").decode(errors="replace")
-
-
-def headers_of(record: Record) -> dict[str, bytes]:
-    """Return a record's headers by name."""
-    return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def decode(value: bytes, kind: type[_T], topic: str, offset: int) -> _T:

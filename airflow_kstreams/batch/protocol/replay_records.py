@@ -58,19 +58,6 @@ class MarkBlock(msgspec.Struct, frozen=True, kw_only=True):
     bits: bytes
 
 
-def is_mark(key: bytes) -> bool:
-    """Say whether a key of the topic of replays is that of a block."""
-    return key.startswith(_KEY)
-
-
-def block_of(value: bytes) -> MarkBlock:
-    """Read a block.
-
-    :raises MsgspecError: it is none.
-    """
-    return decode_json(value, MarkBlock)
-
-
 class Marks:
     """The marks of one dead-letter topic, as one replay sees and changes them.
 
@@ -277,8 +264,8 @@ def decode_replays(records: Iterable[Record]) -> Replays:
             blocks.pop(key, None)
             continue
         try:
-            if is_mark(key):
-                blocks[key] = block_of(value)
+            if key.startswith(_KEY):
+                blocks[key] = decode_json(value, MarkBlock)
             else:
                 last = by_id[key.decode(errors="replace")] = decode_json(value, Replay)
         except msgspec.MsgspecError as error:

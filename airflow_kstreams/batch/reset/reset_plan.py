@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Lease
@@ -306,23 +307,14 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
 
 
 def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogContent:
-    def read(wait_ms: int) -> LogContent:
-        return read_log(
-            session.cluster,
-            ProtocolTopics(app).metadata,
-            group_id=app,
-            admin=session.admin,
-            reader=session.reader,
-            wait_ms=wait_ms,
-            clock=session.clock,
-        )
-
+    by_session = partial(read_log, admin=session.admin, reader=session.reader, clock=session.clock)
+    read = partial(by_session, session.cluster, ProtocolTopics(app).metadata, group_id=app)
     if look is Look.ASIDE:
-        return read(0)
+        return read(wait_ms=0)
     try:
-        return read(1)
+        return read(wait_ms=1)
     except OpenTransactionError:
-        stable = fold(read(0).records, app)
+        stable = fold(read(wait_ms=0).records, app)
         if stable.slice is not None:
             fence(
                 session.cluster,
@@ -330,7 +322,7 @@ def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogCont
                 admin=session.admin,
                 topics=written_topics(stable.slice.plan.topology),
             )
-        return read(OPEN_TRANSACTION_TIMEOUT_MS)
+        return read(wait_ms=OPEN_TRANSACTION_TIMEOUT_MS)
 
 
 def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[bytes, ...]]:

@@ -136,7 +136,11 @@ def ensure_topics(
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
-        limits = _limits(admin, plan, settings, found)
+        # Of the topics that exist and that records of the topology are in.
+        held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
+        if has_dead_letters(plan, settings):
+            held |= admin.describe_topics([settings.dead_letter_topic]).keys()
+        limits = max_message_bytes(admin, held)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         _ensure_dead_letter_topic(admin, plan, settings, largest)
@@ -151,19 +155,6 @@ def ensure_topics(
         bound=bound,
         warnings=small_topics(plan, settings, limits),
     )
-
-
-def _limits(
-    admin: AdminPort,
-    plan: TopologyPlan,
-    settings: ApplicationSettings,
-    found: Mapping[str, TopicDescription],
-) -> dict[str, int]:
-    """Return ``max.message.bytes`` of the topics that exist and that records of the topology are in."""
-    held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
-    if has_dead_letters(plan, settings):
-        held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-    return max_message_bytes(admin, held)
 
 
 def check_topics(

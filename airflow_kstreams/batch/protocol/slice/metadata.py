@@ -57,6 +57,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     KIND_INTERMEDIATE_STOP,
     KIND_STOP,
     VERSION,
+    headers_of,
     joined,
     pieces_of,
     stop_hash,
@@ -173,7 +174,7 @@ class LiveRecords:
                 self._deleted.add(key)
             else:
                 self._deleted.discard(key)
-                self._entries[key] = _Entry(key=key, value=value, headers=_headers(record))
+                self._entries[key] = _Entry(key=key, value=value, headers=headers_of(record))
 
     def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
         """Fold them, see :func:`fold`."""
@@ -259,10 +260,6 @@ def torn(application_id: str) -> KafkaClientError:
         code="TORN_METADATA",
         retriable_code=True,
     )
-
-
-def _headers(record: Record) -> dict[str, bytes]:
-    return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def _refuse_other_format(marker: _Entry) -> None:

@@ -142,11 +142,6 @@ def frozen_at(
     ]
 
 
-def end_epochs_of(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
-    """Return the leader epoch at the end of each log when its stop was frozen, -1 when not known."""
-    return {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(folded.intermediate_epochs)
-
-
 def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:
     """Return the stop offset of every partition of some source topics, inputs and intermediates.
 
@@ -259,7 +254,10 @@ def shares_of(
     """
     sources = slice_.plan.topology.subtopology(subtopology_id).sources
     stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
-    epochs = end_epochs_of(folded, slice_)
+    # At the end of each log when its stop was frozen, -1 when not known.
+    epochs = {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(
+        folded.intermediate_epochs
+    )
     number = {topic: at for at, topic in enumerate(sources)}
     counted = _counted_tables(slice_, subtopology_id, folded=folded)
     return [
