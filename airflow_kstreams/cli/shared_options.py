@@ -1,16 +1,11 @@
-"""Defines the options and arguments that several commands take.
+"""Gives commands what several of them need: options and arguments, the topology and settings of an
+application, the cluster to connect to, and the printing of tables.
 
-A command names them as the types of its parameters, and gives the default itself:
+A command names options as the types of its parameters, and gives the default itself:
 ``bootstrap_server: BootstrapServer = None``.
 
-Finds the broker of a command and the settings to log in.
-
-Both come from options, or from the file that the environment names for Spark drivers too. Only files hold
-secrets, which are never printed.
-
-Loads the topology and the settings of an application for a command.
-
-Prints tables and notes of commands.
+The broker and the settings to log in come from options, or from the file that the environment names for Spark
+drivers too. Only files hold secrets, which are never printed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from airflow_kstreams.kafka.client_errors import (
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, RefusedRecords, WriterRefusals, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, make_produce
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
@@ -117,8 +117,7 @@ class IdempotentWriter:
         self._config = client_config
         self._timeout_seconds = timeout_ms / 1000
         self._events = ClientEvents(client_config)
-        refused_records = RefusedRecords(client_config, max_message_bytes or {})
-        self._failures = DeliveryFailures(refused_records)
+        self._failures = DeliveryFailures(client_config, max_message_bytes or {})
         self._refusals = WriterRefusals(
             Access(client_config),
             events=self._events,
@@ -151,7 +150,7 @@ class IdempotentWriter:
             bootstrap=self._bootstrap,
             timeout_seconds=self._timeout_seconds,
             explain=self._explain,
-            refused=refused_records,
+            refused=self._failures,
         )
 
     @property

@@ -1,6 +1,5 @@
-"""Writes topics in memory in transactions, as a task does: all of a commit or nothing of it.
-
-Counts the partitions of each topic of a topology under test, and groups them.
+"""Counts and groups the partitions of a topology under test, and writes its topics in memory in transactions,
+as a task does: all of a commit or nothing of it.
 """
 
 from __future__ import annotations

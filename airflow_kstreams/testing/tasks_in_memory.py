@@ -32,7 +32,6 @@ from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
@@ -237,9 +236,6 @@ class TasksInMemory:
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
-        for store in task.stores.values():
-            if isinstance(store, ReadsBack):
-                store.stored_values.check_all()
         for name, changelog in task.changelogs.items():
             kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
             if kept:

@@ -5,8 +5,7 @@
 processes its records before it returns; inside, the records wait for the block's end, when they are one run's
 slice.
 
-A run reads back the first values that a store writes; the driver reads back every one. Its stores are kept
-until a run ends; then they are restored from their changelogs, as in every run.
+Stores are kept until a run ends; then they are restored from their changelogs, as in every run.
 
 ``docs/testing.md`` lists the differences to a run.
 """

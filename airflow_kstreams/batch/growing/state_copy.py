@@ -1,4 +1,5 @@
-"""Copies the state of one source to the processors that take keys from it.
+"""Copies the state of one source to the processors that take keys from it, and tells to which processor each
+entry of a changelog belongs.
 
 Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So a
 catch-up, or a begin that takes over, goes on where the last copy ended; and of two copies at one time, the
@@ -10,8 +11,8 @@ begins anew, and so does one that another expansion left: what lies in the chang
 is deleted first, key by key.
 
 Crash argument: before a commit nothing has changed; after it, the offset says so. While the first part of a
-new beginning is under way, the old offset stands, which leads to the same beginning again. Nobody reads what
-is written until a begin has recorded the new processors, and that begin holds the id when it does.
+new beginning is being copied, the old offset stands, which leads to the same beginning again. No task reads
+what is written until a begin has recorded the new processors, and that begin holds the id when it does.
 
 A catch-up claims the source's transactional id, then reads the ledger, then copies. So a begin that takes
 over after the ledger was read has fenced this copy, and one that has taken over before is seen in the ledger.
@@ -57,47 +58,7 @@ from airflow_kstreams.streams.ports import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-
-def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
-    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
-
-    :param keys: what is known of the keys of its changelog.
-    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
-        when it is restored.
-    """
-    if keys is None or keys.unfit:
-        return None
-    try:
-        placing = keys.placing(key)
-    except msgspec.MsgspecError:
-        return None
-    return None if placing is None else key_hash(placing)
-
-
-@dataclass(frozen=True, slots=True)
-class Homes:
-    """The processors of a subtopology, as its entries find them.
-
-    :param processors: how keys find their processor.
-    :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
-    """
-
-    processors: Processors
-    entry_keys: Mapping[str, EntryKeys]
-
-    def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
-        """Return the records of a processor's changelog partition that are of keys that it still has."""
-        keys = self.entry_keys.get(changelog)
-        return [
-            record
-            for record in records
-            if (hashed := placing_hash(keys, record.key() or b"")) is None
-            or self.processors.of_hash(hashed) == processor
-        ]
-
-
 log = logging.getLogger(__name__)
-
 _DELETE_RETENTION = "delete.retention.ms"
 #: Records that one transaction reads, or entries that it deletes.
 BATCH = 5_000
@@ -383,6 +344,44 @@ class StateCopy:
         self._writer = None
 
 
+def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
+    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
+
+    :param keys: what is known of the keys of its changelog.
+    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
+        when it is restored.
+    """
+    if keys is None or keys.unfit:
+        return None
+    try:
+        placing = keys.placing(key)
+    except msgspec.MsgspecError:
+        return None
+    return None if placing is None else key_hash(placing)
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """The processors of a subtopology, as its entries find them.
+
+    :param processors: how keys find their processor.
+    :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
+    """
+
+    processors: Processors
+    entry_keys: Mapping[str, EntryKeys]
+
+    def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
+        """Return the records of a processor's changelog partition that are of keys that it still has."""
+        keys = self.entry_keys.get(changelog)
+        return [
+            record
+            for record in records
+            if (hashed := placing_hash(keys, record.key() or b"")) is None
+            or self.processors.of_hash(hashed) == processor
+        ]
+
+
 #: How the copy of a source ended: as far as the source went, or as was wanted; other processors are there by
 #: now; somebody else has claimed it.
 Ended = Literal["copied", "taken over", "fenced"]
@@ -478,5 +477,5 @@ def _has_other_processors(
 ) -> bool:
     """Whether the subtopology has other processors than when the work was planned."""
     assignment = read_ledger(cluster, settings.application_id, wait_ms=0, clock=clock).assignment
-    entry = assignment.subtopologies.get(str(work.sub.id))
+    entry = None if assignment is None else assignment.subtopologies.get(str(work.sub.id))
     return entry is None or len(entry.by_group) != work.before

@@ -18,7 +18,7 @@ the log is read: for the last checkpoint that is whole, the lease after it, and 
 
 Compaction keeps each key's last record and moves none, so the last checkpoint, the last lease, and the
 entries, pages and details that they point to keep their offsets. If a new checkpoint is written and the
-cleaner removes the old one during a read, the reader finds the old one torn (:mod:`.pieces`), and begins
+cleaner removes the old one during a read, the reader finds the old one torn by its hash, and begins
 again from the new end. That is sound: a reader decides by the ledger as it was at some moment after it began
 to read.
 

@@ -1,27 +1,19 @@
-"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end.
-
-Works out what one task has to do for a slice, from the share that its driver shipped and the committed
-offsets.
+"""Works out what one task has to do for a slice, from the share that its driver shipped and the committed
+offsets, and where its reading ends.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
 done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
-nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
-advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
-:mod:`airflow_kstreams.batch.protocol.slice.slice`).
+nothing again. No other commit covers all stops, but for a task whose stream time advances behind them in
+several transactions (:mod:`airflow_kstreams.batch.protocol.slice.slice`), and for a task with retry topics,
+which stays at its stops, or waits for room in such a topic, and commits meanwhile what has become of parked
+records (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). Of such a task, and of one with nothing to
+read, whose stops begin commits, only that mark says that it is done, not the offsets.
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
 
-Defines where a task's reading ends, and what depends on it: one loop has a bounded or an endless end.
-
-The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
-other one may, but of a task whose stream time advances behind them in several transactions
-(:mod:`airflow_kstreams.batch.protocol.slice.slice`), and of a task with retry topics, which stays at its
-stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
-the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The
-endless end is in :mod:`airflow_kstreams.batch.continuous.continuous_task`.
+The end of a reading is bounded in a batch, where every partition has a stop offset. The endless end is in
+:mod:`airflow_kstreams.batch.continuous.continuous_task`; one loop serves both.
 """
 
 from __future__ import annotations
@@ -69,6 +61,232 @@ from airflow_kstreams.streams.ports import (
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssignment:
+    """The task to run, and the slice or the continuous run to run it for.
+
+    :param task_id: the task.
+    :param run_id: the run that owns the slice, or the continuous run.
+    :param generation: of either; a newer one means that the driver that launched the task was superseded.
+    """
+
+    task_id: TaskId
+    run_id: str
+    generation: int
+
+    def refuse_unless_in_force(self, lease: Lease | None, *, continuous: bool = False) -> None:
+        """Refuse to go on unless the last lease is that of this task's driver.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
+        """
+        state = LeaseOf(self.run_id, self.generation, continuous).state_of(lease)
+        if state is LeaseState.IN_FORCE:
+            return
+        run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
+        fix = "nothing: the driver that owns the application launches its tasks itself"
+        if lease is None:
+            found = "is held by no driver"
+            fix = (
+                "nothing if the application was reset; else its ledger was deleted: begin the run again, "
+                "which says what to do"
+            )
+        elif state is LeaseState.RELEASED:
+            found = f"was released by {lease.owner}"
+            fix = "nothing: the next driver launches what is left"
+        else:
+            held = "is held" if lease.expires_ms else "was held last"
+            found = f"{held} by {lease.owner} for {lease.works_on!r} generation {lease.generation}"
+            if lease.works_on == self.run_id and lease.generation > self.generation:
+                fix = "nothing: a newer driver owns the run and launches this task itself"
+        raise TaskFencedError(
+            f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
+            f"the lease {found}",
+            fix=fix,
+            task_id=str(self.task_id),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSetup:
+    """The parts that every attempt of a task is made from.
+
+    :param topology: built by the application file in this process; not shared with another task that runs.
+    :param assignment: which task of which run.
+    :param cluster: where everything is kept.
+    :param settings: the application's.
+    :param clock: the machine's unless given.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
+    :param global_tables: those that its process has read.
+    """
+
+    topology: Topology
+    assignment: TaskAssignment
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    clock: Clock = field(default_factory=SystemClock)
+    scratch: Path | None = None
+    make_caller: MakeCaller | None = None
+    global_tables: GlobalTables = field(default_factory=GlobalTables)
+
+
+class Work(Protocol):
+    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Return what the task belongs to, and what there is to do.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        """
+        ...
+
+    def end(self, task: StreamTask, admin: AdminPort) -> End:
+        """Return where the task's reading ends."""
+        ...
+
+
+class SliceWork:
+    """The work of a task of a slice: bounded.
+
+    :param common: the slice as its driver shipped it, without partitions.
+    :param share: the task's partitions.
+    """
+
+    def __init__(self, common: Slice, share: TaskShare) -> None:
+        self._slice = slice_of(common, share)
+        self._share = share
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Look at the lease, and work out what of the slice is left to the task.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        :raises DataLossError: records it must read are gone.
+        """
+        lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
+        setup.assignment.refuse_unless_in_force(lease)
+        return self._slice, task_slice(self._slice, self._share, reader, admin)
+
+    def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
+        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
+        return BoundedEnd(task, self._slice.plan.end_of_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSlice:
+    """The work that is left to a task.
+
+    :param bounds: (position to resume at, stop offset) of each of its partitions.
+    :param committed: what the group had committed when this was worked out; partitions without are absent.
+    :param processed: whether its last commit is made.
+    :param notify: whether its done notification is to be written, with the last commit or, if that is made,
+        alone.
+    :param kept_ms: the interval in which records are processed, of each partition that has one.
+    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
+    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param tables: topics of the global tables whose records without key it counts.
+    """
+
+    bounds: Mapping[TopicPartition, tuple[int, int]]
+    committed: Mapping[TopicPartition, CommittedOffset]
+    processed: bool = False
+    notify: bool = False
+    kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+
+
+def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
+    """Work out what is left of a task's share of a slice.
+
+    :param slice_: as the task knows it.
+    :raises TaskFencedError: another run has begun.
+    :raises DataLossError: records it must read are gone.
+    """
+    spans = spans_of(slice_, share)
+    committed = reader.committed(sorted(spans))
+    metadata = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
+    task_id = f"{share.subtopology}_{share.group}"
+    passed = {tp for tp, offset in committed.items() if offset.offset >= spans[tp][1]}
+    _refuse_next_run(slice_, task_id, metadata, passed=passed)
+    bounds = {
+        tp: (committed[tp].offset if tp in committed else start, stop)
+        for tp, (start, stop) in sorted(spans.items())
+    }
+    refuse_slice_loss(admin, slice_, bounds)
+    to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
+    refuse_unfit_progress(slice_, to_read, committed)
+    at_stops = passed == spans.keys()
+    complete = any(
+        found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
+        for found in metadata.values()
+    )
+    sub, moment_ms = (
+        slice_.plan.topology.subtopology(share.subtopology),
+        slice_.plan.moment_of(share.subtopology),
+    )
+    owes = owes_last_commit(slice_.run_id, metadata.values(), sub, moment_ms=moment_ms)
+    kept = slice_.plan.kept_ms
+    return TaskSlice(
+        bounds=bounds,
+        committed=committed,
+        processed=at_stops and (complete or not (share.notify or owes)),
+        notify=share.notify,
+        kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
+        end_epochs=end_epochs(slice_, share),
+        looked_at=looked_at(slice_, share),
+        tables=share.tables,
+    )
+
+
+def _refuse_next_run(
+    slice_: Slice,
+    task_id: str,
+    metadata: Mapping[TopicPartition, OffsetMetadata],
+    *,
+    passed: Set[TopicPartition],
+) -> None:
+    """Refuse a task that begins when its run is over. An offset that another run has committed before the
+    stop is no sign of that: it was taken back.
+
+    :param passed: partitions whose committed offset is at the stop, or behind it.
+    """
+    for tp, found in sorted(metadata.items()):
+        if found.run_id not in ("", slice_.run_id) and tp in passed:
+            raise TaskFencedError(
+                f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "
+                f"run {found.run_id!r}",
+                fix="nothing: that run began when this one was finished",
+                task_id=task_id,
+            )
+
+
+def refuse_slice_loss(
+    admin: AdminPort, slice_: Slice, spans: Mapping[TopicPartition, tuple[int, int]]
+) -> None:
+    """Refuse to read what is not there any more, and to wait for stop offsets that logs will never reach.
+
+    :param spans: partition -> (offset to read next, stop offset).
+    :raises DataLossError: a topic was created again, a log was truncated, or records were deleted.
+    """
+    application_id, run = slice_.plan.topology.application_id, f"run {slice_.run_id!r}"
+    refuse_other_topics(admin, slice_, {partition.topic for partition in spans})
+    starts = admin.start_offsets(sorted(spans))
+    ends = admin.end_offsets(sorted(spans), isolation="read_uncommitted")
+    losses: list[Loss] = []
+    for partition, span in sorted(spans.items()):
+        position, stop = span
+        if ends[partition] < stop:
+            drop, end = drop_slice_command(application_id), ends[partition]
+            losses.append(truncated_below(partition, span=span, log_end=end, run=run, drop=drop))
+        elif position < min(stop, starts[partition]):
+            had = f"; {run} had to read [{position}, {stop})"
+            losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
+    if losses:
+        raise data_loss(losses, application_id, run_id=slice_.run_id)
+
 
 #: Partition -> (offset to read next, stop offset or end of the log).
 Unread = dict[TopicPartition, tuple[int, int]]
@@ -198,228 +416,3 @@ class BoundedEnd:
         """Return the partitions that are at their stop, and those that are far ahead of others."""
         group = self._task.group
         return assigned - set(group.unfinished()) | set(group.ahead(paused))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSlice:
-    """The work that is left to a task.
-
-    :param bounds: (position to resume at, stop offset) of each of its partitions.
-    :param committed: what the group had committed when this was worked out; partitions without are absent.
-    :param processed: whether its last commit is made.
-    :param notify: whether its done notification is to be written, with the last commit or, if that is made,
-        alone.
-    :param kept_ms: the interval in which records are processed, of each partition that has one.
-    :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
-    :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
-    :param tables: topics of the global tables whose records without key it counts.
-    """
-
-    bounds: Mapping[TopicPartition, tuple[int, int]]
-    committed: Mapping[TopicPartition, CommittedOffset]
-    processed: bool = False
-    notify: bool = False
-    kept_ms: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    end_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
-    looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
-    tables: tuple[str, ...] = ()
-
-
-def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: AdminPort) -> TaskSlice:
-    """Work out what is left of a task's share of a slice.
-
-    :param slice_: as the task knows it.
-    :raises TaskFencedError: another run has begun.
-    :raises DataLossError: records it must read are gone.
-    """
-    spans = spans_of(slice_, share)
-    committed = reader.committed(sorted(spans))
-    metadata = {tp: OffsetMetadata.decode(offset.metadata) for tp, offset in committed.items()}
-    task_id = f"{share.subtopology}_{share.group}"
-    passed = {tp for tp, offset in committed.items() if offset.offset >= spans[tp][1]}
-    _refuse_next_run(slice_, task_id, metadata, passed=passed)
-    bounds = {
-        tp: (committed[tp].offset if tp in committed else start, stop)
-        for tp, (start, stop) in sorted(spans.items())
-    }
-    refuse_slice_loss(admin, slice_, bounds)
-    to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
-    refuse_unfit_progress(slice_, to_read, committed)
-    at_stops = passed == spans.keys()
-    complete = any(
-        found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
-        for found in metadata.values()
-    )
-    sub, moment_ms = (
-        slice_.plan.topology.subtopology(share.subtopology),
-        slice_.plan.moment_of(share.subtopology),
-    )
-    owes = owes_last_commit(slice_.run_id, metadata.values(), sub, moment_ms=moment_ms)
-    kept = slice_.plan.kept_ms
-    return TaskSlice(
-        bounds=bounds,
-        committed=committed,
-        processed=at_stops and (complete or not (share.notify or owes)),
-        notify=share.notify,
-        kept_ms={} if kept is None else {part.topic_partition: kept for part in slice_.inputs},
-        end_epochs=end_epochs(slice_, share),
-        looked_at=looked_at(slice_, share),
-        tables=share.tables,
-    )
-
-
-def _refuse_next_run(
-    slice_: Slice,
-    task_id: str,
-    metadata: Mapping[TopicPartition, OffsetMetadata],
-    *,
-    passed: Set[TopicPartition],
-) -> None:
-    """Refuse a task that begins when its run is over. An offset that another run has committed before the
-    stop is no sign of that: it was taken back.
-
-    :param passed: partitions whose committed offset is at the stop, or behind it.
-    """
-    for tp, found in sorted(metadata.items()):
-        if found.run_id not in ("", slice_.run_id) and tp in passed:
-            raise TaskFencedError(
-                f"task {task_id} belongs to run {slice_.run_id!r}, but the offset of {tp} was committed by "
-                f"run {found.run_id!r}",
-                fix="nothing: that run began when this one was finished",
-                task_id=task_id,
-            )
-
-
-def refuse_slice_loss(
-    admin: AdminPort, slice_: Slice, spans: Mapping[TopicPartition, tuple[int, int]]
-) -> None:
-    """Refuse to read what is not there any more, and to wait for stop offsets that logs will never reach.
-
-    :param spans: partition -> (offset to read next, stop offset).
-    :raises DataLossError: a topic was created again, a log was truncated, or records were deleted.
-    """
-    application_id, run = slice_.plan.topology.application_id, f"run {slice_.run_id!r}"
-    refuse_other_topics(admin, slice_, {partition.topic for partition in spans})
-    starts = admin.start_offsets(sorted(spans))
-    ends = admin.end_offsets(sorted(spans), isolation="read_uncommitted")
-    losses: list[Loss] = []
-    for partition, span in sorted(spans.items()):
-        position, stop = span
-        if ends[partition] < stop:
-            drop, end = drop_slice_command(application_id), ends[partition]
-            losses.append(truncated_below(partition, span=span, log_end=end, run=run, drop=drop))
-        elif position < min(stop, starts[partition]):
-            had = f"; {run} had to read [{position}, {stop})"
-            losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
-    if losses:
-        raise data_loss(losses, application_id, run_id=slice_.run_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAssignment:
-    """The task to run, and the slice or the continuous run to run it for.
-
-    :param task_id: the task.
-    :param run_id: the run that owns the slice, or the continuous run.
-    :param generation: of either; a newer one means that the driver that launched the task was superseded.
-    """
-
-    task_id: TaskId
-    run_id: str
-    generation: int
-
-    def refuse_unless_in_force(self, lease: Lease | None, *, continuous: bool = False) -> None:
-        """Refuse to go on unless the last lease is that of this task's driver.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
-        """
-        state = LeaseOf(self.run_id, self.generation, continuous).state_of(lease)
-        if state is LeaseState.IN_FORCE:
-            return
-        run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
-        fix = "nothing: the driver that owns the application launches its tasks itself"
-        if lease is None:
-            found = "is held by no driver"
-            fix = (
-                "nothing if the application was reset; else its ledger was deleted: begin the run again, "
-                "which says what to do"
-            )
-        elif state is LeaseState.RELEASED:
-            found = f"was released by {lease.owner}"
-            fix = "nothing: the next driver launches what is left"
-        else:
-            held = "is held" if lease.expires_ms else "was held last"
-            found = f"{held} by {lease.owner} for {lease.works_on!r} generation {lease.generation}"
-            if lease.works_on == self.run_id and lease.generation > self.generation:
-                fix = "nothing: a newer driver owns the run and launches this task itself"
-        raise TaskFencedError(
-            f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
-            f"the lease {found}",
-            fix=fix,
-            task_id=str(self.task_id),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSetup:
-    """The parts that every attempt of a task is made from.
-
-    :param topology: built by the application file in this process; not shared with another task that runs.
-    :param assignment: which task of which run.
-    :param cluster: where everything is kept.
-    :param settings: the application's.
-    :param clock: the machine's unless given.
-    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
-    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
-    :param global_tables: those that its process has read.
-    """
-
-    topology: Topology
-    assignment: TaskAssignment
-    cluster: ClusterPort
-    settings: ApplicationSettings
-    clock: Clock = field(default_factory=SystemClock)
-    scratch: Path | None = None
-    make_caller: MakeCaller | None = None
-    global_tables: GlobalTables = field(default_factory=GlobalTables)
-
-
-class Work(Protocol):
-    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
-
-    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Return what the task belongs to, and what there is to do.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        """
-        ...
-
-    def end(self, task: StreamTask, admin: AdminPort) -> End:
-        """Return where the task's reading ends."""
-        ...
-
-
-class SliceWork:
-    """The work of a task of a slice: bounded.
-
-    :param common: the slice as its driver shipped it, without partitions.
-    :param share: the task's partitions.
-    """
-
-    def __init__(self, common: Slice, share: TaskShare) -> None:
-        self._slice = slice_of(common, share)
-        self._share = share
-
-    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look at the lease, and work out what of the slice is left to the task.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        :raises DataLossError: records it must read are gone.
-        """
-        lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
-        setup.assignment.refuse_unless_in_force(lease)
-        return self._slice, task_slice(self._slice, self._share, reader, admin)
-
-    def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
-        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
-        return BoundedEnd(task, self._slice.plan.end_of_run)

@@ -1,10 +1,8 @@
-"""Checks of the functions that users pass while they build a topology: a mistake is refused at the line that
+"""Checks the functions that users pass while they build a topology: a mistake is refused at the line that
 makes it, and the argument is named.
 
 Python takes any object for any other. A coroutine or generator function in the place of a function would give
 coroutines or generators: as a predicate they are all true, as an action they never run.
-
-Finds the line of the user's code that a call came from, for messages and for the picture of a topology.
 """
 
 from __future__ import annotations

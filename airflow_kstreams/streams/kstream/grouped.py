@@ -1,6 +1,7 @@
-"""Groups of a stream's records, which folds make tables of: by key and by window, alone and beside others.
+"""Defines groups of a stream's records, which folds make tables of: by key and by window, alone and beside
+others.
 
-What a fold adds to the topology is written in ``grouping.py`` and ``windows/``.
+What a fold adds to the topology is written in ``arguments.py`` and ``windows/``.
 """
 
 from __future__ import annotations

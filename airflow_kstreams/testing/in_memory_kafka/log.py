@@ -1,11 +1,10 @@
-"""Keeps one partition's log: records, transaction markers, the last stable offset.
+"""Keeps one partition's log: records, transaction markers, the last stable offset, and sizes by Kafka's
+formats.
 
 Invariant: offsets only grow and are never given twice, unless the log is truncated; compaction and deletion
 leave gaps. The last stable offset is the first offset of the oldest transaction without a marker in this
 partition, else the high watermark; a read_committed reader sees the records before it, except those of
 aborted transactions.
-
-Computes the sizes of records, batches and commits of offsets, by Kafka's formats.
 
 Three limits have three measures. The client measures a record by its largest size in a request, not
 compressed. A partition's leader measures a batch by its size in the log, headers of batch and records

@@ -1,6 +1,5 @@
 """Adds the nodes, topics and stores that join two tables by a foreign key. The operators of these nodes
-stand in ``operators/tables``: ``foreign_key_subscribe.py``, ``foreign_key_answer.py`` and
-``foreign_key_resolve.py``.
+stand in ``operators/tables/foreign_key_steps.py``.
 
 **The shape.** Kafka Streams (KIP-213) sends subscriptions to the right table's task, and its responses back
 to the left table's: a cycle of topics, which a run that reads up to frozen stops could never end. Here it is

@@ -6,27 +6,33 @@ in the store's serde. Python's collector never visits it; it would scan millions
 
 Rule: a store keeps objects while a task lives, and a later task restores them from bytes. A value that its
 serde does not give back unchanged would therefore give other results in the next run, without an error. So
-the first values that each store of a task writes are read back at once, before their commit.
+each value is read back before its commit, unless its serde is known to give back all of its type.
 
 Types count, at every depth. ``{1: "a"}`` that comes back as ``{"1": "a"}``, a tuple that comes back as a
 list, ``True`` as 1 and -0.0 as 0.0 are not the same; NaN is the same as NaN. An int that comes back as an
 equal float is the same: only a serde that was declared to hold floats does that. A wrong refusal would stop
 an application that is right. So where Python's ``==`` cannot decide (an object without ``__eq__``, an array),
 the value is the same if its type is and it is written to the same bytes again.
+
+Speed: every value that a store logs is asked for, so usual ones are decided in C. Of some types a serde is
+known to give every object back (:func:`kept_types`). Plain containers, and structs of plain fields, are
+compared by what ``marshal`` makes of them: it tells all types apart, and takes no subclass. Only where that
+says no is each part compared.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import marshal
 import math
 import struct
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,9 +49,17 @@ timestamp_bytes = _TIMESTAMP.pack
 #: Offset of the value.
 VALUE_OFFSET = _TIMESTAMP.size
 FIX = "give the store the serde of its objects; after a change of format, a new name"
-#: Number of values that each store of a task reads back: a serde that does not fit fails for most values, and
-#: the cost ends with these.
-READ_BACK_VALUES = 100
+#: Of marshal's formats the last one whose bytes do not depend on which parts of an object are one object.
+_WITHOUT_REFERENCES = 2
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+_SCALARS: frozenset[type] = frozenset((bool, int, str))
+_KEPT: tuple[tuple[Serde, frozenset[type]], ...] = (
+    (serdes.bytes(), frozenset((bytes,))),
+    (serdes.string(), frozenset((str,))),
+    (serdes.int32(), frozenset((int,))),
+    (serdes.int64(), frozenset((int,))),
+    (serdes.double(), frozenset((float,))),
+)
 #: Offsets of a zone in winter and summer tell most zones from a fixed offset.
 _MONTHS = (1, 7)
 
@@ -138,20 +152,16 @@ class StoredValues:
     :param spec: name and serdes.
     :param fix: remedy for a value that does not fit.
     :param put: returns the user's object of a stored value, for messages.
-    :ivar unchecked: number of further values that are read back.
+    :ivar kept: types of values that need not be read back.
     """
 
-    __slots__ = ("_fix", "_put", "_spec", "unchecked")
+    __slots__ = ("_fix", "_put", "_spec", "kept")
 
     def __init__(self, spec: StoreSpec, *, fix: str = FIX, put: Callable[[Any], Any] | None = None) -> None:
         self._spec = spec
         self._put = put
         self._fix = fix
-        self.unchecked = READ_BACK_VALUES
-
-    def check_all(self) -> None:
-        """Read back every value from now on."""
-        self.unchecked = sys.maxsize
+        self.kept = kept_types(spec.value_serde)
 
     def serialize(self, key: bytes, value: Any) -> bytes:
         """Return a value as bytes.
@@ -165,7 +175,7 @@ class StoredValues:
             raise
         except Exception as error:
             raise self.error(key, "a value that does not fit", error, value) from error
-        if self.unchecked:
+        if type(value) not in self.kept:
             self.check(key, value, data)
         return data
 
@@ -189,7 +199,6 @@ class StoredValues:
         :param data: the serde's bytes.
         :raises StoreSerdeError: the value that is read back differs.
         """
-        self.unchecked -= 1
         try:
             same = survives(value, data, self._spec.value_serde)
         except KStreamsError:
@@ -231,13 +240,6 @@ class StoredValues:
         return f"store {self._spec.name!r}, at a key of {len(key)} B"
 
 
-@runtime_checkable
-class ReadsBack(Protocol):
-    """A store whose values are read back."""
-
-    stored_values: StoredValues
-
-
 def _text_of(error: Exception, given: Any = None) -> str:
     """Return the text of a serde's error, without parts of a record.
 
@@ -258,7 +260,36 @@ def survives(value: Any, data: bytes, serde: Serde) -> bool:
     :raises Exception: any error of the serde that reads its own bytes.
     """
     read = serde.deserialize(data)
-    return _same(value, read, lambda: serde.serialize(read) == data)
+    return _looks_same(value, read) or _same(value, read, lambda: serde.serialize(read) == data)
+
+
+def _looks_same(one: Any, other: Any) -> bool:
+    """Say whether two objects are plain and equal, types included; False may mean anything."""
+    kind: Any = type(one)
+    if kind is not type(other):
+        return False
+    try:
+        if kind not in _CONTAINERS:
+            names = _fields(kind)  # type: ignore[arg-type]  # mypy takes a type for unhashable
+            if names is None:
+                return False
+            one, other = ([getattr(each, name) for name in names] for each in (one, other))
+        return marshal.dumps(one, _WITHOUT_REFERENCES) == marshal.dumps(other, _WITHOUT_REFERENCES)
+    except ValueError:  # holds what is not plain
+        return False
+
+
+def kept_types(serde: Serde) -> frozenset[type]:
+    """Return types of which a serde gives back every object that it takes."""
+    pair = (serde.serialize, serde.deserialize)
+    for known, kinds in _KEPT:
+        if pair == (known.serialize, known.deserialize):
+            return kinds
+    encoder, decoder = (getattr(function, "__self__", None) for function in pair)
+    for form in (msgspec.json, msgspec.msgpack):
+        if isinstance(encoder, form.Encoder) and isinstance(decoder, form.Decoder):
+            return _SCALARS if decoder.type is Any else _SCALARS & {decoder.type}
+    return frozenset()
 
 
 def serde_for(value: Any) -> Serde | None:
@@ -280,7 +311,7 @@ def serde_for(value: Any) -> Serde | None:
 
 
 def _same(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
-    kind = type(one)
+    kind: Any = type(one)
     if kind is not type(other):
         return kind is int and type(other) is float and one == other
     if isinstance(one, float):
@@ -297,7 +328,7 @@ def _same(one: Any, other: Any, same_bytes: Callable[[], bool]) -> bool:
         return _same_dicts(dict.fromkeys(one), dict.fromkeys(other), same_bytes)
     if isinstance(one, (list, tuple, deque)):
         return len(one) == len(other) and _all_same(zip(one, other, strict=True), same_bytes)
-    fields = _fields(one)
+    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes a type for unhashable
     if fields is not None:
         return _all_same(((getattr(one, name), getattr(other, name)) for name in fields), same_bytes)
     return _equal(one, other, same_bytes)
@@ -327,17 +358,18 @@ def _same_zone(one: datetime, other: datetime) -> bool:
     )
 
 
-def _fields(value: Any) -> list[str] | None:
-    """Return the fields by which records are equal, None if the object is no record or has its own
+@functools.lru_cache
+def _fields(kind: Any) -> list[str] | None:
+    """Return the fields by which records of a class are equal, None if it is none of records or has its own
     ``__eq__``.
     """
-    equality: Any = type(value).__eq__
+    equality: Any = kind.__eq__
     # A generated method has no file; one written in the class has.
     file_name = getattr(getattr(equality, "__code__", None), "co_filename", None)
-    if dataclasses.is_dataclass(value) and file_name == "<string>":
-        return [field.name for field in dataclasses.fields(value) if field.compare]
-    if isinstance(value, msgspec.Struct) and equality is msgspec.Struct.__eq__:
-        return list(value.__struct_fields__)
+    if dataclasses.is_dataclass(kind) and file_name == "<string>":
+        return [field.name for field in dataclasses.fields(kind) if field.compare]
+    if issubclass(kind, msgspec.Struct) and equality is msgspec.Struct.__eq__:
+        return list(kind.__struct_fields__)
     return None
 
 

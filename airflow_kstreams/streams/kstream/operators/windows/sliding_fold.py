@@ -15,7 +15,7 @@ that order. What is emitted, and when, is the rule of
 value).
 
 Windows of later records begin with the aggregates of closed ones, which are kept for another ``size``. Which
-store they are in is the business of ``sliding_stores.py``: that of the open ones, or, as where ``suppress``
+store they are in is the business of ``window_tables.py``: that of the open ones, or, as where ``suppress``
 waits for windows to leave it, a second one.
 
 Invariant: an aggregate belongs to one window: what begins with another one's begins with a copy, for an

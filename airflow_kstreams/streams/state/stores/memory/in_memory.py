@@ -85,7 +85,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
-        values = self.stored_values
+        values, kept = self.stored_values, self.stored_values.kept
         for key, cell in changed.items():
             cell.noted = False
             value = cell.value
@@ -99,7 +99,7 @@ class InMemoryKeyValueStore(KeyedAccess):
             except Exception:
                 data = values.serialize(key, value)  # raises the error that explains it
             else:
-                if values.unchecked:
+                if type(value) not in kept:
                     values.check(key, value, data)
             yield key, data, cell.timestamp_ms
 

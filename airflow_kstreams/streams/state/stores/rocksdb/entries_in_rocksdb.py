@@ -1,6 +1,6 @@
 """Holds entries that expire in RocksDB, for more of them than memory holds.
 
-Two rows per entry, both in the order of their bytes (``byte_order.py``):
+Two rows per entry, both in the order of their bytes (``rocksdb_files.py``):
 
 - ``a`` + times + key -> the stored form. Ids sort by age, and so do these rows: expiry, and a scan of all
   entries, reads one range.

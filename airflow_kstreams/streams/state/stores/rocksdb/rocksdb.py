@@ -36,7 +36,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
 KEPT_ENTRIES = 100_000
 KEPT_BYTES = 64 * 1024 * 1024
 
-#: Version of ``stored_form.py``.
+#: Version of the stored form of an entry (``store_serdes.py``).
 _FORMAT = 1
 
 
