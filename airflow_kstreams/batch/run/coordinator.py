@@ -82,6 +82,7 @@ from airflow_kstreams.batch.run.lease.lease import (
     refuse_other_topology,
 )
 from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses, with_matches
+from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -362,6 +363,7 @@ class Coordinator:
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
         refuse_other_topics(self.session.admin, slice_, topics)
         refuse_harmful_settings(self.session.admin, plan)
+        ensure_dead_letter_topic(self.session.admin, plan, self._settings)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)

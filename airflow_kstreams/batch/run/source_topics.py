@@ -143,7 +143,7 @@ def ensure_topics(
         limits = max_message_bytes(admin, held)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
-        _ensure_dead_letter_topic(admin, plan, settings, largest)
+        ensure_dead_letter_topic(admin, plan, settings)
         # Deletes nothing, and is refused if finish could not delete either: better known now than after
         # hours.
         admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
@@ -240,14 +240,13 @@ def _refuse_other_count(
         )
 
 
-def _ensure_dead_letter_topic(
-    admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings, largest: int
-) -> None:
+def ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
     """Create the dead-letter topic if records may go there and the user has not named one.
 
-    It has one partition, so that dead letters keep the order in which a task met them.
+    A run that is taken up again asks for it, too: its settings may have changed since its slice began. The
+    topic has one partition, so that dead letters keep the order in which a task met them.
 
-    :param largest: what the inputs hold; repartition topics hold more, and theirs may be letters, too.
+    :raises ConfigError: the user has named one that does not exist.
     """
     if not has_dead_letters(plan, settings):
         return
@@ -261,6 +260,8 @@ def _ensure_dead_letter_topic(
             fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
             "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
+    largest = largest_read(plan, max_message_bytes(admin, admin.describe_topics(plan.sources).keys()))
+    # Repartition topics hold more than the inputs, and their records may be letters, too.
     configs = {**REPARTITION, **with_room(largest + ROOM_BYTES)}
     admin.create_topics([topic_spec(topic, 1, configs, settings)])
 
