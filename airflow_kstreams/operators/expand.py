@@ -33,15 +33,16 @@ __all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
 
 
 class ExpandPartitionsOperator(BaseOperator):
-    """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, after a look at what
-    that means for the state of an application (``docs/growing.md``).
+    """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, if the application's
+    state allows it (``docs/growing.md``).
 
-    What the next run would refuse is refused before anything changes: a topic never loses partitions again.
-    Runs may go on meanwhile. The task may be repeated: a topic that has so many partitions stays as it is.
+    The task refuses what the next run would refuse before it changes anything, because a topic never loses
+    partitions again. Runs may go on meanwhile. A repeated task leaves a topic that has this number of
+    partitions as it is.
 
     :param application_id: the application that reads the topic. (templated)
     :param topic: the topic. (templated)
-    :param partitions: how many partitions it is to have in all. (templated)
+    :param partitions: total number of partitions that the topic gets. (templated)
     :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
@@ -79,13 +80,12 @@ class ExpandPartitionsOperator(BaseOperator):
 
     def execute(self, context: Context) -> PartitionsResult:
         """Grow the topic."""
-        from airflow_kstreams.batch.expand.growth import TopicGrowth
+        from airflow_kstreams.batch.expand.growth import grow_topic
         from airflow_kstreams.batch.report.growing import growth_notes
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
-            with TopicGrowth(work.cluster(), work.settings, topic=self.topic, count=self.partitions) as tool:
-                done = tool.run()
+            done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
         self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
         for note in growth_notes(done):
             self.log.info("%s", note)
@@ -97,16 +97,16 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     the state of the keys that will move, while runs go on, until the next run can take over
     (``docs/growing.md``).
 
-    The task ends when the state that it found is copied; a run takes over in its begin, and copies what runs
-    have added since. With ``wait`` the task goes on copying until one has. A retry goes on where the last try
-    was; when the processors are there, the task finds that done. What cannot be is refused before anything
-    changes.
+    The task ends when it has copied the state that it found; the begin of a run then takes over, and copies
+    what runs have added since. With ``wait`` the task goes on copying until a run has taken over. A retry
+    goes on where the last try stopped, and succeeds at once when the processors are there. The task refuses
+    an impossible number before it changes anything.
 
     :param application_id: the application. (templated)
-    :param processors: how many processors it is to have in all. (templated)
+    :param processors: total number of processors that the subtopology gets. (templated)
     :param subtopology: id of the subtopology; not needed where only one keeps state. (templated)
     :param rate: changelog records per second to read; as fast as it goes unless given. (templated)
-    :param parallel: how many old processors' state to copy side by side. (templated)
+    :param parallel: number of old processors whose state the task copies at the same time. (templated)
     :param wait: whether to go on until a run has taken over. Such a task must not come before the run in its
         own DAG: each would wait for the other.
     :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)

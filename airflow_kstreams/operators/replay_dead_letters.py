@@ -23,15 +23,15 @@ class ReplayDeadLettersOperator(BaseOperator):
     """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
     next run processes them (``docs/time-and-errors.md``).
 
-    Each letter comes back once, with key, value, time and headers as they were, in spite of crashes: what was
-    brought back is written down in the same transactions. It replays what no replay has replayed
-    before, up to the topic's end as it is found first; a retry goes on to the same end, and counts on to the
-    same limit. What ``where`` and ``limit`` leave stays for later replays.
+    Each letter comes back once, with key, value, time and headers as they were, whatever crashes: the same
+    transactions record what was brought back. It replays the letters that no replay has brought back before,
+    up to the topic's end at its first try; a retry goes on to the same end and the same limit. What ``where``
+    and ``limit`` leave stays for later replays.
 
-    :param application_id: the application whose dead letters. (templated)
+    :param application_id: the application that wrote the dead letters. (templated)
     :param where: only letters whose fields are equal to these texts: ``topic``, ``partition``, ``offset``,
         ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values. (templated)
-    :param limit: records to bring back, at most. (templated)
+    :param limit: largest number of records to bring back. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
         which topic, if the application names one. (templated)

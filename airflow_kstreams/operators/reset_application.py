@@ -33,11 +33,11 @@ class ResetApplicationOperator(BaseOperator):
     :param input_topics: topics whose offsets are set: a list, or text with commas between. (templated)
     :param intermediate_topics: your own topics that the application writes and reads; what is unread in them
         is skipped. (templated)
-    :param internal_topics: internal topics to delete; all of them unless given. (templated)
-    :param offsets: where to, by the name of one option of the command: ``{"to-datetime":
-        "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``,
-        ``{"to-offset": 0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; to the earliest
-        unless given. (templated)
+    :param internal_topics: internal topics to delete; all of them by default. (templated)
+    :param offsets: the new offsets, by the name of one option of the command: ``{"to-datetime":
+        "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``, ``{"to-offset":
+        0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; by default to the earliest.
+        (templated)
     :param delete_stop_offsets: drop an unfinished run's slice, too; given without topics, do nothing else.
     :param force: go on although the application is at work; its run is taken from it.
     :param kafka_conn_id: connection to Kafka. (templated)

@@ -50,11 +50,11 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     Kafka decides what there is to do, never XCom: a run that is finished, that has nothing new, or whose
     tasks are at their stop offsets already, returns without starting Spark, unless a driver of an earlier
-    attempt still holds the run, which those of other Airflow tasks would meet. An attempt with a higher try
-    number claims the run from one that may still be alive: a driver that was left behind when its Airflow
-    worker died ends itself when it learns of that. Where the Spark provider finds the driver again
-    (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with ``track_driver_via_k8s_api``), a
-    retry waits for the one that runs instead.
+    attempt still holds the run's lease, for which drivers of other Airflow tasks would wait. An attempt with
+    a higher try number claims the run from one that may still be alive: a driver that was left behind when
+    its Airflow worker died ends itself when it learns of that. Where the Spark provider finds the driver
+    again (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with
+    ``track_driver_via_k8s_api``), a retry waits for the one that runs instead.
 
     Killing the task ends the Spark application; what was committed stays, and the next try goes on there.
 
@@ -73,8 +73,8 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
-    :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
-        given. One driver at a time works on an application, so such tasks follow each other. (templated)
+    :param subtopology: id of the one subtopology to run, after all that it reads from; all of them by
+        default. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
         their calls; False needs ``finish``. With False it fails then, though the run is finished and stays
@@ -83,7 +83,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
         runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
-    :raises ConfigError: there are outlets, or nothing may be parked, and the task does not finish the run.
+    :raises ConfigError: ``outlets`` or ``allow_parked=False`` is given, and the task does not finish the run.
     """
 
     template_fields: Sequence[str] = (
@@ -198,7 +198,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         """Never take the end of an earlier driver for the end of the run: Kafka was asked before, and says
         that something is left to do.
 
-        :param status: what the cluster manager says of the driver.
+        :param status: the driver's state, in the cluster manager's words.
         """
         return False
 
@@ -217,7 +217,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         super().poll_until_complete(external_id, context)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
-        """Submit the application file with what its driver is to know."""
+        """Submit the application file with the driver's arguments."""
         from airflow_kstreams.hooks.spark import refuse_undefined_connection
         from airflow_kstreams.kafka.configuration.code_settings import ALLOWED_VARIABLE
 
@@ -250,7 +250,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         super().execute(context)
 
     def _look_ahead(self, work: ApplicationWork, found: FoundRun) -> None:
-        """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
+        """Check a run that has not begun: capture did not begin it, or an earlier run comes first.
 
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
             cannot do.
@@ -275,7 +275,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     @property
     def _for_backfills(self) -> bool:
-        """Whether all runs are a backfill's, so that the outlets are the assets that these write."""
+        """Whether only backfills use this operator, so that its outlets are the assets that they write."""
         return self.backfill_in_order
 
     def _refuse_early_outlets(self) -> None:
@@ -301,11 +301,12 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _finished_before(
         self, context: Context, cluster: KafkaCluster, summary: RunSummary, work: ApplicationWork
     ) -> RunResult:
-        """Return a run that needs no driver, if it is the work that is asked for.
+        """Return a finished run, which needs no driver, if its work is this task's.
 
-        :raises ConfigError: it was other work.
-        :raises RecordsParkedError: what it left parked is not processed, and must be.
-        :raises TopologyError: it ran by another topology, and the settings forbid that.
+        :raises ConfigError: it did other work.
+        :raises RecordsParkedError: records that it left parked are not processed, and ``allow_parked`` is
+            False.
+        :raises TopologyError: it ran another topology, and the settings forbid that.
         """
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 

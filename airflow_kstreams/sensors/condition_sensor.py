@@ -145,7 +145,9 @@ class ConditionSensor(BaseSensorOperator):
 
 
 def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
-    """Say what is parked of the run, or why Kafka gives no answer: the sensor has timed out in any case."""
+    """Describe the run's parked records, or why Kafka gives no answer; the sensor has timed out either
+    way.
+    """
     if not isinstance(condition, RunFinished) or condition.allow_parked:
         return ""
     try:

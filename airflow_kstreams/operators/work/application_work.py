@@ -69,7 +69,7 @@ class RunArguments(ApplicationArguments, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationWork:
-    """The application that an Airflow task works on, and what it takes to do so.
+    """The application that an Airflow task works on, with its settings and its connection.
 
     :param identity: of the dag run.
     :param settings: of the application; in a backfill they have an application id of their own.
@@ -100,7 +100,7 @@ class ApplicationWork:
     def on_live(cls, operator: ApplicationArguments, context: Context, what: str) -> ApplicationWork:
         """Return the work on the live application, beside its runs.
 
-        :param what: the task does.
+        :param what: the action of the task, for the message.
         :raises ConfigError: a setting is wrong, or the dag run belongs to a backfill.
         """
         identity = RunIdentity.of(context)
@@ -149,7 +149,7 @@ class Killable:
     def refuse_when_killed(self, what: str) -> None:
         """Refuse to go on if the task was killed.
 
-        :param what: was about to happen.
+        :param what: the next action, for the message.
         :raises KilledError: the task was killed; a retry goes on.
         """
         if self._killed:
@@ -162,7 +162,7 @@ class ApplicationLoader:
 
     :param application: path of the application file.
     :param log: gets what the file prints.
-    :param timeout_seconds: how long one subprocess may take.
+    :param timeout_seconds: time limit of one subprocess.
     :param settings: may name the topics to write.
     :param was_killed: says whether to give up, because the Airflow task was killed.
     """
@@ -186,7 +186,7 @@ class ApplicationLoader:
     def groups(self, plan: TopologyPlan, counts: Mapping[str, int]) -> dict[int, Groups]:
         """Ask the file's partition grouper for the groups of every subtopology.
 
-        :param plan: what the file built before.
+        :param plan: the plan that the file gave before.
         :param counts: partition count of every topic that is read, by real name.
         :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
         :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
@@ -233,7 +233,7 @@ class ApplicationLoader:
         return answer.removeprefix(marker)
 
     def _output(self, process: subprocess.Popen[str]) -> tuple[str, str]:
-        """Wait for the loader's end, and return what it wrote on stdout and stderr."""
+        """Wait for the loader's end, and return its stdout and stderr."""
         deadline = time.monotonic() + self.timeout_seconds
         while True:
             if self.was_killed():

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.metrics.call_metrics import latency_text
-from airflow_kstreams.batch.metrics.figures import (
+from airflow_kstreams.batch.metrics import (
     SAMPLE_SECONDS,
     TOTALS,
     UNITS,
     TaskMeter,
     figures,
+    latency_text,
     slowest_first,
     speed_text,
     task_line,
