@@ -70,13 +70,12 @@ class ExpandPartitionsOperator(ApplicationOperator):
 
     def execute(self, context: Context) -> PartitionsResult:
         """Grow the topic."""
-        from airflow_kstreams.batch.expand.growth import TopicGrowth
+        from airflow_kstreams.batch.expand.growth import grow_topic
         from airflow_kstreams.batch.report.growing import growth_notes
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
-            with TopicGrowth(work.cluster(), work.settings, topic=self.topic, count=self.partitions) as tool:
-                done = tool.run()
+            done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
         self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
         for note in growth_notes(done):
             self.log.info("%s", note)
