@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import (
     PartitionsResult,
@@ -14,9 +12,8 @@ from airflow_kstreams.batch.report.results import (
     partitions_result,
     processors_result,
 )
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork, Killable
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +29,7 @@ _TELL_SECONDS = 30.0
 __all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
 
 
-class ExpandPartitionsOperator(BaseOperator):
+class ExpandPartitionsOperator(ApplicationOperator):
     """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, if the application's
     state allows it (``docs/growing.md``).
 
@@ -57,43 +54,35 @@ class ExpandPartitionsOperator(BaseOperator):
     grow
     """
 
-    template_fields: Sequence[str] = ("application_id", "topic", "partitions", "kafka_conn_id", "settings")
-    template_fields_renderers = {"settings": "json"}
+    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "topic", "partitions")
     ui_color = "#d5f0d9"
 
     def __init__(
         self,
         *,
-        application_id: str,
         topic: str,
         partitions: int | str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.topic = topic
         self.partitions = partitions
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> PartitionsResult:
         """Grow the topic."""
-        from airflow_kstreams.batch.expand.growth import TopicGrowth
+        from airflow_kstreams.batch.expand.growth import grow_topic
         from airflow_kstreams.batch.report.growing import growth_notes
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
-            with TopicGrowth(work.cluster(), work.settings, topic=self.topic, count=self.partitions) as tool:
-                done = tool.run()
+            done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
         self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
         for note in growth_notes(done):
             self.log.info("%s", note)
         return partitions_result(done)
 
 
-class ExpandProcessorsOperator(Killable, BaseOperator):
+class ExpandProcessorsOperator(Killable, ApplicationOperator):
     """Gives a subtopology with state more processors, as ``airflow-kstreams expand processors`` does: copies
     the state of the keys that will move, while runs go on, until the next run can take over
     (``docs/growing.md``).
@@ -125,40 +114,31 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
+        *ApplicationOperator.template_fields,
         "processors",
         "subtopology",
         "rate",
         "parallel",
-        "kafka_conn_id",
-        "settings",
     )
-    template_fields_renderers = {"settings": "json"}
     ui_color = "#d5f0d9"
     _told = float("-inf")
 
-    def __init__(  # noqa: PLR0913 - every parameter is an option
+    def __init__(
         self,
         *,
-        application_id: str,
         processors: int | str,
         subtopology: int | str | None = None,
         rate: float | str | None = None,
         parallel: int | str = 4,
         wait: bool = False,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.processors = processors
         self.subtopology = subtopology
         self.rate = rate
         self.parallel = parallel
         self.wait = wait
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> ProcessorsResult:
         """Copy the state."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseOperator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
 from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ReplayDeadLettersOperator"]
 
 
-class ReplayDeadLettersOperator(BaseOperator):
+class ReplayDeadLettersOperator(ApplicationOperator):
     """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
     next run processes them (``docs/time-and-errors.md``).
 
@@ -50,26 +47,23 @@ class ReplayDeadLettersOperator(BaseOperator):
     replay
     """
 
-    template_fields: Sequence[str] = ("application_id", "where", "limit", "kafka_conn_id", "settings")
-    template_fields_renderers = {"where": "json", "settings": "json"}
+    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "where", "limit")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ApplicationOperator.template_fields_renderers,
+        "where": "json",
+    }
     ui_color = "#ead5f7"
 
     def __init__(
         self,
         *,
-        application_id: str,
         where: Mapping[str, Any] | str | None = None,
         limit: int | str | None = None,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.where = where
         self.limit = limit
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> ReplayResult:
         """Replay."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_kstreams.batch.report.counts import behind_lines, parked_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
+from airflow_kstreams.hooks.kafka import allowed_settings
 from airflow_kstreams.hooks.metrics import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
-from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import (
@@ -44,7 +44,7 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
+class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
@@ -87,17 +87,13 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
-        "kafka_conn_id",
+        *RunOperator.template_fields,
         "spark_conn_id",
-        "settings",
-        "backfill_outputs",
         "subtopology",
         *(name for name in SparkSubmitOperator.template_fields if name != "application_args"),
     )
-    template_fields_renderers = {
-        "settings": "json",
-        "backfill_outputs": "json",
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **RunOperator.template_fields_renderers,
         "conf": "json",
         "env_vars": "json",
     }
@@ -105,16 +101,12 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     _hook: TopologySubmitHook | None
 
-    def __init__(  # noqa: PLR0913 - all but two have defaults
+    def __init__(
         self,
         *,
         application_id: str,
         application: str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
-        backfill_outputs: Mapping[str, str] | str | None = None,
-        backfill_in_order: bool = False,
         subtopology: int | str | None = None,
         finish: bool = False,
         allow_parked: bool = True,
@@ -124,13 +116,10 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             raise TypeError("RunTopologyOperator takes no application_args: they say what the driver runs")
         # Spark's pages show an application under its own name, unless the user says otherwise.
         kwargs.setdefault("name", application_id)
-        super().__init__(application=application, conn_id=spark_conn_id, **kwargs)
-        self.application_id = application_id
-        self.kafka_conn_id = kafka_conn_id
+        super().__init__(
+            application_id=application_id, application=application, conn_id=spark_conn_id, **kwargs
+        )
         self.spark_conn_id = spark_conn_id
-        self.settings = settings
-        self.backfill_outputs = backfill_outputs
-        self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
         self.allow_parked = allow_parked

@@ -53,25 +53,17 @@ class NewDataSensor(ConditionSensor):
     ...     )
     """
 
-    template_fields: Sequence[str] = (
-        "application_id",
-        "topics",
-        "min_records",
-        "older_than",
-        "kafka_conn_id",
-    )
+    template_fields: Sequence[str] = (*ConditionSensor.template_fields, "topics", "min_records", "older_than")
 
     def __init__(
         self,
         *,
-        application_id: str,
         topics: Sequence[str] | str | None = None,
         min_records: int | str = 1,
         older_than: timedelta | float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.topics = topics
         self.min_records = min_records
         self.older_than = older_than
