@@ -216,15 +216,14 @@ class RunError(KStreamsError):
 class RunBusyError(RunError):
     """Another owner works on this application: it took or renewed the lease.
 
-    :param run_id: the run that was refused.
-    :param owner: the owner of the lease.
+    :param run_id: the run that was refused; empty if a command was.
+    :param owner: the owner of the lease; empty if no lease is in the way.
     :param owner_run_id: the run the owner works on.
-    :param lease_expires_ms: end of its lease unless renewed, epoch milliseconds by its own clock.
     """
 
-    owner: str
-    owner_run_id: str
-    lease_expires_ms: int
+    run_id: str = ""
+    owner: str = ""
+    owner_run_id: str = ""
 
 
 class RecordsParkedError(RunError):

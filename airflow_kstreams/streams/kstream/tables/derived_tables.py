@@ -42,7 +42,7 @@ def filtered(
     """Add the node that filters a table.
 
     :param name: of the node, None for a numbered one.
-    :param passing: what the predicate says of entries that stay.
+    :param passing: the predicate's answer for entries that stay.
     :raises TopologyError: as :func:`derived`.
     """
     call = "filter" if passing else "filter_not"
@@ -149,7 +149,7 @@ def derived_spec(
 ) -> StoreSpec | None:
     """Return the spec of the store that a derived table is kept in; None if the user named none.
 
-    :param serdes: what is known of the derived table's bytes.
+    :param serdes: the serdes of the derived table, where known.
     :param value_serde: of its values, what the user gave.
     :raises TopologyError: a serde is missing or differs, or the store is of another kind.
     """
