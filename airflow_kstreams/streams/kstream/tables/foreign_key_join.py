@@ -57,7 +57,7 @@ from airflow_kstreams.streams.kstream.tables.derived_tables import derived_spec
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.serde import internal_serdes
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
-from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.serde.base import Serde, Side
 
 ForeignKeyJoinKind = Literal["join", "left_join"]
 
@@ -85,10 +85,10 @@ class _Join:
     name: str
     left: bool
     storage: Storage
-    left_keys: Serde
-    left_values: Serde
-    right_keys: Serde
-    right_values: Serde
+    left_keys: SerdeOfTopic
+    left_values: SerdeOfTopic
+    right_keys: SerdeOfTopic
+    right_values: SerdeOfTopic
 
     @property
     def subscriptions(self) -> str:
@@ -101,22 +101,6 @@ class _Join:
     @property
     def answers(self) -> str:
         return f"{self.name}-answers"
-
-    @property
-    def keys_of_left(self) -> SerdeOfTopic:
-        return _of(self.copies, "key", self.left_keys)
-
-    @property
-    def values_of_left(self) -> SerdeOfTopic:
-        return _of(self.copies, "value", self.left_values)
-
-    @property
-    def keys_of_right(self) -> SerdeOfTopic:
-        return _of(self.subscriptions, "key", self.right_keys)
-
-    @property
-    def values_of_right(self) -> SerdeOfTopic:
-        return _of(self.answers, "value", self.right_values)
 
 
 def join_by_foreign_key(
@@ -144,19 +128,25 @@ def join_by_foreign_key(
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)
     spec = derived_spec(left, serdes, options.store, options.value_serde, call)
+    name = graph.node_name("KTABLE-FK-JOIN", options.name)
+
+    def within(topic: str, side: Side, table: KnownTable) -> SerdeOfTopic:
+        serde = graph.serde(side, None, table.serdes, call)
+        return SerdeOfTopic(topic=ProtocolTopics.repartition(f"{name}-{topic}"), side=side, serde=serde)
+
     join = _Join(
         graph=graph,
-        name=graph.node_name("KTABLE-FK-JOIN", options.name),
+        name=name,
         left=call == "left_join",
         storage="rocksdb" if any(kept.storage == "rocksdb" for kept in left.kept_in) else "memory",
-        left_keys=graph.serde("key", None, left.serdes, call),
-        left_values=graph.serde("value", None, left.serdes, call),
-        right_keys=graph.serde("key", None, right.serdes, call),
-        right_values=graph.serde("value", None, right.serdes, call),
+        left_keys=within("copies", "key", left),
+        left_values=within("copies", "value", left),
+        right_keys=within("subscriptions", "key", right),
+        right_values=within("answers", "value", right),
     )
     subscriptions, copies = _subscribing(join, left, options.foreign_key)
     node, kept_in = _resolving(join, joiner, copies, _answering(join, right, subscriptions))
-    known = Serdes(key=join.left_keys, value=serdes.value, value_lost=serdes.value_lost)
+    known = Serdes(key=join.left_keys.serde, value=serdes.value, value_lost=serdes.value_lost)
     result = KnownTable(graph=graph, node=node, serdes=known, spec=None, kept_in=(kept_in,), passing=True)
     return result if spec is None else _kept(result, spec)
 
@@ -190,18 +180,18 @@ def _subscribing(join: _Join, left: KnownTable, foreign_key: ForeignKey) -> tupl
     operator = ForeignKeySubscribe(
         foreign_key=foreign_key,
         left=join.left,
-        left_keys=join.keys_of_left,
-        left_values=join.values_of_left,
-        right_keys=join.keys_of_right,
+        left_keys=join.left_keys,
+        left_values=join.left_values,
+        right_keys=join.right_keys,
         copies=f"{join.copies}-repartition-filter",
         subscriptions=f"{join.subscriptions}-repartition-filter",
     )
     node = graph.operator("KTABLE-FK-JOIN-SUBSCRIBE", operator, left.node)
     copies = graph.repartition(
-        join.copies, node, builtin_serdes.bytes(), internal_serdes.left_copies(join.left_values)
+        join.copies, node, builtin_serdes.bytes(), internal_serdes.left_copies(join.left_values.serde)
     )
     subscriptions = graph.repartition(
-        join.subscriptions, node, join.right_keys, internal_serdes.subscriptions(join.left_keys)
+        join.subscriptions, node, join.right_keys.serde, internal_serdes.subscriptions(join.left_keys.serde)
     )
     return subscriptions, copies
 
@@ -211,19 +201,19 @@ def _answering(join: _Join, right: KnownTable, subscriptions: str) -> str:
     graph = join.graph
     store = StoreSpec(
         name=join.subscriptions,
-        key_serde=internal_serdes.subscription_keys(join.right_keys, join.left_keys),
+        key_serde=internal_serdes.subscription_keys(join.right_keys.serde, join.left_keys.serde),
         value_serde=builtin_serdes.bytes(),
         cached=False,
         storage=join.storage,
     )
     operator = ForeignKeyAnswer(
-        table=right.node, store=store, right_keys=join.keys_of_right, right_values=join.values_of_right
+        table=right.node, store=store, right_keys=join.right_keys, right_values=join.right_values
     )
     node = graph.name("KTABLE-FK-JOIN-ANSWER")
     # It reads the stores of the right table: without an edge to them they would be another subtopology's.
     graph.topology.add_operator(node, operator, subscriptions, right.node, stores=right.stores)
     graph.add_table_store(store, node)
-    answers = internal_serdes.answers(join.right_keys, join.right_values)
+    answers = internal_serdes.answers(join.right_keys.serde, join.right_values.serde)
     return graph.repartition(join.answers, node, builtin_serdes.bytes(), answers)
 
 
@@ -233,7 +223,9 @@ def _resolving(join: _Join, joiner: TablesJoiner, copies: str, answers: str) -> 
     store = StoreSpec(
         name=join.copies,
         key_serde=builtin_serdes.bytes(),
-        value_serde=internal_serdes.resolver_entries(join.left_values, join.right_keys, join.right_values),
+        value_serde=internal_serdes.resolver_entries(
+            join.left_values.serde, join.right_keys.serde, join.right_values.serde
+        ),
         cached=False,
         storage=join.storage,
     )
@@ -241,15 +233,11 @@ def _resolving(join: _Join, joiner: TablesJoiner, copies: str, answers: str) -> 
         joiner=joiner,
         left=join.left,
         store=store,
-        left_keys=join.keys_of_left,
-        left_values=join.values_of_left,
-        right_values=join.values_of_right,
+        left_keys=join.left_keys,
+        left_values=join.left_values,
+        right_values=join.right_values,
     )
     node = graph.name("KTABLE-FK-JOIN-RESOLVE")
     graph.topology.add_operator(node, operator, copies, answers)
     graph.add_table_store(store, node)
     return node, store
-
-
-def _of(name: str, side: Literal["key", "value"], serde: Serde) -> SerdeOfTopic:
-    return SerdeOfTopic(topic=ProtocolTopics.repartition(name), side=side, serde=serde)
