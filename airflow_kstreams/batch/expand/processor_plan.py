@@ -147,10 +147,10 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
 
     :param plan: of the last run.
     """
-    entries = {} if ledger.assignment is None else ledger.assignment.subtopologies
+    recorded = ledger.assignment
     found: list[ProcessorPlan] = []
     for sub in plan.subtopologies:
-        entry = entries.get(str(sub.id))
+        entry = None if recorded is None else recorded.groups_of(sub.id, sub.changelogs.values())
         if entry is None or not entry.grown:
             continue
         offsets = _offsets(session, sub, entry)
@@ -253,7 +253,8 @@ def _entry(
     :raises ConfigError: no run has recorded any.
     :raises TopologyError: the keys of a topic fit no kind of growth.
     """
-    entry = None if ledger.assignment is None else ledger.assignment.subtopologies.get(str(sub.id))
+    recorded = ledger.assignment
+    entry = None if recorded is None else recorded.groups_of(sub.id, sub.changelogs.values())
     if entry is None or (sub.changelogs and not entry.changelogs):
         raise ConfigError(
             f"no run of application {plan.application_id!r} has processed a record of subtopology {sub.id} "

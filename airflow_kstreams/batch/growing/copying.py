@@ -116,5 +116,6 @@ def _has_other_processors(
 ) -> bool:
     """Whether the subtopology has other processors than when the work was planned."""
     assignment = read_ledger(cluster, settings.application_id, wait_ms=0, clock=clock).assignment
-    entry = None if assignment is None else assignment.subtopologies.get(str(work.sub.id))
+    changelogs = work.sub.changelogs.values()
+    entry = None if assignment is None else assignment.groups_of(work.sub.id, changelogs)
     return entry is None or len(entry.by_group) != work.before
