@@ -18,8 +18,8 @@ from airflow_kstreams.batch.protocol.slice.stops import all_stops, slice_starts
 from airflow_kstreams.streams.errors import InvariantError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
-from airflow_kstreams.streams.runtime.execution import LoggedChanges
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 
 
 class TaskInvariants:

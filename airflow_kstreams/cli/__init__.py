@@ -1,6 +1,6 @@
-"""Defines the command ``airflow-kstreams``: one file per command, which imports what it needs when it runs.
+"""Defines the command ``airflow-kstreams``: one file per command, which is imported when it is asked for.
 
-``app`` lists the commands and turns errors into exit codes; ``options`` holds the options that several
-commands take; ``application``, ``broker`` and ``output`` are shared code. A command parses, calls ``batch``,
+``app`` lists the commands and turns errors into exit codes; ``shared_options`` holds the options that several
+commands take, finds topology, settings and broker, and prints tables. A command parses, calls ``batch``,
 ``explore``, ``launch`` or ``spark``, which decide, and prints. No other package imports this one.
 """

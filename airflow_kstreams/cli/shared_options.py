@@ -1,16 +1,11 @@
-"""Defines the options and arguments that several commands take.
+"""Gives commands what several of them need: options and arguments, the topology and settings of an
+application, the cluster to connect to, and the printing of tables.
 
-A command names them as the types of its parameters, and gives the default itself:
+A command names options as the types of its parameters, and gives the default itself:
 ``bootstrap_server: BootstrapServer = None``.
 
-Finds the broker of a command and the settings to log in.
-
-Both come from options, or from the file that the environment names for Spark drivers too. Only files hold
-secrets, which are never printed.
-
-Loads the topology and the settings of an application for a command.
-
-Prints tables and notes of commands.
+The broker and the settings to log in come from options, or from the file that the environment names for Spark
+drivers too. Only files hold secrets, which are never printed.
 """
 
 from __future__ import annotations
@@ -19,27 +14,28 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+
+from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.kafka.configuration.config_file import read_client_config
+from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.application_file import ApplicationFile
+from airflow_kstreams.streams.topology.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_kstreams.explore.tables import Table
     from airflow_kstreams.kafka.cluster import KafkaCluster
-    from airflow_kstreams.streams.settings import ApplicationSettings
-    from airflow_kstreams.streams.topology.topology import Topology
 
 _PIPED_COLUMNS = 160
 
 
 def show(tables: Iterable[Table], *, notes: Iterable[str] = ()) -> None:
     """Print tables, an empty line after each, then notes."""
-    from rich.console import Console
-
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         # A pipe or a file has no width to fit.
@@ -58,8 +54,6 @@ def load_topology(path: Path, function: str) -> Topology:
 
     :raises TopologyError: the file does not run, or defines no topology.
     """
-    from airflow_kstreams.streams.topology.application_file import ApplicationFile
-
     with contextlib.redirect_stdout(sys.stderr):
         return dataclasses.replace(ApplicationFile.read(path), function=function).topology()
 
@@ -71,8 +65,6 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     :raises BadParameter: a pair has another form.
     :raises ConfigError: a setting is unknown, or its value does not fit.
     """
-    from airflow_kstreams.streams.settings import ApplicationSettings
-
     settings: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
@@ -87,9 +79,6 @@ def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object]
 
     :raises ConfigError: the file cannot be read or understood.
     """
-    from airflow_kstreams.kafka.configuration.config_file import read_client_config
-    from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE
-
     named = os.environ.get(CLIENT_CONFIG_FILE)
     path = file or (Path(named) if named else None)
     config: dict[str, object] = dict(read_client_config(path)) if path is not None else {}

@@ -1,17 +1,19 @@
-"""Starts an exploration and shows its findings."""
+"""Starts an exploration and shows its findings; opens the stores of an application that runs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from airflow_kstreams.batch.inspect.state import StoredState
 from airflow_kstreams.explore.difference import Difference, Result, difference, reduced
 from airflow_kstreams.explore.node_records import NodeCounts, RecordFailure
 from airflow_kstreams.explore.record_table import ROWS, RecordTable
 from airflow_kstreams.explore.sample import Sample
-from airflow_kstreams.explore.sample_run import run_sample
-from airflow_kstreams.explore.sampling import Last, shown_progress, take_sample
-from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.explore.sample_run import SampleRun
+from airflow_kstreams.explore.sampling import Last, take_sample
+from airflow_kstreams.explore.tables import Progress, Table, shown_progress
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, SourceNode
 from airflow_kstreams.streams.settings import ApplicationSettings, nearest
@@ -82,17 +84,59 @@ def _sample(
             f"there is no sample to explore{missing}, and no Kafka to take one from",
             fix="give the address of a Kafka broker, host:port, or a sample",
         )
-    # Imported here: running a stored sample needs no Kafka client.
-    from airflow_kstreams.kafka.cluster import KafkaCluster
-
-    config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": _TIMEOUT_MS})
-    cluster = KafkaCluster(config, settings=settings)
-    with shown_progress(show=progress) as show:
+    cluster = _cluster(bootstrap, settings)
+    with shown_progress("reading the sample", show=progress) as show:
         taken = take_sample(cluster, topology.plan(application_id), last, show)
     if file is not None:
         taken.save(file)
     return taken
+
+
+def _cluster(bootstrap: str | Mapping[str, object], settings: ApplicationSettings) -> KafkaCluster:
+    # Imported here: a stored sample is explored without a Kafka client.
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    config = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+    return KafkaCluster(config, settings=settings)
+
+
+def stored_state(
+    topology: Topology,
+    store: str,
+    bootstrap: str | Mapping[str, object],
+    *,
+    application_id: str,
+    progress: Progress | None = None,
+) -> StoredState:
+    """Open a store of an application as its last finished run left it; while a run is under way, as of the
+    last commit of each of its tasks, which ``as_of`` says.
+
+    ::
+
+        with stored_state(topology(), "totals", "localhost:9092", application_id="orders") as totals:
+            totals.get("ann")
+            [(entry.key, entry.value) for entry in totals.all()]
+            print(totals.as_of())  # as of run scheduled__2026-01-01T00:00:00, finished ...
+
+    Only the store's changelog is read, and nothing is written to Kafka.
+
+    :param topology: the application file's, which holds the serdes.
+    :param store: name of the store.
+    :param bootstrap: Kafka's address, ``host:port[,host:port]``, or client settings by librdkafka's names.
+    :param application_id: the application.
+    :param progress: called with the number of offsets read so far, and of all that are to be read.
+    :raises ConfigError: there is no such store, or no run has written it yet; or a setting is wrong.
+    :raises StateStoreError: the runs have written the store with other serdes, or as another kind of store.
+    :raises DataLossError: a part of the changelog was deleted.
+    :raises KafkaClientError: the broker does not answer, or does not let this user read what is needed.
+    """
+    cluster = _cluster(bootstrap, ApplicationSettings.parse(application_id, {}))
+    return StoredState(cluster, topology, application_id, store, progress=progress)
+
+
+if TYPE_CHECKING:
+    from airflow_kstreams.kafka.cluster import KafkaCluster
 
 
 class Exploration:
@@ -108,14 +152,14 @@ class Exploration:
 
     def __init__(self, topology: Topology, sample: Sample, *, application_id: str = APPLICATION_ID) -> None:
         topology = topology.matched(sample.partitions)
-        ran = run_sample(topology, sample, application_id)
+        ran = SampleRun(topology, sample, application_id)
         self._topology = topology
         self._application_id = application_id
         self._findings = ran.findings
         #: The sample that it ran on.
         self.sample = sample
         #: Remarks on the sample, a line each.
-        self.notes: tuple[str, ...] = ran.notes
+        self.notes: tuple[str, ...] = tuple(ran.notes)
 
     @property
     def nodes(self) -> tuple[str, ...]:

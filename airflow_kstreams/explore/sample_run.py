@@ -1,18 +1,12 @@
-"""Runs a sample through the real tasks of a topology, on topics in memory.
+"""Runs a sample through the real tasks of a topology, on topics in memory, with taps that report the records
+that reach and leave every node.
 
 Rule: the records come in a run's order, and each is processed and committed with all its results before the
 next, as in the test driver. Cached tables therefore show every change, where a run folds many into one. The
 wall clock shows the time at which the sample was taken.
 
-An error at a node is kept there (see ``taps.py``) and the exploration goes on. An error outside the taps (a
-record that its source cannot decode, a store's value that its serde cannot encode) leaves the driver
-unusable; then a new driver gets the records before it again, without findings, and the record is left out.
-Records that the source cannot decode, the usual case, are recognised before, at no such cost.
-
-Copies a topology with taps, which report the records that reach and leave every node.
-
-Rule: node names, their order, the edges and the stores are those of the topology, so a task runs the copy as
-it would run the original. There are three kinds of tap:
+The tasks run a copy of the topology. Rule: node names, their order, the edges and the stores are those of the
+topology, so a task runs the copy as it would run the original. There are three kinds of tap:
 
 * one more node behind each source sees the records that the source decoded;
 * each processor's operator is wrapped;
@@ -20,7 +14,10 @@ it would run the original. There are three kinds of tap:
   ``forward(to=...)`` finds it.
 
 An error at a node is kept as a finding and ends there: the nodes before it go on as if the node had taken the
-record, and its earlier effects remain.
+record, and its earlier effects remain. An error outside the taps (a record that its source cannot decode, a
+store's value that its serde cannot encode) leaves the driver unusable; then a new driver gets the records
+before it again, without findings, and the record is left out. Records that the source cannot decode, the
+usual case, are recognised before, at no such cost.
 """
 
 from __future__ import annotations
@@ -263,29 +260,16 @@ def _decoded(serde: Serde, data: bytes) -> Any:
 MOST_RESTARTS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleRun:
-    """The outcome of a sample's run.
+    """Runs a sample through a topology: processes all records, then lets the processors close.
 
-    :param findings: the findings at every node.
-    :param notes: remarks on the sample for the user, a line each.
-    """
-
-    findings: Findings
-    notes: tuple[str, ...]
-
-
-def run_sample(topology: Topology, sample: Sample, application_id: str) -> SampleRun:
-    """Run a sample through a topology.
-
+    :ivar findings: the findings at every node.
+    :ivar notes: remarks on the sample for the user, a line each.
     :raises ConfigError: the application id cannot name topics.
     :raises TopologyError: the topology cannot run with these partition counts.
     :raises RecordError: a processor's ``init`` failed.
     """
-    return _Runner(topology, sample, application_id).run()
 
-
-class _Runner:
     def __init__(self, topology: Topology, sample: Sample, application_id: str) -> None:
         self._topology = topology = topology.matched(sample.partitions)
         self._sample = sample
@@ -298,17 +282,17 @@ class _Runner:
             if isinstance(node, SourceNode)
             for topic in node.topics
         } | {topic: f"global table {topic}" for topic in self._plan.globals}
-        self._findings = Findings()
+        self.findings = Findings()
         for topic in self._plan.globals:
-            self._findings.add_node(self._sources[topic])
+            self.findings.add_node(self._sources[topic])
         self._good: list[SampleRecord] = []
         self._restarts = 0
-        self._findings.begin(None)
+        self.findings.begin(None)
         self._driver = self._new_driver()
-        self._findings.keep()
+        self.findings.keep()
+        self._run()
 
-    def run(self) -> SampleRun:
-        """Process all records, then let the processors close."""
+    def _run(self) -> None:
         # A run sees the global tables of its beginning.
         ordered = [*self._sample.in_run_order()]
         records = [
@@ -317,27 +301,26 @@ class _Runner:
             for record in ordered
             if record.topic in topics
         ]
-        notes = list(_notes(self._plan, self._sample))
+        self.notes = _notes(self._plan, self._sample)
         for number, record in enumerate(records):
             if self._restarts == MOST_RESTARTS:
-                notes.append(
+                self.notes.append(
                     f"stopped after {MOST_RESTARTS} records that left a task unusable: the last "
                     f"{len(records) - number} records of the sample were not run"
                 )
                 break
-            self._findings.begin(record)
+            self.findings.begin(record)
             if self._decodes(record):
                 self._process(record)
             else:
-                self._findings.keep()
+                self.findings.keep()
         self._close()
-        return SampleRun(findings=self._findings, notes=tuple(notes))
 
     def _decodes(self, record: SampleRecord) -> bool:
         try:
             self._driver.decode_input(record.topic, key=record.key, value=record.value)
         except Exception as error:
-            self._findings.failed(self._sources[record.topic], error)
+            self.findings.failed(self._sources[record.topic], error)
             return False
         return True
 
@@ -345,20 +328,20 @@ class _Runner:
         try:
             _pipe(self._driver, record)
         except KStreamsError as error:
-            self._findings.failed(self._node_of(error), error)
-            self._findings.keep_failures_only()
+            self.findings.failed(self._node_of(error), error)
+            self.findings.keep_failures_only()
             self._restart()
         else:
-            self._findings.keep()
+            self.findings.keep()
             self._good.append(record)
 
     def _close(self) -> None:
-        self._findings.begin(None)
+        self.findings.begin(None)
         try:
             self._driver.close()
         except KStreamsError as error:
-            self._findings.failed(self._node_of(error), error)
-        self._findings.keep()
+            self.findings.failed(self._node_of(error), error)
+        self.findings.keep()
 
     def _restart(self) -> None:
         """Bring a new driver to the state of the last one before the record that broke it."""
@@ -366,11 +349,11 @@ class _Runner:
         self._driver = self._new_driver()
         for record in self._good:
             _pipe(self._driver, record)
-        self._findings.forget()
+        self.findings.forget()
 
     def _new_driver(self) -> TopologyTestDriver:
         return TopologyTestDriver(
-            tapped(self._topology, self._findings),
+            tapped(self._topology, self.findings),
             application_id=self._application_id,
             partitions=self._partitions,
             # With a clock of its own, two explorations of one sample would differ.
@@ -380,7 +363,7 @@ class _Runner:
     def _node_of(self, error: KStreamsError) -> str:
         """Return the node that an error names, or the first source where it names none of the topology."""
         name = error.node if isinstance(error, RecordError) else ""
-        return name if name in self._findings.counts else next(iter(self._findings.counts))
+        return name if name in self.findings.counts else next(iter(self.findings.counts))
 
 
 def _pipe(driver: TopologyTestDriver, record: SampleRecord) -> None:

@@ -14,15 +14,15 @@ until it has enough records or begins with the log.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 from airflow_kstreams.explore.sample import Sample, SampleRecord
+from airflow_kstreams.explore.tables import Progress
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -34,8 +34,6 @@ _WIDER = 4
 
 #: Number of records of each topic, or by topic.
 Last = int | Mapping[str, int]
-#: Called with how many offsets were read so far, and how many there are to read.
-Progress = Callable[[int, int], None]
 
 _LAST = 1000
 
@@ -208,22 +206,3 @@ def _sampled(record: Record) -> SampleRecord:
         timestamp_ms=record.timestamp()[1],
         headers=list(record.headers() or ()),
     )
-
-
-@contextlib.contextmanager
-def shown_progress(*, show: bool) -> Iterator[Progress]:
-    """Show a bar on stderr while the block runs, in a terminal or a notebook only."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns = (TextColumn("reading the sample"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    seen = show and (console.is_terminal or console.is_jupyter)
-    with Bar(*columns, console=console, transient=True, disable=not seen) as bar:
-        task = bar.add_task("reading", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield progress

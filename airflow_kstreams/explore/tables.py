@@ -1,10 +1,11 @@
-"""Prints tables in terminals and notebooks."""
+"""Shows tables, and how far a long reading is, in terminals and notebooks."""
 
 from __future__ import annotations
 
 import html
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -91,3 +92,27 @@ class Table:
 
 def _escaped(text: str) -> str:
     return html.escape(printable(text))
+
+
+#: Called with how many offsets were read so far, and how many there are to read.
+Progress = Callable[[int, int], None]
+
+
+@contextmanager
+def shown_progress(what: str, *, show: bool = True) -> Iterator[Progress]:
+    """Show a bar on stderr while the block runs, in a terminal or a notebook only."""
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(show_speed=True),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    seen = show and (console.is_terminal or console.is_jupyter)
+    with progress.Progress(*columns, console=console, transient=True, disable=not seen) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -11,13 +11,14 @@ connection object, because its ``repr`` shows its secrets.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.sdk.log import mask_secret
+from airflow.sdk.log import amask_secret, mask_secret
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -154,3 +155,25 @@ def _parsed(extra: str | None) -> dict[str, Any] | None:
     except ValueError:
         return None  # the decoder's error holds the document, secrets included
     return content if isinstance(content, dict) else None
+
+
+async def client_config_of(conn_id: str) -> dict[str, str]:
+    """Return the checked client settings that a connection holds; its secrets are masked in logs from now on.
+
+    :raises ConfigError: there is no such connection, or a setting is missing, unknown or not allowed.
+    """
+    try:
+        connection = await KafkaHook.aget_connection(conn_id)
+    except AirflowNotFoundException:
+        raise undefined_connection(conn_id) from None
+    settings = settings_in(connection)
+    for secret in secrets_of(settings):
+        await amask_secret(secret)
+    return await asyncio.to_thread(checked_settings, settings, conn_id=conn_id)
+
+
+def cluster_of(config: Mapping[str, str]) -> KafkaCluster:
+    """Return the cluster that client settings name, without contacting it."""
+    from airflow_kstreams.kafka.cluster import KafkaCluster
+
+    return KafkaCluster(config, allowed=allowed_settings())

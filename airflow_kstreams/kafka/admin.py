@@ -96,24 +96,16 @@ class ClusterAdmin:
         """Describe topics; missing ones are absent from the result."""
         if not names:
             return {}
-        found: dict[str, TopicDescription] = {}
-        futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(set(names))))
-        for name, future in futures.items():
-            description = self._result(
-                future,
-                f"describing topic {name}",
-                needs=_on_topic(Operation.DESCRIBE, name),
-                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
+        return {
+            name: TopicDescription(
+                name=name,
+                topic_id=str(description.topic_id),
+                partitions=len(description.partitions),
+                replicas=min((len(partition.replicas) for partition in description.partitions), default=0),
             )
-            if description is not None:
-                partitions = description.partitions
-                found[name] = TopicDescription(
-                    name=name,
-                    topic_id=str(description.topic_id),
-                    partitions=len(partitions),
-                    replicas=min((len(partition.replicas) for partition in partitions), default=0),
-                )
-        return found
+            for name, description in self._described(names).items()
+            if description is not None
+        }
 
     def topic_configs(self, names: Collection[str]) -> TopicConfigs:
         """Return the settings of topics that are in force, defaults included, in one request.
@@ -126,12 +118,9 @@ class ClusterAdmin:
         futures = self._ask("describing settings", "describe_configs", resources) if resources else {}
         for resource, future in futures.items():
             name = resource.name
+            what, needs = f"describing the settings of topic {name}", Operation.DESCRIBE_CONFIGS
             try:
-                found[name] = self._settings(
-                    future,
-                    f"describing the settings of topic {name}",
-                    _on_topic(Operation.DESCRIBE_CONFIGS, name),
-                )
+                found[name] = self._settings(future, what, _on_topic(needs, name))
             except KafkaClientError as error:
                 if error.is_retriable:
                     raise
@@ -177,17 +166,9 @@ class ClusterAdmin:
             )
             for topic in topics
         ]
-        for name, future in self._ask("creating topics", "create_topics", new).items():
-            self._result(
-                future,
-                f"creating topic {name}",
-                needs=_on_topic(Operation.CREATE, name),
-                absent=KafkaError.TOPIC_ALREADY_EXISTS,
-            )
-        self._await(
-            lambda: self._served([topic.name for topic in topics]),
-            f"the new topics {', '.join(t.name for t in topics)}",
-        )
+        names = [topic.name for topic in topics]
+        self._on_each("creating", Operation.CREATE, KafkaError.TOPIC_ALREADY_EXISTS, "create_topics", new)
+        self._await(lambda: self._served(names), f"the new topics {', '.join(names)}")
 
     def create_partitions(self, topic: str, count: int) -> None:
         """Give a topic more partitions and wait until they have leaders; a topic that has so many is left
@@ -222,14 +203,9 @@ class ClusterAdmin:
         """Delete topics and wait until they are gone; missing ones are fine."""
         if not names:
             return
-        for name, future in self._ask("deleting topics", "delete_topics", sorted(set(names))).items():
-            self._result(
-                future,
-                f"deleting topic {name}",
-                needs=_on_topic(Operation.DELETE, name),
-                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
-            )
-        self._await(lambda: not self.describe_topics(names), f"the end of topics {', '.join(sorted(names))}")
+        gone = sorted(set(names))
+        self._on_each("deleting", Operation.DELETE, KafkaError.UNKNOWN_TOPIC_OR_PART, "delete_topics", gone)
+        self._await(lambda: not self.describe_topics(names), f"the end of topics {', '.join(gone)}")
 
     def end_offsets(
         self, partitions: Collection[TopicPartition], *, isolation: Isolation
@@ -371,6 +347,23 @@ class ClusterAdmin:
         )
         return _Answers(client, futures)
 
+    def _on_each(
+        self, doing: str, operation: Operation, absent: int, method: str, request: Any
+    ) -> dict[str, Any]:
+        """Make a request about topics; return the answer for each, None where it failed with ``absent``."""
+        return {
+            name: self._result(
+                future, f"{doing} topic {name}", needs=_on_topic(operation, name), absent=absent
+            )
+            for name, future in self._ask(f"{doing} topics", method, request).items()
+        }
+
+    def _described(self, names: Collection[str]) -> dict[str, Any]:
+        """Return the client's descriptions of topics, None for those that do not exist."""
+        request = TopicCollection(sorted(set(names)))
+        missing = KafkaError.UNKNOWN_TOPIC_OR_PART
+        return self._on_each("describing", Operation.DESCRIBE, missing, "describe_topics", request)
+
     def _ask_leaders(
         self, what: str, method: str, *args: Any, operation: Operation = Operation.DESCRIBE, **kwargs: Any
     ) -> dict[Any, Any]:
@@ -446,21 +439,11 @@ class ClusterAdmin:
 
         :param partitions: smallest number of partitions of each topic.
         """
-        futures = self._ask("describing topics", "describe_topics", TopicCollection(sorted(names)))
-        descriptions = [
-            self._result(
-                future,
-                f"describing topic {name}",
-                needs=_on_topic(Operation.DESCRIBE, name),
-                absent=KafkaError.UNKNOWN_TOPIC_OR_PART,
-            )
-            for name, future in futures.items()
-        ]
         return all(
             description is not None
             and len(description.partitions) >= partitions
             and all(partition.leader is not None for partition in description.partitions)
-            for description in descriptions
+            for description in self._described(names).values()
         )
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:

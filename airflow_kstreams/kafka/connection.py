@@ -1,16 +1,14 @@
-"""Waits, bounded, until a fresh client has reached its cluster, so that wrong addresses and credentials show
-at once.
+"""Bounds what the client may block in: the first contact with a cluster, calls that may never return, and the
+time of all requests together.
 
 The client library retries connections for ever and reports failures by callback only, which it runs inside
 ``poll``: a single blocking call would take its whole timeout on a wrong password. So the first contact is
-made in short steps, each with a ``poll`` after it.
+made in short steps, each with a ``poll`` after it, and wrong addresses and credentials show at once.
 
 A fresh client connects to the address that it was given, and then to the brokers that it has learned of.
 Between these first connections librdkafka pauses for half of ``reconnect.backoff.ms``, 11 ms at least. Its
 own default of 100 ms would make every client 40 ms late, and a task makes several; so each is made with
 20 ms. The pause after a failed connection doubles from there up to ``reconnect.backoff.max.ms``.
-
-Bounds calls of the client that may never return.
 
 ``send_offsets_to_transaction`` looks for the group's coordinator in the middle of the call, and its time
 limit does not hold for that part: with a connection lost at the wrong moment it blocks for ever (librdkafka
@@ -19,11 +17,10 @@ synchronous commit takes no limit at all. Neither can be interrupted, so both ru
 for which the caller waits no longer than a limit. A thread that never returns from the client keeps the
 client alive until the process ends.
 
-Bounds the time that clients wait for answers: of each request, and of all requests of one look together.
-
 A bound of each request does not bound many of them: every request that is left waits once for a broker that
 falls silent, and a read, which is no request, waits for ever. So what a user waits for at a terminal has a
-bound for all requests. It counts from the making of this object, and no wait is longer than what is left.
+bound for all requests. It counts from the making of :class:`RequestTime`, and no wait is longer than what is
+left.
 """
 
 from __future__ import annotations
@@ -51,125 +48,10 @@ from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.listener import look_at
 from airflow_kstreams.streams.errors import KafkaClientError
 
-
-class RequestTime:
-    """The time of a cluster's clients for their requests.
-
-    :param bootstrap: the bootstrap servers, for messages.
-    :param request_ms: bound of one request.
-    :param look_ms: bound of all requests together, from now on; None for no such bound.
-    :param monotonic: the monotonic clock, in seconds.
-    """
-
-    __slots__ = ("_bootstrap", "_end", "_look_ms", "_monotonic", "request_seconds")
-
-    def __init__(
-        self,
-        bootstrap: str,
-        *,
-        request_ms: int,
-        look_ms: int | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._bootstrap = bootstrap
-        self._look_ms = look_ms
-        self._monotonic = monotonic
-        self._end = None if look_ms is None else monotonic() + look_ms / 1000
-        #: Bound of one request, in seconds.
-        self.request_seconds = request_ms / 1000
-
-    @property
-    def request_ms(self) -> int:
-        """Bound of one request."""
-        return round(self.request_seconds * 1000)
-
-    def left(self, seconds: float | None = None) -> float:
-        """Return for how many seconds the next wait may last.
-
-        :param seconds: longest wait; that of one request unless given.
-        :raises KafkaClientError: the time of all requests together is over.
-        """
-        wanted = self.request_seconds if seconds is None else seconds
-        if self._end is None:
-            return wanted
-        left = self._end - self._monotonic()
-        if left <= 0:
-            raise self._over()
-        return min(wanted, left)
-
-    def _over(self) -> KafkaClientError:
-        error = unreachable(
-            self._bootstrap, f"it did not give all answers within {(self._look_ms or 0) / 1000:g} s"
-        )
-        return KafkaClientError(
-            error.cause,
-            fix=f"{error.fix}; where it is only slow, wait for it longer (--timeout)",
-            code="_TIMED_OUT",
-            retriable_code=True,
-        )
-
-
+_STEP_SECONDS = 0.5
 #: Time that a call may take beyond the client's own limit.
 _OVERDUE_SECONDS = 2.0
 _INTERRUPTS = (KeyboardInterrupt, SystemExit)
-
-
-class BoundedCaller:
-    """Makes calls on one thread that is started with the first of them and ends with :meth:`close`, or when
-    no reference to this object is left.
-
-    :param name: the thread's name.
-    :param timeout_seconds: the client's own limit for a call.
-    """
-
-    def __init__(self, name: str, *, timeout_seconds: float) -> None:
-        self._name = name
-        self._timeout_seconds = timeout_seconds
-        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._ended: SimpleQueue[Any] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._end = weakref.finalize(self, self._calls.put, None)
-        self.stuck = False
-
-    def attempt(self, call: Callable[..., object], *args: object) -> Any:
-        """Make a call and return the error that it raised, None if it succeeded.
-
-        :return: a ``CallOverdueError`` when the call did not end in time; every further call then returns it,
-            too.
-        """
-        if self.stuck:
-            return CallOverdueError(self._timeout_seconds)
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=_serve, args=(self._calls, self._ended), name=self._name, daemon=True
-            )
-            self._thread.start()
-        self._calls.put(lambda: call(*args))
-        try:
-            error = self._ended.get(timeout=self._timeout_seconds + _OVERDUE_SECONDS)
-        except Empty:
-            self.stuck = True
-            return CallOverdueError(self._timeout_seconds)
-        if isinstance(error, _INTERRUPTS):
-            raise error
-        return error
-
-    def close(self) -> None:
-        """End the thread once its call has ended; closing twice is harmless."""
-        self._end()
-
-
-def _serve(calls: SimpleQueue[Callable[[], object] | None], ended: SimpleQueue[Any]) -> None:
-    while (call := calls.get()) is not None:
-        try:
-            error = attempt(call)
-        except _INTERRUPTS as interrupt:
-            error = interrupt
-        ended.put(error)
-        del call, error  # they hold the client
-
-
-_STEP_SECONDS = 0.5
 #: Asking for one topic that does not exist is the cheapest request whose answer is awaited. Clients of this
 #: package are configured never to create topics by asking for them.
 NO_SUCH_TOPIC = "airflow_kstreams.are-you-there"
@@ -233,3 +115,115 @@ def _ask(client: _Client, step_seconds: float) -> bool:
             return False
         raise
     return True
+
+
+class BoundedCaller:
+    """Makes calls on one thread that is started with the first of them and ends with :meth:`close`, or when
+    no reference to this object is left.
+
+    :param name: the thread's name.
+    :param timeout_seconds: the client's own limit for a call.
+    """
+
+    def __init__(self, name: str, *, timeout_seconds: float) -> None:
+        self._name = name
+        self._timeout_seconds = timeout_seconds
+        self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._ended: SimpleQueue[Any] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._end = weakref.finalize(self, self._calls.put, None)
+        self.stuck = False
+
+    def attempt(self, call: Callable[..., object], *args: object) -> Any:
+        """Make a call and return the error that it raised, None if it succeeded.
+
+        :return: a ``CallOverdueError`` when the call did not end in time; every further call then returns it,
+            too.
+        """
+        if self.stuck:
+            return CallOverdueError(self._timeout_seconds)
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_serve, args=(self._calls, self._ended), name=self._name, daemon=True
+            )
+            self._thread.start()
+        self._calls.put(lambda: call(*args))
+        try:
+            error = self._ended.get(timeout=self._timeout_seconds + _OVERDUE_SECONDS)
+        except Empty:
+            self.stuck = True
+            return CallOverdueError(self._timeout_seconds)
+        if isinstance(error, _INTERRUPTS):
+            raise error
+        return error
+
+    def close(self) -> None:
+        """End the thread once its call has ended; closing twice is harmless."""
+        self._end()
+
+
+def _serve(calls: SimpleQueue[Callable[[], object] | None], ended: SimpleQueue[Any]) -> None:
+    while (call := calls.get()) is not None:
+        try:
+            error = attempt(call)
+        except _INTERRUPTS as interrupt:
+            error = interrupt
+        ended.put(error)
+        del call, error  # they hold the client
+
+
+class RequestTime:
+    """The time of a cluster's clients for their requests.
+
+    :param bootstrap: the bootstrap servers, for messages.
+    :param request_ms: bound of one request.
+    :param look_ms: bound of all requests together, from now on; None for no such bound.
+    :param monotonic: the monotonic clock, in seconds.
+    """
+
+    __slots__ = ("_bootstrap", "_end", "_look_ms", "_monotonic", "request_seconds")
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        request_ms: int,
+        look_ms: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bootstrap = bootstrap
+        self._look_ms = look_ms
+        self._monotonic = monotonic
+        self._end = None if look_ms is None else monotonic() + look_ms / 1000
+        #: Bound of one request, in seconds.
+        self.request_seconds = request_ms / 1000
+
+    @property
+    def request_ms(self) -> int:
+        """Bound of one request."""
+        return round(self.request_seconds * 1000)
+
+    def left(self, seconds: float | None = None) -> float:
+        """Return for how many seconds the next wait may last.
+
+        :param seconds: longest wait; that of one request unless given.
+        :raises KafkaClientError: the time of all requests together is over.
+        """
+        wanted = self.request_seconds if seconds is None else seconds
+        if self._end is None:
+            return wanted
+        left = self._end - self._monotonic()
+        if left <= 0:
+            raise self._over()
+        return min(wanted, left)
+
+    def _over(self) -> KafkaClientError:
+        error = unreachable(
+            self._bootstrap, f"it did not give all answers within {(self._look_ms or 0) / 1000:g} s"
+        )
+        return KafkaClientError(
+            error.cause,
+            fix=f"{error.fix}; where it is only slow, wait for it longer (--timeout)",
+            code="_TIMED_OUT",
+            retriable_code=True,
+        )

@@ -1,15 +1,11 @@
-"""Makes the produce call of the hot path, and remembers records that could not be delivered.
+"""Makes the produce call of the hot path, remembers records that could not be delivered, and explains why.
 
 Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
 ``commit``, or the first failure is raised there with its topic and partition.
 
-Names the permission that a writer lacks.
-
-The client reports a refusal and its topic separately: the call fails at once, while the topic comes a moment
-later with the client's log or with a delivery report. The error must name the missing permission, so this
-module waits for the topic, bounded.
-
-Sets the client's limits of records and batches, and explains a record beyond a limit.
+The client reports a refusal for lack of permission and its topic separately: the call fails at once, while
+the topic comes a moment later with the client's log or with a delivery report. The error must name the
+missing permission, so this module waits for the topic, bounded.
 
 The client refuses a record larger than ``message.max.bytes``, not compressed, at once. The broker refuses a
 batch larger than the topic's ``max.message.bytes``, as it was compressed, later. Each error names the
@@ -77,18 +73,47 @@ def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[st
         )
 
 
-class RefusedRecords:
-    """Explains refused records.
+#: Delivery errors that say something about the record, not about the cluster.
+_RECORD_REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.INVALID_RECORD,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+_ROOM_STEP_SECONDS = 0.05
+
+
+class DeliveryFailures:
+    """Explains records that are refused, and remembers the first that could not be delivered since the last
+    :meth:`clear`.
 
     :param config: the producer's settings.
     :param max_message_bytes: limits of the topics that it writes, as far as they are known.
     """
 
-    __slots__ = ("_client_bytes", "_of_topics")
+    __slots__ = (
+        "_client_bytes",
+        "_of_topics",
+        "content",
+        "error",
+        "partition",
+        "size_bytes",
+        "topic",
+    )
 
     def __init__(self, config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
         self._client_bytes = int(config.get(MESSAGE_BYTES, writer_limits(None).record_bytes))
         self._of_topics = max_message_bytes
+        self.size_bytes = 0
+        self.content = ""
+        self.error: KafkaError | None = None
+        self.topic = ""
+        self.partition = -1
 
     def by_client(
         self,
@@ -106,54 +131,6 @@ class RefusedRecords:
             why += f": about {record_bytes(*content):,} bytes, the client's {MESSAGE_BYTES} is "
             why += f"{self._client_bytes:,}"
         return record_refused(topic, partition, why)
-
-    def by_broker(
-        self, error: KafkaError, topic: str, partition: int, size_bytes: int, content: str
-    ) -> RecordError:
-        """Return the error of a record that the broker does not take, alone or for its batch.
-
-        :param content: key, value and headers; the record is at fault only if it alone exceeds its topic's
-            limit.
-        """
-        why, to_blame = f"{error.name()}: {error.str()}", False
-        if error.code() in _TOO_LARGE:
-            limit = self._of_topics.get(topic)
-            to_blame = limit is not None and size_bytes > limit
-            why += f": about {size_bytes:,} bytes, less what compression saves, or the batch it came in; the "
-            why += "topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
-        return record_refused(topic, partition, why, content=content if to_blame else "")
-
-
-#: Delivery errors that say something about the record, not about the cluster.
-_RECORD_REFUSED = frozenset(
-    {
-        KafkaError.MSG_SIZE_TOO_LARGE,
-        KafkaError.INVALID_MSG,
-        KafkaError.INVALID_MSG_SIZE,
-        KafkaError.RECORD_LIST_TOO_LARGE,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError.INVALID_RECORD,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
-_ROOM_STEP_SECONDS = 0.05
-
-
-class DeliveryFailures:
-    """Remembers the first record that could not be delivered since the last :meth:`clear`.
-
-    :param refused: explains records that were refused for themselves, e.g. for their size.
-    """
-
-    __slots__ = ("_refused", "content", "error", "partition", "size_bytes", "topic")
-
-    def __init__(self, refused: RefusedRecords) -> None:
-        self._refused = refused
-        self.size_bytes = 0
-        self.content = ""
-        self.error: KafkaError | None = None
-        self.topic = ""
-        self.partition = -1
 
     def on_delivery(self, error: KafkaError | None, message: ClientMessage) -> None:
         """Take a delivery report; the client calls this for failures only."""
@@ -173,10 +150,21 @@ class DeliveryFailures:
         self.error = None
 
     def refused_record(self) -> RecordError | None:
-        """Return the failure if it is about the record itself, so that a retry cannot help."""
-        if self.error is None or self.error.code() not in _RECORD_REFUSED:
+        """Return the failure if the broker refused the record itself, alone or for its batch, so that a retry
+        cannot help. The record is at fault only if it alone exceeds its topic's limit.
+        """
+        error = self.error
+        if error is None or error.code() not in _RECORD_REFUSED:
             return None
-        return self._refused.by_broker(self.error, self.topic, self.partition, self.size_bytes, self.content)
+        why, to_blame = f"{error.name()}: {error.str()}", False
+        if error.code() in _TOO_LARGE:
+            limit = self._of_topics.get(self.topic)
+            to_blame = limit is not None and self.size_bytes > limit
+            why += (
+                f": about {self.size_bytes:,} bytes, less what compression saves, or the batch it came in; "
+            )
+            why += "the topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
+        return record_refused(self.topic, self.partition, why, content=self.content if to_blame else "")
 
 
 def make_produce(
@@ -185,7 +173,7 @@ def make_produce(
     bootstrap: str,
     timeout_seconds: float,
     explain: Callable[[Any, str], KStreamsError],
-    refused: RefusedRecords,
+    refused: DeliveryFailures,
 ) -> tuple[Callable[..., None], Callable[[], None]]:
     """Return the produce call that the engine's hot path binds, and a call that closes it.
 

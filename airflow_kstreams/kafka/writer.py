@@ -36,7 +36,7 @@ from airflow_kstreams.kafka.client_errors import (
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, RefusedRecords, WriterRefusals, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, make_produce
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
@@ -101,6 +101,7 @@ class IdempotentWriter:
     :param timeout_ms: bound of every request.
     :param max_message_bytes: limits of the topics that it writes, for messages; the client's limits are its
         settings.
+    :param owned: further settings that the user cannot change.
     """
 
     def __init__(
@@ -109,23 +110,14 @@ class IdempotentWriter:
         *,
         timeout_ms: int,
         max_message_bytes: Mapping[str, int] | None = None,
+        owned: Mapping[str, str] | None = None,
     ) -> None:
-        self._open(client_config, timeout_ms=timeout_ms, owned={}, max_message_bytes=max_message_bytes)
-
-    def _open(
-        self,
-        client_config: Mapping[str, str],
-        *,
-        timeout_ms: int,
-        owned: Mapping[str, str],
-        max_message_bytes: Mapping[str, int] | None,
-    ) -> None:
+        owned = owned or {}
         self._bootstrap = bootstrap_of(client_config)
         self._config = client_config
         self._timeout_seconds = timeout_ms / 1000
         self._events = ClientEvents(client_config)
-        refused_records = RefusedRecords(client_config, max_message_bytes or {})
-        self._failures = DeliveryFailures(refused_records)
+        self._failures = DeliveryFailures(client_config, max_message_bytes or {})
         self._refusals = WriterRefusals(
             Access(client_config),
             events=self._events,
@@ -158,7 +150,7 @@ class IdempotentWriter:
             bootstrap=self._bootstrap,
             timeout_seconds=self._timeout_seconds,
             explain=self._explain,
-            refused=refused_records,
+            refused=self._failures,
         )
 
     @property
@@ -276,7 +268,7 @@ class TransactionalWriter(IdempotentWriter):
         self._errors_at_begin = 0
         self._in_transaction = False
         self._caller = BoundedCaller(f"offsets-of-{transactional_id}", timeout_seconds=timeout_ms / 1000)
-        self._open(
+        super().__init__(
             client_config,
             timeout_ms=timeout_ms,
             max_message_bytes=max_message_bytes,

@@ -1,6 +1,6 @@
 """Defines the base of this package's sensors: a condition, evaluated in the worker or in the triggerer.
 
-Reads rendered parameters, which are text unless the DAG renders native objects.
+Rendered parameters are text unless the DAG renders native objects; functions here read both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
-from airflow_kstreams.batch.inspect.conditions import Condition, RunFinished, StopOffsetsReached, why_not
+from airflow_kstreams.batch.inspect.conditions import (
+    Condition,
+    RunFinished,
+    StopOffsetsReached,
+    condition_to_json,
+    why_not,
+)
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.hooks.outcomes import airflow_outcomes, outcome_of
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, ReportedError
@@ -29,6 +35,148 @@ from airflow_kstreams.triggers.condition import ConditionTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+__all__ = ["ConditionSensor"]
+#: Airflow's own timer backs up the trigger's, for a triggerer that hangs; it must not be the first to fire,
+#: because then the trigger's last look would be lost.
+_BACKUP_SECONDS = 120.0
+#: Type of a backfill's dag runs, and how the ids begin of those that it made.
+_BACKFILL = "backfill"
+
+
+class ConditionSensor(BaseSensorOperator):
+    """Waits until a condition holds.
+
+    It behaves the same in every mode: it looks at once, then every ``poke_interval`` seconds, and fails
+    without retry when ``timeout`` seconds have passed.
+
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
+        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
+        which have no effect there.
+    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
+        ...
+    """
+
+    ui_color = "#e6f1f2"
+
+    def __init__(
+        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        stays_here = bool(self.exponential_backoff) or self.mode == "reschedule"
+        if deferrable and stays_here:
+            setting = "exponential_backoff" if self.exponential_backoff else "mode"
+            raise ValueError(
+                f"{type(self).__name__}: {setting}={getattr(self, setting)!r} has no effect on a deferred "
+                "wait; remove it, or set deferrable=False"
+            )
+        if deferrable is None:
+            deferrable = not stays_here and conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.kafka_conn_id = kafka_conn_id
+        self.deferrable = deferrable
+
+    @abstractmethod
+    def condition(self) -> Condition:
+        """Return the condition to wait for, made from the rendered parameters.
+
+        :raises ConfigError: a parameter cannot be used.
+        """
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once."""
+        with airflow_outcomes():
+            condition = self.condition()
+            with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
+                result = condition.evaluate(view)
+                why = why_not(condition, view) if result is None else ""
+        if result is None:
+            self.log.info("Still waiting for %s%s", condition, f"; {why}" if why else "")
+            return PokeReturnValue(is_done=False)
+        self.log.info("Done waiting for %s", condition)
+        return PokeReturnValue(is_done=True, xcom_value=result)
+
+    def execute(self, context: Context) -> Any:
+        """Wait in the worker, or in the triggerer."""
+        try:
+            with airflow_outcomes():
+                condition = self.condition()
+                check_application_id(condition.application_id)
+                _refuse_run_of_backfill(condition, context)
+            if self.deferrable:
+                self._defer(condition)
+            return super().execute(context)
+        except (AirflowSensorTimeout, AirflowFailException) as error:
+            # Airflow obeys both flags when a deferred sensor resumes, but in the worker only while it pokes.
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"Skipped instead of failing: {error}") from error
+            raise
+
+    def _defer(self, condition: Condition) -> NoReturn:
+        self.defer(
+            trigger=ConditionTrigger(
+                condition=condition_to_json(condition),
+                kafka_conn_id=self.kafka_conn_id,
+                poke_interval=self.poke_interval,
+                deadline=time.time() + self.timeout,
+                silent_fail=self.silent_fail,
+            ),
+            method_name=self.execute_complete.__name__,
+            timeout=timedelta(seconds=self.timeout + _BACKUP_SECONDS),
+        )
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """Return the result of the trigger's event, or raise its error."""
+        match event["status"]:
+            case "holds":
+                self.log.info("Done waiting for %s", self.condition())
+                return event["result"]
+            case "timeout":
+                condition = self.condition()
+                why = _still_parked(condition, self.kafka_conn_id)
+                detail = f"; {why}" if why else ""
+                raise AirflowSensorTimeout(
+                    f"Timed out after {self.timeout:g} s of waiting for {condition}{detail}"
+                )
+        error = ReportedError.from_dict(event["error"])
+        if self.never_fail:
+            raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
+        raise outcome_of(error)
+
+
+def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
+    """Say what is parked of the run, or why Kafka gives no answer: the sensor has timed out in any case."""
+    if not isinstance(condition, RunFinished) or condition.allow_parked:
+        return ""
+    try:
+        with ClusterView(KafkaHook(kafka_conn_id).cluster()) as view:
+            return condition.still_parked(view)
+    except KStreamsError as error:
+        return error.cause
+
+
+def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:
+    """Refuse to wait, for days, for a run that cannot come: a backfill's run is of another application.
+
+    Where a backfill processes a date again, Airflow keeps the run id, and the live run may have the same one.
+
+    :raises ConfigError: the sensor's dag run is a backfill's.
+    """
+    dag_run = context.get("dag_run")
+    if dag_run is None or not isinstance(condition, RunFinished | StopOffsetsReached):
+        return
+    of_backfill = getattr(dag_run, "run_type", None) == _BACKFILL
+    if (
+        of_backfill
+        and condition.run_id == dag_run.run_id
+        and dag_run.run_id.startswith(f"{_BACKFILL}__")
+        and f"-{_BACKFILL}-" not in condition.application_id
+    ):
+        raise ConfigError(
+            f"dag run {dag_run.run_id!r} is a backfill, which works on an application of its own: "
+            f"{condition.application_id!r} will never have a run of this id",
+            fix="keep the sensor out of DAGs that are backfilled, or let it wait for another run",
+        )
 
 
 def epoch_ms(name: str, value: str | datetime) -> int:
@@ -111,148 +259,3 @@ def milliseconds(name: str, value: str | float | timedelta) -> int:
             fix=f'give {name}=timedelta(minutes=15), a number of seconds, or "PT15M"',
         )
     return round(seconds * 1000)
-
-
-__all__ = ["ConditionSensor"]
-
-#: Airflow's own timer backs up the trigger's, for a triggerer that hangs; it must not be the first to fire,
-#: because then the trigger's last look would be lost.
-_BACKUP_SECONDS = 120.0
-
-#: Type of a backfill's dag runs, and how the ids begin of those that it made.
-_BACKFILL = "backfill"
-
-
-class ConditionSensor(BaseSensorOperator):
-    """Waits until a condition holds.
-
-    It behaves the same in every mode: it looks at once, then every ``poke_interval`` seconds, and fails
-    without retry when ``timeout`` seconds have passed.
-
-    :param kafka_conn_id: connection to Kafka. (templated)
-    :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
-        ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
-        which have no effect there.
-    :param kwargs: as for every sensor: ``poke_interval`` and ``timeout`` in seconds, ``mode``, ``soft_fail``,
-        ...
-    """
-
-    ui_color = "#e6f1f2"
-
-    def __init__(
-        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(**kwargs)
-        stays_here = bool(self.exponential_backoff) or self.mode == "reschedule"
-        if deferrable and stays_here:
-            setting = "exponential_backoff" if self.exponential_backoff else "mode"
-            raise ValueError(
-                f"{type(self).__name__}: {setting}={getattr(self, setting)!r} has no effect on a deferred "
-                "wait; remove it, or set deferrable=False"
-            )
-        if deferrable is None:
-            deferrable = not stays_here and conf.getboolean("operators", "default_deferrable", fallback=False)
-        self.kafka_conn_id = kafka_conn_id
-        self.deferrable = deferrable
-
-    @abstractmethod
-    def condition(self) -> Condition:
-        """Return the condition to wait for, made from the rendered parameters.
-
-        :raises ConfigError: a parameter cannot be used.
-        """
-
-    def poke(self, context: Context) -> PokeReturnValue:
-        """Look once."""
-        with airflow_outcomes():
-            condition = self.condition()
-            with ClusterView(KafkaHook(self.kafka_conn_id).cluster()) as view:
-                result = condition.evaluate(view)
-                why = why_not(condition, view) if result is None else ""
-        if result is None:
-            self.log.info("Still waiting for %s%s", condition, f"; {why}" if why else "")
-            return PokeReturnValue(is_done=False)
-        self.log.info("Done waiting for %s", condition)
-        return PokeReturnValue(is_done=True, xcom_value=result)
-
-    def execute(self, context: Context) -> Any:
-        """Wait in the worker, or in the triggerer."""
-        try:
-            with airflow_outcomes():
-                condition = self.condition()
-                check_application_id(condition.application_id)
-                _refuse_run_of_backfill(condition, context)
-            if self.deferrable:
-                self._defer(condition)
-            return super().execute(context)
-        except (AirflowSensorTimeout, AirflowFailException) as error:
-            # Airflow obeys both flags when a deferred sensor resumes, but in the worker only while it pokes.
-            if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(f"Skipped instead of failing: {error}") from error
-            raise
-
-    def _defer(self, condition: Condition) -> NoReturn:
-        self.defer(
-            trigger=ConditionTrigger.waiting_for(
-                condition,
-                kafka_conn_id=self.kafka_conn_id,
-                poke_interval=self.poke_interval,
-                deadline=time.time() + self.timeout,
-                silent_fail=self.silent_fail,
-            ),
-            method_name=self.execute_complete.__name__,
-            timeout=timedelta(seconds=self.timeout + _BACKUP_SECONDS),
-        )
-
-    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Return the result of the trigger's event, or raise its error."""
-        match event["status"]:
-            case "holds":
-                self.log.info("Done waiting for %s", self.condition())
-                return event["result"]
-            case "timeout":
-                condition = self.condition()
-                why = _still_parked(condition, self.kafka_conn_id)
-                detail = f"; {why}" if why else ""
-                raise AirflowSensorTimeout(
-                    f"Timed out after {self.timeout:g} s of waiting for {condition}{detail}"
-                )
-        error = ReportedError.from_dict(event["error"])
-        if self.never_fail:
-            raise AirflowSkipException("Skipping due to never_fail is set to True.") from error
-        raise outcome_of(error)
-
-
-def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
-    """Say what is parked of the run, or why Kafka gives no answer: the sensor has timed out in any case."""
-    if not isinstance(condition, RunFinished) or condition.allow_parked:
-        return ""
-    try:
-        with ClusterView(KafkaHook(kafka_conn_id).cluster()) as view:
-            return condition.still_parked(view)
-    except KStreamsError as error:
-        return error.cause
-
-
-def _refuse_run_of_backfill(condition: Condition, context: Context) -> None:
-    """Refuse to wait, for days, for a run that cannot come: a backfill's run is of another application.
-
-    Where a backfill processes a date again, Airflow keeps the run id, and the live run may have the same one.
-
-    :raises ConfigError: the sensor's dag run is a backfill's.
-    """
-    dag_run = context.get("dag_run")
-    if dag_run is None or not isinstance(condition, RunFinished | StopOffsetsReached):
-        return
-    of_backfill = getattr(dag_run, "run_type", None) == _BACKFILL
-    if (
-        of_backfill
-        and condition.run_id == dag_run.run_id
-        and dag_run.run_id.startswith(f"{_BACKFILL}__")
-        and f"-{_BACKFILL}-" not in condition.application_id
-    ):
-        raise ConfigError(
-            f"dag run {dag_run.run_id!r} is a backfill, which works on an application of its own: "
-            f"{condition.application_id!r} will never have a run of this id",
-            fix="keep the sensor out of DAGs that are backfilled, or let it wait for another run",
-        )

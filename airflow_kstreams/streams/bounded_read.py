@@ -1,18 +1,18 @@
-"""Reads partitions from known starts to known ends: the one loop for all reads that end.
+"""Reads partitions from known starts to known ends, and divides offsets into requests that a group's
+coordinator can take.
 
-Rule: ``[from, to)`` of every partition, no more. A partition is read to its end when a record at or past
-``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps (compaction, transactions), so
-records alone cannot tell. What ends first is paused, so that it is not fetched while others are waited for.
+One loop serves all reads that end. Rule: ``[from, to)`` of every partition, no more. A partition is read to
+its end when a record at or past ``to - 1`` came, or an end of partition at or past ``to``: offsets have gaps
+(compaction, transactions), so records alone cannot tell. What ends first is paused, so that it is not fetched
+while others are waited for.
 
-Who needs whole transactions asks for them: the read then goes on until the reader says that it is at an end
-at or past ``to``, because what was fetched last may be the first part of a transaction that came meanwhile.
-Records past ``to`` are given then, too.
+A caller that needs whole transactions asks for them: the read then goes on until the reader says that it is
+at an end at or past ``to``, because what was fetched last may be the first part of a transaction that came
+meanwhile. Records past ``to`` are given then, too.
 
 Every fetch is given to the caller, the empty ones as well, so that a caller with a bound of its own can
 :meth:`BoundedRead.stop`. The reader is left without an assignment, for assigned partitions would go on being
 fetched in the background; after an error it keeps one.
-
-Divides offsets into requests that the group's coordinator can take.
 
 The coordinator writes what is committed at once as one batch of its own topic, and refuses what does not fit
 there (about 1 MB): 3,400 offsets with 298 bytes beside each do not. Several requests of one transaction are
@@ -35,67 +35,14 @@ PORTION_OFFSETS = 1_000
 PORTION_BYTES = 500_000
 #: Of an offset beside topic and metadata, as the coordinator keeps it.
 _OVERHEAD_BYTES = 64
-
-
-def portions(
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> Iterator[dict[TopicPartition, CommittedOffset]]:
-    """Cut offsets into what a request may carry, in their order; none of them is empty."""
-    portion: dict[TopicPartition, CommittedOffset] = {}
-    size = 0
-    for partition, offset in offsets.items():
-        more = len(partition.topic) + len(offset.metadata.encode()) + _OVERHEAD_BYTES
-        if portion and (len(portion) >= PORTION_OFFSETS or size + more > PORTION_BYTES):
-            yield portion
-            portion, size = {}, 0
-        portion[partition] = offset
-        size += more
-    if portion:
-        yield portion
-
-
-def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Cut partitions into what a request for committed offsets may name."""
-    wanted = list(partitions)
-    for at in range(0, len(wanted), PORTION_OFFSETS):
-        yield wanted[at : at + PORTION_OFFSETS]
-
-
-#: Partition -> (from, to), half open.
-Spans = Mapping[TopicPartition, tuple[int, int]]
-#: One fetch: records by partition, in offset order.
-Records = Mapping[TopicPartition, Sequence[Record]]
-
 _FETCH_RECORDS = 10_000
 _FETCH_SECONDS = 0.2
 #: Longer than any wait for an open transaction: a reader that waits for one at the end hears nothing.
 _SILENCE_SECONDS = 35.0
-
-
-def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
-    """Build the error for partitions whose leaders do not answer."""
-    return KafkaClientError(
-        f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
-        fix="check that the brokers that lead this partition are up, then retry",
-        code="_TIMED_OUT",
-        retriable_code=True,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a read waits.
-
-    :param seconds: the longest wait.
-    :param since: what it is counted from: the last record or end of partition, the last record, or the start
-        of the read.
-    :param error: builds the error, given the partitions that are not read to their end and the seconds that
-        were waited; None: the read ends there, incomplete.
-    """
-
-    seconds: float = _SILENCE_SECONDS
-    since: Literal["anything", "record", "start"] = "anything"
-    error: Callable[[Sequence[TopicPartition], float], KStreamsError] | None = unanswered
+#: Partition -> (from, to), half open.
+Spans = Mapping[TopicPartition, tuple[int, int]]
+#: One fetch: records by partition, in offset order.
+Records = Mapping[TopicPartition, Sequence[Record]]
 
 
 class BoundedRead:
@@ -194,3 +141,53 @@ class BoundedRead:
                 raise patience.error(self.waiting, now - since)
             self.stop()
         return since
+
+
+def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaClientError:
+    """Build the error for partitions whose leaders do not answer."""
+    return KafkaClientError(
+        f"{', '.join(map(str, partitions))}: nothing could be read for {seconds:.0f} s",
+        fix="check that the brokers that lead this partition are up, then retry",
+        code="_TIMED_OUT",
+        retriable_code=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a read waits.
+
+    :param seconds: the longest wait.
+    :param since: what it is counted from: the last record or end of partition, the last record, or the start
+        of the read.
+    :param error: builds the error, given the partitions that are not read to their end and the seconds that
+        were waited; None: the read ends there, incomplete.
+    """
+
+    seconds: float = _SILENCE_SECONDS
+    since: Literal["anything", "record", "start"] = "anything"
+    error: Callable[[Sequence[TopicPartition], float], KStreamsError] | None = unanswered
+
+
+def portions(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> Iterator[dict[TopicPartition, CommittedOffset]]:
+    """Cut offsets into what a request may carry, in their order; none of them is empty."""
+    portion: dict[TopicPartition, CommittedOffset] = {}
+    size = 0
+    for partition, offset in offsets.items():
+        more = len(partition.topic) + len(offset.metadata.encode()) + _OVERHEAD_BYTES
+        if portion and (len(portion) >= PORTION_OFFSETS or size + more > PORTION_BYTES):
+            yield portion
+            portion, size = {}, 0
+        portion[partition] = offset
+        size += more
+    if portion:
+        yield portion
+
+
+def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Cut partitions into what a request for committed offsets may name."""
+    wanted = list(partitions)
+    for at in range(0, len(wanted), PORTION_OFFSETS):
+        yield wanted[at : at + PORTION_OFFSETS]

@@ -1,4 +1,4 @@
-"""Defines the tree of errors of this package.
+"""Defines the tree of errors of this package, and names the extra to install where a library is missing.
 
 Every error has typed fields, survives pickling (errors cross from Spark executors to the driver), and prints
 one line of cause and one line of remedy. Each class calls for a recovery:
@@ -32,8 +32,6 @@ error                               recovery
 ``AccessDeniedError``               give the permission it names; a retry cannot help before
 ``SchemaRegistryUnavailableError``  retry once the registry answers; no record is at fault
 ==================================  =====================================================================
-
-Names the extra to install where a library that only parts of this package need is missing.
 """
 
 from __future__ import annotations

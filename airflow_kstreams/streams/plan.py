@@ -1,14 +1,14 @@
-"""Defines the plan: a topology reduced to plain data that can cross processes as JSON.
+"""Defines the plan, a topology reduced to plain data that can cross processes as JSON, and makes every
+decoder of msgspec.
 
-It holds topics, subtopologies and stores under the application's real topic names, as the run protocol needs
-them, and no function. ``batch/`` works from plans only, so it never loads user code.
+A plan holds topics, subtopologies and stores under the application's real topic names, as the run protocol
+needs them, and no function. ``batch/`` works from plans only, so it never loads user code.
 
-Decoders of msgspec, made by one thread at a time: every decoder of ours is made here.
-
-msgspec finds out how a type is read when the type is first decoded, and keeps with the type what it has found
-before that is whole, so that types may refer to themselves. Another thread that decodes the type meanwhile
-takes what is not whole: the process dies of a segmentation fault (msgspec 0.22; seen in a driver two of whose
-jobs ended at the same moment). A decoder that is made already is safe in any number of threads.
+Rule of decoders: one thread at a time makes one. msgspec finds out how a type is read when the type is first
+decoded, and keeps with the type what it has found before that is whole, so that types may refer to
+themselves. Another thread that decodes the type meanwhile takes what is not whole: the process dies of a
+segmentation fault (msgspec 0.22; seen in a driver two of whose jobs ended at the same moment). A decoder that
+is made already is safe in any number of threads.
 """
 
 from __future__ import annotations

@@ -21,8 +21,13 @@ a record that has none:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -61,6 +66,10 @@ class ConsumedRecord(NamedTuple):
     offset: int
 
 
+TimeUnit = Literal["s", "ms", "us", "ns"]
+_PER_SECOND: dict[str, int] = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 Extract = Callable[[ConsumedRecord], int | None]
 
 
@@ -97,12 +106,28 @@ def wall_clock() -> TimestampExtractor:
     return TimestampExtractor(id="wall_clock")
 
 
-def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:
-    """Take a field of the value, in milliseconds: a key of a dict, or an attribute of a struct.
+def value_field(
+    path: str, *, unit: TimeUnit | None = None, invalid: InvalidTimestamp = "fail"
+) -> TimestampExtractor:
+    """Take a field of the value: a key of a dict, or an attribute of a struct.
+
+    A whole number is in milliseconds unless ``unit`` says otherwise. A number with a fraction needs a unit. A
+    ``datetime`` and text in ISO 8601 need an offset from UTC (``2026-01-31T12:00:00Z``): without one they are
+    no moment. What lies between two milliseconds takes the earlier one.
+
+    >>> second = ConsumedRecord(None, {"at": 1.5}, -1, [], "orders", 0, 0)
+    >>> value_field("at", unit="s").bound(lambda: 0)(second)
+    1500
 
     :param path: name of the field, with dots for nested values, e.g. ``"order.placed_ms"``.
-    :param invalid: policy, also for a field that is missing, null, or no whole number.
+    :param unit: of numbers: ``s``, ``ms``, ``us`` or ``ns``.
+    :param invalid: policy, also for a field that is missing, null, or none of these.
     """
+    if unit is not None and unit not in _PER_SECOND:
+        raise TopologyError(
+            f"timestamps.value_field at {call_site()} has unit={unit!r}",
+            fix=f"choose one of: {', '.join(_PER_SECOND)}",
+        )
     if not isinstance(path, str) or not all(path.split(".")):
         raise TopologyError(
             f"timestamps.value_field at {call_site()} is given {path!r}, expected the name of a field",
@@ -110,13 +135,29 @@ def value_field(path: str, *, invalid: InvalidTimestamp = "fail") -> TimestampEx
         )
     names = path.split(".")
 
-    def function(record: ConsumedRecord) -> Any:  # an object that is no whole number is named by its type
+    def function(record: ConsumedRecord) -> Any:  # what is no time is named by its type
         found = record.value
         for name in names:
             found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
-        return found
+        return found if type(found) is int and unit is None else _milliseconds(found, unit)
 
-    return TimestampExtractor(id=f"value_field({path})", invalid=_policy(invalid), function=function)
+    described = path if unit is None else f"{path}, unit={unit}"
+    return TimestampExtractor(id=f"value_field({described})", invalid=_policy(invalid), function=function)
+
+
+def _milliseconds(found: Any, unit: TimeUnit | None) -> Any:
+    """Return what a field holds in epoch milliseconds; itself if it is no moment."""
+    moment = found
+    if isinstance(found, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(found)
+    if isinstance(moment, datetime):
+        return found if moment.utcoffset() is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+    if unit is None or isinstance(found, bool) or not isinstance(found, int | float | Decimal):
+        return found
+    if not math.isfinite(found):
+        return found
+    return math.floor(Fraction(found) * 1000 / _PER_SECOND[unit])
 
 
 def extract(function: Extract, *, invalid: InvalidTimestamp = "fail") -> TimestampExtractor:

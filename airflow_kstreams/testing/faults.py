@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from airflow_kstreams.streams.ports import (
     AdminPort,
     ClusterPort,
     CommittedOffset,
-    Fetched,
-    GroupMember,
     Isolation,
     ReaderPort,
-    TopicConfigs,
-    TopicDescription,
-    TopicPartition,
     TopicSpec,
     WriterPort,
 )
@@ -74,7 +69,7 @@ class FaultyCluster:
         """
         make = partial(self._cluster.reader, group_id=group_id, isolation=isolation)
         made = self._interceptor.call("cluster.reader", self._cluster, make, (group_id, isolation))
-        return FaultyReader(made, self._interceptor)
+        return cast("ReaderPort", FaultyReader(made, self._interceptor))
 
     def writer(
         self,
@@ -96,63 +91,51 @@ class FaultyCluster:
             max_message_bytes=max_message_bytes,
         )
         made = self._interceptor.call("cluster.writer", self._cluster, make, (transactional_id,))
-        return FaultyWriter(made, self._interceptor)
+        return cast("WriterPort", FaultyWriter(made, self._interceptor))
 
     def admin(self) -> AdminPort:
         """Make an admin client."""
         made = self._interceptor.call("cluster.admin", self._cluster, self._cluster.admin, ())
-        return FaultyAdmin(made, self._interceptor)
+        return cast("AdminPort", FaultyAdmin(made, self._interceptor))
 
 
-class FaultyReader:
+class _FaultyClient:
+    """A client behind an interceptor, with the methods of its port.
+
+    :param inner: the client that takes the calls.
+    """
+
+    def __init__(self, inner: Any, interceptor: Interceptor) -> None:
+        self.inner = inner
+        self._call = interceptor.call
+
+    def __init_subclass__(cls, *, port: type, called: str) -> None:
+        for name, member in vars(port).items():
+            if not name.startswith("_") and callable(member):
+                setattr(cls, name, _intercepted(name, f"{called}.{name}"))
+
+
+def _intercepted(name: str, shown: str) -> Callable[..., Any]:
+    def call(self: _FaultyClient, *arguments: Any, **named: Any) -> Any:
+        given = [each.inner if isinstance(each, _FaultyClient) else each for each in arguments]
+        effect = partial(getattr(self.inner, name), *given, **named)
+        seen = (_shown(each) for each in (*arguments, *named.values()) if not isinstance(each, _FaultyClient))
+        return self._call(shown, self.inner, effect, tuple(seen))
+
+    return call
+
+
+class FaultyReader(_FaultyClient, port=ReaderPort, called="reader"):
     """A reader behind an interceptor."""
 
-    def __init__(self, inner: ReaderPort, interceptor: Interceptor) -> None:
-        self.inner = inner
-        self._call = interceptor.call
 
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """See ``ReaderPort``."""
-        self._call("reader.assign", self.inner, partial(self.inner.assign, starts), (starts,))
-
-    def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
-        """See ``ReaderPort``."""
-        effect = partial(self.inner.poll, max_records=max_records, timeout_seconds=timeout_seconds)
-        return self._call("reader.poll", self.inner, effect, (max_records, timeout_seconds))
-
-    def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """See ``ReaderPort``."""
-        self._call("reader.pause", self.inner, partial(self.inner.pause, partitions), (sorted(partitions),))
-
-    def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """See ``ReaderPort``."""
-        self._call("reader.resume", self.inner, partial(self.inner.resume, partitions), (sorted(partitions),))
-
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """See ``ReaderPort``."""
-        effect = partial(self.inner.committed, partitions)
-        return self._call("reader.committed", self.inner, effect, (sorted(partitions),))
-
-    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """See ``ReaderPort``."""
-        self._call("reader.commit", self.inner, partial(self.inner.commit, offsets), (_shown(offsets),))
-
-    def close(self) -> None:
-        """See ``ReaderPort``."""
-        self._call("reader.close", self.inner, self.inner.close, ())
-
-
-class FaultyWriter:
+class FaultyWriter(_FaultyClient, port=WriterPort, called="writer"):
     """A writer behind an interceptor."""
-
-    def __init__(self, inner: WriterPort, interceptor: Interceptor) -> None:
-        self.inner = inner
-        self._call = interceptor.call
 
     @property
     def suspect(self) -> bool:
         """See ``WriterPort``; the client knows the answer, so no request can fail."""
-        return self.inner.suspect
+        return bool(self.inner.suspect)
 
     @property
     def produce(self) -> Callable[..., None]:
@@ -164,118 +147,17 @@ class FaultyWriter:
 
         return send
 
-    def init_transactions(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.init_transactions", self.inner, self.inner.init_transactions, ())
 
-    def begin(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.begin", self.inner, self.inner.begin, ())
-
-    def flush(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.flush", self.inner, self.inner.flush, ())
-
-    def send_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset], reader: ReaderPort) -> None:
-        """See ``WriterPort``."""
-        inner_reader = reader.inner if isinstance(reader, FaultyReader) else reader
-        effect = partial(self.inner.send_offsets, offsets, inner_reader)
-        self._call("writer.send_offsets", self.inner, effect, (_shown(offsets),))
-
-    def commit(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.commit", self.inner, self.inner.commit, ())
-
-    def abort(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.abort", self.inner, self.inner.abort, ())
-
-    def close(self) -> None:
-        """See ``WriterPort``."""
-        self._call("writer.close", self.inner, self.inner.close, ())
-
-
-class FaultyAdmin:
+class FaultyAdmin(_FaultyClient, port=AdminPort, called="admin"):
     """An admin client behind an interceptor."""
 
-    def __init__(self, inner: AdminPort, interceptor: Interceptor) -> None:
-        self.inner = inner
-        self._call = interceptor.call
 
-    def topic_names(self) -> set[str]:
-        """See ``AdminPort``."""
-        return self._call("admin.topic_names", self.inner, self.inner.topic_names, ())
-
-    def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.describe_topics, names)
-        return self._call("admin.describe_topics", self.inner, effect, (sorted(names),))
-
-    def topic_configs(self, names: Collection[str]) -> TopicConfigs:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.topic_configs, names)
-        return self._call("admin.topic_configs", self.inner, effect, (sorted(names),))
-
-    def broker_configs(self) -> dict[str, str]:
-        """See ``AdminPort``."""
-        return self._call("admin.broker_configs", self.inner, self.inner.broker_configs, ())
-
-    def create_topics(self, topics: Collection[TopicSpec]) -> None:
-        """See ``AdminPort``."""
-        names = [topic.name for topic in topics]
-        self._call("admin.create_topics", self.inner, partial(self.inner.create_topics, topics), (names,))
-
-    def create_partitions(self, topic: str, count: int) -> None:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.create_partitions, topic, count)
-        self._call("admin.create_partitions", self.inner, effect, (topic, count))
-
-    def delete_topics(self, names: Collection[str]) -> None:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.delete_topics, names)
-        self._call("admin.delete_topics", self.inner, effect, (sorted(names),))
-
-    def end_offsets(
-        self, partitions: Collection[TopicPartition], *, isolation: Isolation
-    ) -> dict[TopicPartition, int]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.end_offsets, partitions, isolation=isolation)
-        return self._call("admin.end_offsets", self.inner, effect, (sorted(partitions), isolation))
-
-    def end_epochs(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.end_epochs, partitions)
-        return self._call("admin.end_epochs", self.inner, effect, (sorted(partitions),))
-
-    def start_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.start_offsets, partitions)
-        return self._call("admin.start_offsets", self.inner, effect, (sorted(partitions),))
-
-    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.offsets_for_times, times_ms)
-        return self._call("admin.offsets_for_times", self.inner, effect, (dict(times_ms),))
-
-    def group_ids(self) -> set[str]:
-        """See ``AdminPort``."""
-        return self._call("admin.group_ids", self.inner, self.inner.group_ids, ())
-
-    def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.group_members, group_id)
-        return self._call("admin.group_members", self.inner, effect, (group_id,))
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
-        """See ``AdminPort``."""
-        effect = partial(self.inner.delete_records, before)
-        self._call("admin.delete_records", self.inner, effect, (dict(before),))
-
-    def close(self) -> None:
-        """See ``AdminPort``."""
-        self._call("admin.close", self.inner, self.inner.close, ())
-
-
-def _shown(offsets: Mapping[TopicPartition, CommittedOffset]) -> dict[str, int]:
-    """Return offsets without their metadata."""
-    return {str(partition): offset.offset for partition, offset in sorted(offsets.items())}
+def _shown(argument: Any) -> Any:
+    """Return an argument in an order that does not vary: names of topics, offsets without their metadata."""
+    if isinstance(argument, Mapping):
+        if any(isinstance(value, CommittedOffset) for value in argument.values()):
+            return {str(partition): offset.offset for partition, offset in sorted(argument.items())}
+        return dict(argument)
+    if isinstance(argument, Collection) and not isinstance(argument, str):
+        return sorted(each.name if isinstance(each, TopicSpec) else each for each in argument)
+    return argument

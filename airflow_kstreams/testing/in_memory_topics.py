@@ -1,12 +1,10 @@
-"""Writes topics in memory in transactions, as a task does: all of a commit or nothing of it.
-
-Counts the partitions of each topic of a topology under test, and groups them.
+"""Counts and groups the partitions of a topology under test, and writes its topics in memory in transactions,
+as a task does: all of a commit or nothing of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from airflow_kstreams.streams.errors import ConfigError
@@ -16,6 +14,7 @@ from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.topology.topology import Topology
+from airflow_kstreams.testing.in_memory_kafka.log import Content, LogRecord
 
 
 def topic_counts(
@@ -57,54 +56,6 @@ def hint(name: str, known: Collection[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-#: Kafka's timestamp type "create time".
-_CREATE_TIME = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InMemoryRecord:
-    """A record in a topic, with the attributes of the port ``Record``."""
-
-    at: TopicPartition
-    position: int
-    key_bytes: bytes | None
-    value_bytes: bytes | None
-    timestamp_ms: int
-    header_list: Headers | None
-
-    def topic(self) -> str:
-        """Return the topic's real name."""
-        return self.at.topic
-
-    def partition(self) -> int:
-        """Return the partition."""
-        return self.at.partition
-
-    def offset(self) -> int:
-        """Return the offset in the partition."""
-        return self.position
-
-    def key(self) -> bytes | None:
-        """Return the serialized key."""
-        return self.key_bytes
-
-    def value(self) -> bytes | None:
-        """Return the serialized value."""
-        return self.value_bytes
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the timestamp's type and the timestamp, epoch milliseconds."""
-        return _CREATE_TIME, self.timestamp_ms
-
-    def headers(self) -> Headers | None:
-        """Return the headers in order."""
-        return self.header_list
-
-    def leader_epoch(self) -> int | None:
-        """Return None: there are no leaders."""
-        return None
-
-
 class InMemoryTopics:
     """Gives records their partition and offset, but does not keep them.
 
@@ -119,23 +70,13 @@ class InMemoryTopics:
             for partition in range(count)
         }
         self._keyless = dict.fromkeys(partitions, 0)
-        self._open: list[InMemoryRecord] = []
+        self._open: list[tuple[TopicPartition, Content]] = []
 
-    def append(self, record: InMemoryRecord) -> InMemoryRecord:
-        """Write a record at the end of its partition, in no transaction.
-
-        :return: the record with its offset.
-        """
-        offset = self._ends.get(record.at, 0)
-        self._ends[record.at] = offset + 1
-        return InMemoryRecord(
-            at=record.at,
-            position=offset,
-            key_bytes=record.key_bytes,
-            value_bytes=record.value_bytes,
-            timestamp_ms=record.timestamp_ms,
-            header_list=record.header_list,
-        )
+    def append(self, at: TopicPartition, content: Content) -> LogRecord:
+        """Write a record at the end of its partition, in no transaction, and return it."""
+        offset = self._ends.get(at, 0)
+        self._ends[at] = offset + 1
+        return LogRecord(at, offset, content, epoch=None)
 
     def produce(
         self,
@@ -149,16 +90,7 @@ class InMemoryTopics:
         """Write a record in the open transaction, see ``WriterPort``."""
         if partition < 0:
             partition = self.partition_for(topic, key)
-        self._open.append(
-            InMemoryRecord(
-                at=TopicPartition(topic, partition),
-                position=-1,
-                key_bytes=key,
-                value_bytes=value,
-                timestamp_ms=timestamp_ms,
-                header_list=headers,
-            )
-        )
+        self._open.append((TopicPartition(topic, partition), (key, value, timestamp_ms, headers)))
 
     def partition_for(self, topic: str, key: bytes | None) -> int:
         """Return the partition of a serialized key, by Java's default partitioner; records without key are
@@ -171,7 +103,7 @@ class InMemoryTopics:
         self._keyless[topic] = turn + 1
         return turn % count
 
-    def commit(self) -> list[InMemoryRecord]:
+    def commit(self) -> list[LogRecord]:
         """Commit, and return the records of the transaction in the order they were written, with offsets."""
         written, self._open = self._open, []
-        return [self.append(record) for record in written]
+        return [self.append(at, content) for at, content in written]

@@ -10,7 +10,8 @@ from airflow_kstreams.streams.graph.nodes import SourceNode, bound_to, global_ta
 from airflow_kstreams.streams.ports import Headers, TopicPartition
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics, hint
+from airflow_kstreams.testing.in_memory_kafka.log import Content, LogRecord
+from airflow_kstreams.testing.in_memory_topics import InMemoryTopics, hint
 
 
 class InputTopics:
@@ -48,7 +49,7 @@ class InputTopics:
         timestamp_ms: int,
         partition: int | None,
         headers: Headers | None,
-    ) -> InMemoryRecord:
+    ) -> LogRecord:
         """Write a record to a topic and return it with its offset.
 
         :param topic: name in Kafka.
@@ -75,7 +76,7 @@ class InputTopics:
         timestamp_ms: int,
         partition: int | None,
         headers: Headers | None,
-    ) -> InMemoryRecord:
+    ) -> LogRecord:
         """Write a record whose bytes the source may be unable to decode, and return it with its offset.
 
         :param topic: name in Kafka.
@@ -87,9 +88,9 @@ class InputTopics:
         _check_timestamp("timestamp_ms", timestamp_ms)
         checked_headers = _checked_headers(headers)
         self._check_partition(topic, partition)
-        return self._appended(topic, (key, value, timestamp_ms), partition, checked_headers)
+        return self._appended(topic, (key, value, timestamp_ms, checked_headers), partition)
 
-    def append_all(self, topic: str, records: object, *, partition: int | None) -> list[InMemoryRecord]:
+    def append_all(self, topic: str, records: object, *, partition: int | None) -> list[LogRecord]:
         """Write records to a topic and return them with their offsets; all of them or, on an error, none.
 
         :param topic: name in Kafka.
@@ -102,14 +103,14 @@ class InputTopics:
         """
         source = self._source(topic)
         self._check_partition(topic, partition)
-        ready: list[tuple[tuple[bytes | None, bytes | None, int], int | None]] = []
+        ready: list[tuple[Content, int | None]] = []
         for number, (key, value, timestamp_ms) in enumerate(_triples(records)):
             _check_timestamp(f"timestamp_ms of records[{number}]", timestamp_ms)
             key_bytes = _serialized(f"key of records[{number}]", key, source.key_serde, source, topic)
             value_bytes = _serialized(f"value of records[{number}]", value, source.value_serde, source, topic)
             at = self._of_key(topic, key, source) if partition is None else partition
-            ready.append(((key_bytes, value_bytes, timestamp_ms), at))
-        return [self._appended(topic, record, at, None) for record, at in ready]
+            ready.append(((key_bytes, value_bytes, timestamp_ms, None), at))
+        return [self._appended(topic, content, at) for content, at in ready]
 
     def decoded(self, topic: str, key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
         """Return the key and value that the source decodes from a record's bytes.
@@ -149,25 +150,9 @@ class InputTopics:
                 fix="name one of them, or give the topic more with partitions={topic: count}",
             )
 
-    def _appended(
-        self,
-        topic: str,
-        record: tuple[bytes | None, bytes | None, int],
-        partition: int | None,
-        headers: Headers | None,
-    ) -> InMemoryRecord:
-        key, value, timestamp_ms = record
-        at = self._topics.partition_for(topic, key) if partition is None else partition
-        return self._topics.append(
-            InMemoryRecord(
-                at=TopicPartition(topic, at),
-                position=-1,
-                key_bytes=key,
-                value_bytes=value,
-                timestamp_ms=timestamp_ms,
-                header_list=headers,
-            )
-        )
+    def _appended(self, topic: str, content: Content, partition: int | None) -> LogRecord:
+        at = self._topics.partition_for(topic, content[0]) if partition is None else partition
+        return self._topics.append(TopicPartition(topic, at), content)
 
 
 def _triples(records: object) -> Iterator[tuple[Any, Any, Any]]:

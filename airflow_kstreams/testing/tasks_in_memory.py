@@ -32,10 +32,10 @@ from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state.stores.store_serdes import ReadsBack
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics
+from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
+from airflow_kstreams.testing.in_memory_topics import InMemoryTopics
 from airflow_kstreams.testing.output_topics import OutputTopics
 from airflow_kstreams.testing.seeded_caller import SeededCaller
 
@@ -115,7 +115,7 @@ class TasksInMemory:
 
     def open(self) -> None:
         """Open the tasks that are not open, all before any record."""
-        written: list[InMemoryRecord] = []
+        written: list[LogRecord] = []
         for task in self._all():
             if task.task_id not in self._opened:
                 with self._stepping(task):
@@ -123,7 +123,7 @@ class TasksInMemory:
                     written += self._commit(task)
         self._follow(written)
 
-    def process(self, record: InMemoryRecord) -> None:
+    def process(self, record: LogRecord) -> None:
         """Process a record and all its results, record by record."""
         if not self._of_streams([record]):
             return
@@ -131,7 +131,7 @@ class TasksInMemory:
         self._fed = True
         self._follow([record])
 
-    def process_slice(self, records: Sequence[InMemoryRecord]) -> None:
+    def process_slice(self, records: Sequence[LogRecord]) -> None:
         """Process records as one slice, within a run."""
         records = self._of_streams(records)
         if not records:
@@ -140,7 +140,7 @@ class TasksInMemory:
         self._fed = True
         self._slice(records, ends=False)
 
-    def run(self, records: Sequence[InMemoryRecord]) -> None:
+    def run(self, records: Sequence[LogRecord]) -> None:
         """Process records as the slice of a run, to its end; a run under way that has records ends first.
         Without records, also parked ones, there is no run.
         """
@@ -236,9 +236,6 @@ class TasksInMemory:
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
             ),
         )
-        for store in task.stores.values():
-            if isinstance(store, ReadsBack):
-                store.stored_values.check_all()
         for name, changelog in task.changelogs.items():
             kept = self._changelogs.of(TopicPartition(changelog, task_id.group))
             if kept:
@@ -279,8 +276,8 @@ class TasksInMemory:
         self._opened = set()
         self._fed = False
 
-    def _slice(self, records: Sequence[InMemoryRecord], *, ends: bool) -> None:
-        waiting: dict[TopicPartition, list[InMemoryRecord]] = defaultdict(list)
+    def _slice(self, records: Sequence[LogRecord], *, ends: bool) -> None:
+        waiting: dict[TopicPartition, list[LogRecord]] = defaultdict(list)
         for record in records:
             waiting[record.at].append(record)
         for task in self._all():
@@ -292,13 +289,13 @@ class TasksInMemory:
                     waiting[record.at].append(record)
 
     def _give(
-        self, task: StreamTask, given: Mapping[TopicPartition, Sequence[InMemoryRecord]], *, ends: bool
-    ) -> list[InMemoryRecord]:
+        self, task: StreamTask, given: Mapping[TopicPartition, Sequence[LogRecord]], *, ends: bool
+    ) -> list[LogRecord]:
         """Run a task on its slice, at the ends of its logs, up to its last commit.
 
         :return: the records written to topics that the topology reads.
         """
-        written: list[InMemoryRecord] = []
+        written: list[LogRecord] = []
         with self._stepping(task):
             if task.task_id not in self._opened:
                 self._open(task)
@@ -315,19 +312,19 @@ class TasksInMemory:
                 task.close_processors()
             return written + self._commit(task)
 
-    def _of_streams(self, records: Sequence[InMemoryRecord]) -> list[InMemoryRecord]:
+    def _of_streams(self, records: Sequence[LogRecord]) -> list[LogRecord]:
         """Give the records of global tables to all tasks, and return the others."""
         streams = []
         for record in records:
             entries = self._globals.get(record.at.topic)
             if entries is None:
                 streams.append(record)
-            elif record.key_bytes is not None and record.value_bytes is not None:
-                entries[record.key_bytes] = record.value_bytes
-            elif record.key_bytes is not None:
-                entries.pop(record.key_bytes, None)
-            else:
+            elif (key := record.key()) is None:
                 self._keyless[record.at.topic] = self._keyless.get(record.at.topic, 0) + 1
+            elif (value := record.value()) is None:
+                entries.pop(key, None)
+            else:
+                entries[key] = value
         return streams
 
     def _waits(self, task: StreamTask) -> bool:
@@ -338,7 +335,7 @@ class TasksInMemory:
         self.now_ms = max(self.now_ms, due_ms)
         return True
 
-    def _follow(self, records: Sequence[InMemoryRecord]) -> None:
+    def _follow(self, records: Sequence[LogRecord]) -> None:
         """Process records and all their results, each as a slice of its own."""
         waiting = deque(records)
         while waiting:
@@ -349,7 +346,7 @@ class TasksInMemory:
         task.open()
         self._opened.add(task.task_id)
 
-    def _commit(self, task: StreamTask) -> list[InMemoryRecord]:
+    def _commit(self, task: StreamTask) -> list[LogRecord]:
         """Commit a task's results, as the last part of a step.
 
         :return: the records written to topics that the topology reads.
@@ -389,17 +386,17 @@ class KeptChangelogs:
 
     def __init__(self, topics: Collection[str]) -> None:
         self._topics = frozenset(topics)
-        self._kept: dict[TopicPartition, dict[bytes | None, InMemoryRecord]] = {}
+        self._kept: dict[TopicPartition, dict[bytes | None, LogRecord]] = {}
 
-    def add(self, records: Sequence[InMemoryRecord]) -> None:
+    def add(self, records: Sequence[LogRecord]) -> None:
         """Keep committed records; a tombstone ends its key."""
         for record in records:
             if record.at.topic in self._topics:
                 kept = self._kept.setdefault(record.at, {})
-                kept.pop(record.key_bytes, None)
-                if record.value_bytes is not None:
-                    kept[record.key_bytes] = record
+                kept.pop(record.key(), None)
+                if record.value() is not None:
+                    kept[record.key()] = record
 
-    def of(self, partition: TopicPartition) -> list[InMemoryRecord]:
+    def of(self, partition: TopicPartition) -> list[LogRecord]:
         """Return the records of a partition in the order of their offsets."""
         return list(self._kept.get(partition, {}).values())

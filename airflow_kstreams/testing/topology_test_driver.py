@@ -5,8 +5,7 @@
 processes its records before it returns; inside, the records wait for the block's end, when they are one run's
 slice.
 
-A run reads back the first values that a store writes; the driver reads back every one. Its stores are kept
-until a run ends; then they are restored from their changelogs, as in every run.
+Stores are kept until a run ends; then they are restored from their changelogs, as in every run.
 
 ``docs/testing.md`` lists the differences to a run.
 """
@@ -29,7 +28,8 @@ from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology, has_dead_letters, refuse_dead_letter_topic
 from airflow_kstreams.streams.topology.topology_builder import TopologyBuilder
-from airflow_kstreams.testing.in_memory_topics import InMemoryRecord, InMemoryTopics, hint, topic_counts
+from airflow_kstreams.testing.in_memory_kafka.log import LogRecord
+from airflow_kstreams.testing.in_memory_topics import InMemoryTopics, hint, topic_counts
 from airflow_kstreams.testing.input_topics import InputTopics
 from airflow_kstreams.testing.output_topics import OutputRecord, OutputTopics, StoreView, topic_writers
 from airflow_kstreams.testing.tasks_in_memory import TasksInMemory
@@ -110,7 +110,7 @@ class TopologyTestDriver:
         )
         self._tasks.now_ms = wall_clock_ms
         #: The records piped in a block of ``run``; None outside.
-        self._slice: list[InMemoryRecord] | None = None
+        self._slice: list[LogRecord] | None = None
         self._closed = False
         try:
             self._tasks.open()
@@ -447,7 +447,7 @@ class TopologyTestDriver:
     def _real(self, topic: str) -> str:
         return self._topology.real_topic(topic, self._application_id)
 
-    def _pipe(self, record: InMemoryRecord) -> None:
+    def _pipe(self, record: LogRecord) -> None:
         if self._slice is None:
             self._tasks.process(record)
         else:

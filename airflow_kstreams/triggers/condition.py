@@ -9,10 +9,10 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_kstreams.batch.inspect.conditions import Condition, condition_from_json, condition_to_json
+from airflow_kstreams.batch.inspect.conditions import condition_from_json
+from airflow_kstreams.hooks.kafka import client_config_of, cluster_of
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.triggers.cluster_watch import ClusterWatch, PendingCondition, watch_of
-from airflow_kstreams.triggers.kafka_connection import client_config_of, cluster_of
+from airflow_kstreams.triggers.cluster_watch import PendingCondition, watch_of
 
 __all__ = ["ConditionTrigger"]
 
@@ -51,11 +51,6 @@ class ConditionTrigger(BaseTrigger):
         self.deadline = deadline
         self.silent_fail = silent_fail
 
-    @classmethod
-    def waiting_for(cls, condition: Condition, **arguments: Any) -> ConditionTrigger:
-        """Return a trigger for a condition."""
-        return cls(condition=condition_to_json(condition), **arguments)
-
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class and the arguments to make it again."""
         return (
@@ -73,10 +68,11 @@ class ConditionTrigger(BaseTrigger):
         """Yield one event: holds, timeout or error."""
         try:
             condition = condition_from_json(self.condition)
-            watch = await self._watch()
+            config = await client_config_of(self.kafka_conn_id)
         except KStreamsError as error:
             yield _event(status="error", error=error.to_dict())
             return
+        watch = watch_of(config, lambda: cluster_of(config))
         waiting = PendingCondition(
             condition=condition, interval_seconds=self.poke_interval, loop=asyncio.get_running_loop()
         )
@@ -101,10 +97,6 @@ class ConditionTrigger(BaseTrigger):
                 await asyncio.wait_for(waiting.news.wait(), self.deadline - time.time())
             except TimeoutError:
                 return _event(status="timeout")
-
-    async def _watch(self) -> ClusterWatch:
-        config = await client_config_of(self.kafka_conn_id)
-        return watch_of(config, lambda: cluster_of(config))
 
 
 def _event(**payload: Any) -> TriggerEvent:

@@ -14,8 +14,7 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_kstreams.batch.inspect.finished_runs import FinishedRuns
 from airflow_kstreams.batch.report.lineage import event_extra
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
-from airflow_kstreams.triggers.kafka_connection import client_config_of, cluster_of
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, client_config_of, cluster_of
 
 __all__ = ["FinishedRunsTrigger"]
 

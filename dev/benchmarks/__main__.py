@@ -113,7 +113,7 @@ def _options() -> argparse.Namespace:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--bars", action="store_true", help="print every bar with its figure as stored")
-    what.add_argument("--page", action="store_true", help="write docs/benchmarks.md anew from what is stored")
+    what.add_argument("--page", action="store_true", help="write the pages on benchmarks from what is stored")
     what.add_argument(
         "--guard", action="store_true", help="short form for CI: compare with the stored ratios"
     )
@@ -217,7 +217,7 @@ def _bars() -> int:
 
 def _write_page(stored: Sequence[Result]) -> None:
     charts.draw(stored)
-    page.PAGE.write_text(page.page(stored), encoding="utf-8")
+    page.write(stored)
 
 
 def _publishing(title: str, records: int) -> Callable[[int], None]:

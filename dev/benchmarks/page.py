@@ -1,4 +1,4 @@
-"""Writes ``docs/benchmarks.md`` from the stored results."""
+"""Writes ``docs/benchmarks.md`` and ``docs/internals/benchmarks.md`` from the stored results."""
 
 from __future__ import annotations
 
@@ -12,18 +12,31 @@ from dev.benchmarks.results import Result
 from dev.benchmarks.workloads import WORKLOADS, Workload
 from dev.servers import embedded
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-_TEXT = Path(__file__).with_name("page.md")
-_QUIX = Path(__file__).with_name("quix-requirements.txt")
+_DOCS = Path(__file__).parents[2] / "docs"
+PAGE = _DOCS / "benchmarks.md"
+DETAILS = _DOCS / "internals" / "benchmarks.md"
+_FOLDER = Path(__file__).parent
+_QUIX = _FOLDER / "quix-requirements.txt"
+
+
+def write(results: Sequence[Result]) -> None:
+    """Write both pages anew."""
+    PAGE.write_text(page(results), encoding="utf-8")
+    DETAILS.write_text(details(results), encoding="utf-8")
 
 
 def page(results: Sequence[Result]) -> str:
-    """Return the page's text."""
-    return Template(_TEXT.read_text(encoding="utf-8")).substitute(
+    """Return the text of the page for users: charts and bars."""
+    return Template((_FOLDER / "page.md").read_text(encoding="utf-8")).substitute(
+        bars="\n".join(_bars(results)), charts="\n".join(_charts(results))
+    )
+
+
+def details(results: Sequence[Result]) -> str:
+    """Return the text of the page with all figures, and how they are measured."""
+    return Template((_FOLDER / "details.md").read_text(encoding="utf-8")).substitute(
         tables=tables(results),
-        bars="\n".join(_bars(results)),
         machines="\n".join(f"- {machine}" for machine in dict.fromkeys(result.machine for result in results)),
-        charts="\n".join(_charts(results)),
         kafka_streams=embedded.libraries_version(embedded.kafka_streams_libraries()),
         spark=version("pyspark"),
         quix=next(
@@ -57,18 +70,14 @@ def _table(workload: Workload, lines: Sequence[Result]) -> Iterator[str]:
     day = f", measured on {lines[0].measured}" if lines[0].measured else ""
     yield f"### `{workload.name}`: {workload.shows}\n"
     yield f"{lines[0].records:,} records{day}.\n"
-    yield (
-        "| system | guarantee | records/s | seconds | rounds | peak MB | ours is so many times as fast "
-        "| again by |"
-    )
-    yield "| --- | --- | ---: | ---: | --- | ---: | ---: | --- |"
+    yield "| system | guarantee | records/s | seconds | rounds | peak MB | ours is so many times as fast |"
+    yield "| --- | --- | ---: | ---: | --- | ---: | ---: |"
     for line in lines:
         speed = f"{line.records_per_second:,.0f}" if line.records else "-"
         rounds = f"{len(line.rounds)}: {min(line.rounds):.2f} - {max(line.rounds):.2f}"
         yield (
             f"| {line.system} | {line.guarantee.replace('_', ' ')} | {speed} | "
-            f"{line.wall_seconds:.2f} | {rounds} | {line.peak_memory_mb:,.0f} | {line.ours_ratio:.2f} | "
-            f"`dev/bench --workload {line.workload} --system {line.system}` |"
+            f"{line.wall_seconds:.2f} | {rounds} | {line.peak_memory_mb:,.0f} | {line.ours_ratio:.2f} |"
         )
     yield ""
 

@@ -23,7 +23,7 @@ from confluent_kafka import Message, Producer
 from rich.table import Table
 
 from airflow_kstreams.kafka.client_errors import convert
-from airflow_kstreams.kafka.delivery import RefusedRecords, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -89,7 +89,7 @@ def _client() -> Iterator[tuple[Produce, Produce, Callable[[], object]]]:
         bootstrap="unused",
         timeout_seconds=_SECONDS,
         explain=lambda error, what: convert(error, what=what, where="unused"),
-        refused=RefusedRecords({}, {}),
+        refused=DeliveryFailures({}, {}),
     )
     for topic in (OUTPUT, "changelog"):
         producer.produce(topic, b"")

@@ -21,7 +21,7 @@ from airflow_kstreams.streams.state.stores.expiring_store import ExpiringStore
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from tests.simulation.protection import Protection, SwitchedOff
 
-_ATTEMPT = "airflow_kstreams.batch.task.attempt"
+_ATTEMPT = "airflow_kstreams.batch.task.runner"
 
 
 def _progress_without(**missing: Any) -> Callable[[], SwitchedOff]:

@@ -19,14 +19,13 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs import log_bounds as logs
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.stops import frozen_at, slice_starts, to_freeze
-from airflow_kstreams.batch.run.coordinator import Coordinator
+from airflow_kstreams.batch.run.coordinator import Coordinator, frozen_upstream
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
-from airflow_kstreams.batch.task.attempt import TaskAttempt
 from airflow_kstreams.batch.task.commit import TaskCommit
 from airflow_kstreams.batch.task.loop import TaskLoop
 from airflow_kstreams.batch.task.restore import restore_stores
+from airflow_kstreams.batch.task.runner import TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSlice, task_slice
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.ports import TopicPartition
@@ -103,7 +102,7 @@ def _state_survives_an_abort() -> SwitchedOff:
         kept[id(cluster)] = (cluster, task)
         return restored
 
-    return mock.patch("airflow_kstreams.batch.task.attempt.restore_stores", keeping)
+    return mock.patch("airflow_kstreams.batch.task.runner.restore_stores", keeping)
 
 
 def _idle_tasks_are_silent() -> SwitchedOff:
@@ -142,7 +141,7 @@ def _freeze_before_looking() -> SwitchedOff:
         starts = slice_starts(slice_)
         return frozen_at(slice_, {tp: starts[tp] for tp in ends}, epochs)
 
-    return mock.patch("airflow_kstreams.batch.run.intermediates.frozen_at", early)
+    return mock.patch("airflow_kstreams.batch.run.coordinator.frozen_at", early)
 
 
 def _intermediate_stops_move() -> SwitchedOff:
@@ -151,7 +150,7 @@ def _intermediate_stops_move() -> SwitchedOff:
     def anew(folded: Any, *rest: Any) -> Any:
         return to_freeze(dataclasses.replace(folded, intermediate_stops={}), *rest)
 
-    return mock.patch("airflow_kstreams.batch.run.intermediates.to_freeze", anew)
+    return mock.patch("airflow_kstreams.batch.run.coordinator.to_freeze", anew)
 
 
 def _lease_is_not_looked_at() -> SwitchedOff:

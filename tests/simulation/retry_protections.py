@@ -11,10 +11,10 @@ from unittest import mock
 from msgspec import structs
 
 from airflow_kstreams.batch.task.work import BoundedEnd
-from airflow_kstreams.streams.runtime.execution import LoggedChanges
 from airflow_kstreams.streams.runtime.pipeline.parking import Parking, to_park
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 from tests.simulation.protection import Protection, SwitchedOff
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.batch.continuous.start import begin_continuous
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from tests.simulation.protections import PROTECTIONS

@@ -1,17 +1,12 @@
 """Runs a task of a continuous run: attempts one after another, in steps, under the rules of the task runner.
 
 The protocol is that of :mod:`airflow_kstreams.batch.task.runner`, with the ledger in place of the metadata
-topic in step 2, and no end in step 5. A step that fails in a way that starting over may help drops the
-attempt; the next one begins a moment later, while the thread goes on with its other tasks. A task that was
-fenced gives up at once: either another attempt of it is alive, or the broker timed it out, and Spark starts
-it anew.
+topic in step 2: the task's work is the run that the ledger names, everything from the committed offsets on.
+Step 5 has no end. A step that fails in a way that starting over may help drops the attempt; the next one
+begins a moment later, while the thread goes on with its other tasks. A task that was fenced gives up at once:
+either another attempt of it is alive, or the broker timed it out, and Spark starts it anew.
 
-Gives a task of a continuous run its work: the run that the ledger names, everything from the committed
-offsets on, without end.
-
-Gives step 5 of the task protocol an end for continuous mode: no stop offset, and tasks that take turns.
-
-It differs from a batch:
+Reading without end differs from a batch:
 
 - A partition whose end was reached counts as finished until its next record comes, so that a quiet input
   keeps no other one waiting (``partition_group.py``).
@@ -35,13 +30,12 @@ from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.metrics.figures import task_line
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
-from airflow_kstreams.batch.task.attempt import OpenTask, TaskAttempt
+from airflow_kstreams.batch.task.runner import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup, TaskSlice, Unread, at_commit_point
 from airflow_kstreams.streams.errors import DataLossError, KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import (
@@ -55,163 +49,12 @@ from airflow_kstreams.streams.ports import (
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 
+log = logging.getLogger(__name__)
 #: Offsets expire after days, transactional ids too.
 _REFRESH_SECONDS = 3_600.0
-
-
-class EndlessEnd:
-    """No end: a continuous run is stopped from outside.
-
-    :param task: reads on.
-    :param admin: asked for the ends of logs, when something is explained.
-    """
-
-    turn_seconds = 0.25
-
-    def __init__(self, task: StreamTask, admin: AdminPort) -> None:
-        self._task = task
-        self._admin = admin
-        #: Where the last commit left the partitions; None: what the processors did in init waits for one.
-        self._at_commit: Mapping[TopicPartition, int] | None = None
-
-    def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched; a partition at its end keeps no other one waiting."""
-        group = self._task.group
-        for partition, records in fetched.records.items():
-            group.add_live(partition, records)
-        for partition, end in fetched.ends.items():
-            group.caught_up(partition, end)
-
-    def at_stop(self) -> bool:
-        """Say that there is always more to come."""
-        return False
-
-    def end_of_run(self) -> Iterator[None]:
-        """Bring stream time nowhere: there is no end to do it at."""
-        return iter(())
-
-    def commit_due(
-        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
-    ) -> bool:
-        """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
-        if self._task.commit_due(interval_elapsed=False, processed=processed):
-            return True
-        if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
-            return True
-        return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
-
-    def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether something was written, or read past without writing."""
-        return opened or self._at_commit != self._task.group.positions()
-
-    def committed(self) -> None:
-        """Keep where the commit left the partitions."""
-        self._at_commit = self._task.group.positions()
-
-    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
-        """Return (position, end of the log) of every partition: there is no stop offset."""
-        ends = self._admin.end_offsets(sorted(positions), isolation="read_uncommitted")
-        return {p: (positions[p], ends[p]) for p in sorted(positions)}
-
-    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Return the partitions that are far ahead of others."""
-        return set(self._task.group.ahead(paused))
-
-
-class ContinuousWork:
-    """The work of a task of a continuous run: endless."""
-
-    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look the run up in the ledger, and where the task goes on.
-
-        :raises TaskFencedError: the run is not this driver's any more.
-        :raises DataLossError: records it must read are gone, or its committed offsets are.
-        """
-        ledger = read_ledger(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
-        run = current_run(ledger, setup.assignment)
-        return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin, clock=setup.clock)
-
-    def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
-        """Return where the task's reading ends: nowhere."""
-        return EndlessEnd(task, admin)
-
-
-def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
-    """Return the continuous run, if the ledger still says that it is this driver's.
-
-    :raises TaskFencedError: the driver that launched the task does not own the application any more.
-    """
-    assignment.refuse_unless_in_force(ledger.lease, continuous=True)
-    run = ledger.current_continuous
-    if run is None or (run.run_id, run.generation) != (assignment.run_id, assignment.generation):
-        found = "none" if run is None else f"{run.run_id!r} generation {run.generation}"
-        raise TaskFencedError(
-            f"task {assignment.task_id} belongs to the continuous run {assignment.run_id!r} generation "
-            f"{assignment.generation}, but the ledger names {found}",
-            fix="nothing: the driver that owns the application launches its tasks itself",
-            task_id=str(assignment.task_id),
-        )
-    return run
-
-
-def continuous_share(
-    run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort, *, clock: Clock
-) -> TaskSlice:
-    """Work out what a task of a continuous run reads: everything from its committed offsets on.
-
-    :param reader: of the application's group; what it was assigned before is lost.
-    :raises DataLossError: records it must read are gone, its committed offsets are, or the log was truncated
-        before them and has grown again.
-    """
-    partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
-    refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
-    committed = reader.committed(partitions)
-    starts = admin.start_offsets(partitions)
-    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    for partition in partitions:
-        _refuse_gap(
-            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
-        )
-    others = find_other_records(
-        admin,
-        reader,
-        {tp: OffsetMetadata.decode(at.metadata).last_record for tp, at in committed.items()},
-        committed={tp: at.offset for tp, at in committed.items()},
-        logs={tp: (starts[tp], ends[tp]) for tp in partitions},
-        clock=clock,
-    )
-    if others:
-        raise data_loss(others, run.plan.topology.application_id, run_id=run.run_id)
-    return TaskSlice(
-        bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
-        committed=committed,
-    )
-
-
-def _refuse_gap(
-    partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
-) -> None:
-    if committed is not None and start <= committed.offset <= end:
-        return
-    what = (
-        "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
-    )
-    raise DataLossError(
-        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
-        "there",
-        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
-        "--bootstrap-server <broker> --group <application id> --topic "
-        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
-        run_id=run_id,
-    )
-
-
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
 #: Between a failed attempt and the next: grows with every fruitless one, up to a limit, with jitter.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.2, 5.0
+T = TypeVar("T")
 
 
 class ContinuousTask:
@@ -328,3 +171,150 @@ class ContinuousTask:
 
 def _first_line(error: BaseException) -> str:
     return error.cause if isinstance(error, KStreamsError) else type(error).__name__
+
+
+class ContinuousWork:
+    """The work of a task of a continuous run: endless."""
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Look the run up in the ledger, and where the task goes on.
+
+        :raises TaskFencedError: the run is not this driver's any more.
+        :raises DataLossError: records it must read are gone, or its committed offsets are.
+        """
+        ledger = read_ledger(setup.cluster, setup.settings.application_id, admin=admin, clock=setup.clock)
+        run = current_run(ledger, setup.assignment)
+        return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin, clock=setup.clock)
+
+    def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
+        """Return where the task's reading ends: nowhere."""
+        return EndlessEnd(task, admin)
+
+
+def current_run(ledger: Ledger, assignment: TaskAssignment) -> ContinuousRun:
+    """Return the continuous run, if the ledger still says that it is this driver's.
+
+    :raises TaskFencedError: the driver that launched the task does not own the application any more.
+    """
+    assignment.refuse_unless_in_force(ledger.lease, continuous=True)
+    run = ledger.current_continuous
+    if run is None or (run.run_id, run.generation) != (assignment.run_id, assignment.generation):
+        found = "none" if run is None else f"{run.run_id!r} generation {run.generation}"
+        raise TaskFencedError(
+            f"task {assignment.task_id} belongs to the continuous run {assignment.run_id!r} generation "
+            f"{assignment.generation}, but the ledger names {found}",
+            fix="nothing: the driver that owns the application launches its tasks itself",
+            task_id=str(assignment.task_id),
+        )
+    return run
+
+
+def continuous_share(
+    run: ContinuousRun, task_id: TaskId, reader: ReaderPort, admin: AdminPort, *, clock: Clock
+) -> TaskSlice:
+    """Work out what a task of a continuous run reads: everything from its committed offsets on.
+
+    :param reader: of the application's group; what it was assigned before is lost.
+    :raises DataLossError: records it must read are gone, its committed offsets are, or the log was truncated
+        before them and has grown again.
+    """
+    partitions = task_partitions(run.slice, task_id.subtopology, task_id.group)
+    refuse_other_topics(admin, run.slice, {partition.topic for partition in partitions})
+    committed = reader.committed(partitions)
+    starts = admin.start_offsets(partitions)
+    ends = admin.end_offsets(partitions, isolation="read_uncommitted")
+    for partition in partitions:
+        _refuse_gap(
+            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
+        )
+    others = find_other_records(
+        admin,
+        reader,
+        {tp: OffsetMetadata.decode(at.metadata).last_record for tp, at in committed.items()},
+        committed={tp: at.offset for tp, at in committed.items()},
+        logs={tp: (starts[tp], ends[tp]) for tp in partitions},
+        clock=clock,
+    )
+    if others:
+        raise data_loss(others, run.plan.topology.application_id, run_id=run.run_id)
+    return TaskSlice(
+        bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
+        committed=committed,
+    )
+
+
+def _refuse_gap(
+    partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
+) -> None:
+    if committed is not None and start <= committed.offset <= end:
+        return
+    what = (
+        "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
+    )
+    raise DataLossError(
+        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
+        "there",
+        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
+        "--bootstrap-server <broker> --group <application id> --topic "
+        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
+        run_id=run_id,
+    )
+
+
+class EndlessEnd:
+    """No end: a continuous run is stopped from outside.
+
+    :param task: reads on.
+    :param admin: asked for the ends of logs, when something is explained.
+    """
+
+    turn_seconds = 0.25
+
+    def __init__(self, task: StreamTask, admin: AdminPort) -> None:
+        self._task = task
+        self._admin = admin
+        #: Where the last commit left the partitions; None: what the processors did in init waits for one.
+        self._at_commit: Mapping[TopicPartition, int] | None = None
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched; a partition at its end keeps no other one waiting."""
+        group = self._task.group
+        for partition, records in fetched.records.items():
+            group.add_live(partition, records)
+        for partition, end in fetched.ends.items():
+            group.caught_up(partition, end)
+
+    def at_stop(self) -> bool:
+        """Say that there is always more to come."""
+        return False
+
+    def end_of_run(self) -> Iterator[None]:
+        """Bring stream time nowhere: there is no end to do it at."""
+        return iter(())
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
+        if self._task.commit_due(interval_elapsed=False, processed=processed):
+            return True
+        if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
+            return True
+        return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether something was written, or read past without writing."""
+        return opened or self._at_commit != self._task.group.positions()
+
+    def committed(self) -> None:
+        """Keep where the commit left the partitions."""
+        self._at_commit = self._task.group.positions()
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return (position, end of the log) of every partition: there is no stop offset."""
+        ends = self._admin.end_offsets(sorted(positions), isolation="read_uncommitted")
+        return {p: (positions[p], ends[p]) for p in sorted(positions)}
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that are far ahead of others."""
+        return set(self._task.group.ahead(paused))

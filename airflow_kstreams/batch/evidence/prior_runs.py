@@ -1,5 +1,5 @@
-"""Gathers what earlier runs left behind, from three places that can each be lost without the others. Whether
-they contradict each other is compared in :mod:`airflow_kstreams.batch.evidence.contradictions`.
+"""Gathers what earlier runs left behind, from three places that can each be lost without the others, and
+finds logs that no longer hold what those runs read.
 
 1. The group's committed offsets: the truth while they are there. They expire (``offsets.retention.minutes``),
    and the broker drops those of a topic that is deleted.
@@ -10,18 +10,18 @@ they contradict each other is compared in :mod:`airflow_kstreams.batch.evidence.
 Where 1 is silent, 2 and 3 say where the last run stopped, which is as good, because nothing is committed
 between two runs. It is not as good when the ledger knows of a run that took the lease and never finished,
 while the metadata topic says nothing: that run may have committed anything, and nothing says what. The same
-holds after a continuous run, which has no stops.
+holds after a continuous run, which has no stops. Contradictions between the three are the business of
+:mod:`airflow_kstreams.batch.evidence.contradictions`.
 
-Finds logs that were truncated below the committed offset and have grown past it again.
-
-Offsets alone do not show it. Rule: with each committed offset stands the last record that was read before it,
-by offset and leader epoch. What lies between the two was markers and aborted records, and stays so. Another
-epoch at that offset, nothing there, or a record between it and the committed offset is the work of another
-leader, which took records under offsets that had been given before; the run would skip them.
+A log may have been truncated below the committed offset and have grown past it again, which offsets alone do
+not show. Rule: with each committed offset stands the last record that was read before it, by offset and
+leader epoch. What lies between the two was markers and aborted records, and stays so. Another epoch at that
+offset, nothing there, or a record between it and the committed offset is the work of another leader, which
+took records under offsets that had been given before; the run would skip them.
 
 Where retention or a person deleted the record nothing can be compared, and where compaction may have removed
-it its absence says nothing. Records of a message format without epochs, offsets that another tool committed
-and those of versions that kept no epoch are not compared.
+it its absence says nothing. Records of a message format without epochs and offsets that another tool
+committed are not compared.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, CommittedOffset, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes, last_of
+
+#: Of one fetch; a span holds one record, unless the log is another one.
+_FETCH_RECORDS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,10 +273,6 @@ def _recorded_counts(ledger: Ledger) -> dict[str, int]:
     """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
     entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
     return {topic: count for entry in entries for topic, count in entry.partitions.items()}
-
-
-#: Of one fetch; a span holds one record, unless the log is another one.
-_FETCH_RECORDS = 100
 
 
 def find_rewritten(

@@ -1,6 +1,5 @@
-"""Says whether a subtopology can have more processors, and what that needs, to begin and to the command.
-
-An expansion of processors that is under way: what is written of it, and where.
+"""Defines an expansion of processors as Kafka holds it, and tells begin and the command whether a subtopology
+can have more processors, and what that needs.
 
 A subtopology with state gets more processors ("partition and processor expansion"). Each new one takes its
 keys from exactly one that is there, its *source*, and their state lies in the source's changelog partitions.

@@ -1,4 +1,5 @@
-"""Copies the state of one source to the processors that take keys from it.
+"""Copies the state of one source to the processors that take keys from it, and tells to which processor each
+entry of a changelog belongs.
 
 Rule: one transaction holds entries and the offset behind them, under an id of the source's own. So a
 catch-up, or a begin that takes over, goes on where the last copy ended; and of two copies at one time, the
@@ -10,10 +11,8 @@ begins anew, and so does one that another expansion left: what lies in the chang
 is deleted first, key by key.
 
 Crash argument: before a commit nothing has changed; after it, the offset says so. While the first part of a
-new beginning is under way, the old offset stands, which leads to the same beginning again. Nobody reads what
-is written until a begin has recorded the new processors, and that begin holds the id when it does.
-
-Tells which processor each entry of a changelog belongs to.
+new beginning is being copied, the old offset stands, which leads to the same beginning again. No task reads
+what is written until a begin has recorded the new processors, and that begin holds the id when it does.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import msgspec
 from airflow_kstreams.batch.growing.expansion_rules import Expansion, live, positions_of, sources_of
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
+from airflow_kstreams.batch.protocol.topics import max_message_bytes
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError, TransactionAbortedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, catch_up_group, catch_up_id
@@ -47,47 +46,7 @@ from airflow_kstreams.streams.ports import (
 )
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-
-def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
-    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
-
-    :param keys: what is known of the keys of its changelog.
-    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
-        when it is restored.
-    """
-    if keys is None or keys.unfit:
-        return None
-    try:
-        placing = keys.placing(key)
-    except msgspec.MsgspecError:
-        return None
-    return None if placing is None else key_hash(placing)
-
-
-@dataclass(frozen=True, slots=True)
-class Homes:
-    """The processors of a subtopology, as its entries find them.
-
-    :param processors: how keys find their processor.
-    :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
-    """
-
-    processors: Processors
-    entry_keys: Mapping[str, EntryKeys]
-
-    def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
-        """Return the records of a processor's changelog partition that are of keys that it still has."""
-        keys = self.entry_keys.get(changelog)
-        return [
-            record
-            for record in records
-            if (hashed := placing_hash(keys, record.key() or b"")) is None
-            or self.processors.of_hash(hashed) == processor
-        ]
-
-
 log = logging.getLogger(__name__)
-
 _DELETE_RETENTION = "delete.retention.ms"
 #: Records that one transaction reads, or entries that it deletes.
 BATCH = 5_000
@@ -372,3 +331,41 @@ class StateCopy:
         if self._writer is not None:
             self._writer.close()
         self._writer = None
+
+
+def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
+    """Return the hash that decides which processor an entry belongs to; None of one that stays where it is.
+
+    :param keys: what is known of the keys of its changelog.
+    :param key: of the changelog's record. One that is not of the store's format stays, too: the store says so
+        when it is restored.
+    """
+    if keys is None or keys.unfit:
+        return None
+    try:
+        placing = keys.placing(key)
+    except msgspec.MsgspecError:
+        return None
+    return None if placing is None else key_hash(placing)
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """The processors of a subtopology, as its entries find them.
+
+    :param processors: how keys find their processor.
+    :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
+    """
+
+    processors: Processors
+    entry_keys: Mapping[str, EntryKeys]
+
+    def at_home(self, changelog: str, records: Sequence[Record], processor: int) -> Sequence[Record]:
+        """Return the records of a processor's changelog partition that are of keys that it still has."""
+        keys = self.entry_keys.get(changelog)
+        return [
+            record
+            for record in records
+            if (hashed := placing_hash(keys, record.key() or b"")) is None
+            or self.processors.of_hash(hashed) == processor
+        ]

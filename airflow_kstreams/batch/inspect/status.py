@@ -13,9 +13,8 @@ from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_par
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata_with_content
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_GENERATION,

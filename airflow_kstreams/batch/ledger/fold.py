@@ -1,7 +1,6 @@
-"""Folds records of the ledger, those of its end or all of them; pure.
+"""Encodes the records of the ledger, and folds those of its end, or all of them; pure.
 
-Encodes the records of the ledger. :mod:`airflow_kstreams.batch.ledger.ledger` says what they mean
-together.
+:mod:`airflow_kstreams.batch.ledger.ledger` says what they mean together.
 """
 
 from __future__ import annotations

@@ -3,12 +3,11 @@
 For every topic that was ever read: where the run that read it last left it. Of the runs: how many have
 finished, the last one, the last few that a reset took back, and the index by which any other is found.
 
-Finds the entry of each run in the ledger: a tree by the hash of the run id, whose pages hold offsets.
-
-A page is a leaf, which gives offsets of entries by hash, or has a page for each next digit of the hash. A
-leaf that grows beyond what it may hold becomes a page of leaves. Each page is a record of the ledger under
-the digits that lead to it; the root is in the checkpoint. An insertion writes the pages on its path anew,
-each after those that it points to.
+The index is a tree by the hash of the run id, whose pages hold offsets of entries in the ledger. A page is a
+leaf, which gives offsets of entries by hash, or has a page for each next digit of the hash. A leaf that grows
+beyond what it may hold becomes a page of leaves. Each page is a record of the ledger under the digits that
+lead to it; the root is in the checkpoint. An insertion writes the pages on its path anew, each after those
+that it points to.
 
 A hash is no proof, and neither is an offset: a reader that looks up an entry compares its key, and one that
 follows a pointer to a page compares the digits.
@@ -26,8 +25,8 @@ from typing import NamedTuple
 import msgspec
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, by_topic, times_by_topic
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import group_of
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
-from airflow_kstreams.batch.protocol.offsets.task_report import group_of
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes

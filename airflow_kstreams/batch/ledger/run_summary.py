@@ -1,6 +1,5 @@
-"""Defines the summary of a finished run: its entry in the ledger.
-
-Keeps the details of a finished run, per task and partition, in the ledger apart from its entry.
+"""Defines the summary of a finished run, which is its entry in the ledger, and the details that the ledger
+keeps apart from it.
 
 An entry stays for good, so it holds nothing that grows with tasks or partitions. Details do: they are kept
 for a while, in slots ``__details__/<n>``, which runs use in turn; a run overwrites what the run before it
@@ -15,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import (
     BehindCut,
     FrozenPartition,

@@ -1,17 +1,14 @@
-"""Gives the figures of tasks under Kafka Streams' names.
+"""Measures an attempt of a task, and gives the figures of tasks under Kafka Streams' names.
 
 Rates are per second of a task's time, waiting for records included; of several tasks, per second of one
 task's time. Latencies are in milliseconds. What is not known, because there was no room for it
-beside a task's offsets, is None, and so is what nothing was measured for.
+beside a task's offsets, is None, and so is what nothing was measured for. Figures of calls and of the threads
+that run them are in ``call_metrics.py``.
 
-Figures of calls and of the threads that run them are in ``call_figures.py``.
-
-Measures one attempt of a task.
-
-Its cost is two additions per chunk of records: the loop reads the clock before and after each chunk in any
-case, and passes both times. Chunks shorter than ``SAMPLE_SECONDS`` are added up until they last that long and
-become one sample, in which every record counts with the sample's mean. A chunk is 2,000 records at most, and
-as few as one where functions are slow, so a slow function is measured record by record.
+Measuring costs two additions per chunk of records: the loop reads the clock before and after each chunk in
+any case, and passes both times. Chunks shorter than ``SAMPLE_SECONDS`` are added up until they last that long
+and become one sample, in which every record counts with the sample's mean. A chunk is 2,000 records at most,
+and as few as one where functions are slow, so a slow function is measured record by record.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from airflow_kstreams.batch.metrics.call_metrics import (
     per_second,
     rate_text,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import CallFigures, LatencyRecorder, added_calls
 
 #: Long beside a sample's own cost, two thousandths of that; short beside the times that people ask for.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from airflow_kstreams.batch.protocol.replay_records import replay_owner
-from airflow_kstreams.batch.protocol.topic_settings import internal_settings
+from airflow_kstreams.batch.protocol.topics import internal_settings
 from airflow_kstreams.streams.errors import AccessDeniedError
 from airflow_kstreams.streams.naming.permissions import (
     Operation,

@@ -1,16 +1,76 @@
-"""Creates the topics of the protocol, and refuses topics that are not those a run began with."""
+"""Defines the topics of the engine: creates them, and refuses settings that would lose records or their
+times, and topics that are not those a run began with.
+
+The topics are created with these settings, and checked again before every run: an administrator may change a
+topic, or create it before the first run with the broker's defaults, such as ``log.message.timestamp.type``.
+An error names the command that mends it. Every other setting is the administrator's.
+
+Rule of sizes: what a topic holds, the topics behind it take. The engine's own topics are created with the
+largest ``max.message.bytes`` of the topics that the topology reads, plus room for what the engine adds; the
+writers of a task take what the topics take (``WriterPort``'s makers); and begin names every topic that takes
+less than an input holds. It only names it: results may be small. A record that does not fit fails the task
+and is named then, and a dead letter that does not fit loses its value, not its place.
+
+Limits are read when a run begins and again by every attempt of a task, so that a limit that was raised counts
+from the next attempt on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Collection, Iterable, Mapping
 
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, replaced, state_lost
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.topic_settings import PROTOCOL
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicSpec
+from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topology.topology import has_dead_letters
+
+log = logging.getLogger(__name__)
+#: Records may be dated long ago or ahead: neither must they be refused, nor expired by their own time, nor
+#: get the broker's time in the place of their own.
+_ANY_TIMESTAMP: Mapping[str, str] = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+#: Of repartition topics and the dead-letter topic.
+REPARTITION: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    **_ANY_TIMESTAMP,
+}
+#: A local checkpoint counts for half the time that tombstones are kept: with seven days, the checkpoint of a
+#: daily run is of use, with the broker's one day it would not be.
+_CHANGELOG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": str(7 * 24 * 3600 * 1000),
+    **_ANY_TIMESTAMP,
+}
+#: Of the metadata topic and the ledger: small segments, cleaned early, because every task reads these topics
+#: from their beginning. Their records' times mean nothing.
+PROTOCOL: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+#: Setting -> the loss that another value causes.
+_LOSSES: Mapping[str, str] = {
+    "cleanup.policy": "the broker would delete records that are still needed",
+    "retention.ms": "the broker would delete records that are still needed",
+    "retention.bytes": "the broker would delete records that are still needed",
+    "message.timestamp.type": "records would get the broker's time, and event time would be lost",
+}
+MAX_BYTES = "max.message.bytes"
+#: Bytes that a record may gain on its way to a topic of the engine: a larger key, a dead letter's headers.
+ROOM_BYTES = 65_536
+#: The largest value that the broker takes for the setting.
+_LARGEST = 2**31 - 1
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -41,6 +101,31 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
     )
 
 
+def topic_spec(
+    name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings
+) -> TopicSpec:
+    """Return a topic of the engine's own, to be created."""
+    return TopicSpec(
+        name=name,
+        partitions=partitions,
+        replication_factor=settings.internal_replication_factor,
+        configs=configs,
+    )
+
+
+def changelog_settings(plan: TopologyPlan, changelog: str) -> Mapping[str, str]:
+    """Return the settings of a changelog, those that its store asks for included."""
+    given = plan.subtopology(plan.changelogs[changelog]).changelog_configs.get(changelog, {})
+    return {**_CHANGELOG, **given}
+
+
+def internal_settings(plan: TopologyPlan) -> dict[str, Mapping[str, str]]:
+    """Return the settings that the engine creates its own topics of a topology with, by topic."""
+    wanted: dict[str, Mapping[str, str]] = dict.fromkeys(plan.repartition_topics, REPARTITION)
+    wanted |= {changelog: changelog_settings(plan, changelog) for changelog in plan.changelogs}
+    return wanted | dict.fromkeys(ProtocolTopics(plan.application_id).protocol, PROTOCOL)
+
+
 def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]) -> None:
     """Compare the ids of a slice's source topics and changelogs with the ones its run began with.
 
@@ -68,13 +153,109 @@ def refuse_other_topics(admin: AdminPort, slice_: Slice, topics: Collection[str]
         raise data_loss(losses, plan.topology.application_id, run_id=slice_.run_id)
 
 
-def topic_spec(
-    name: str, partitions: int, configs: Mapping[str, str], settings: ApplicationSettings
-) -> TopicSpec:
-    """Return a topic of the engine's own, to be created."""
-    return TopicSpec(
-        name=name,
-        partitions=partitions,
-        replication_factor=settings.internal_replication_factor,
-        configs=configs,
+def harmful(wanted: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a topic with which something is lost, with the values that they must have.
+
+    :param wanted: as the engine creates the topic.
+    :param found: as they are in force; what is not among them is taken to be right.
+    """
+    return {
+        name: value for name, value in wanted.items() if name in _LOSSES and found.get(name, value) != value
+    }
+
+
+def refuse_harmful_settings(admin: AdminPort, plan: TopologyPlan) -> None:
+    """Refuse to run on internal topics whose settings would lose records or their times.
+
+    A topic that does not exist is not looked at. Settings that this user may not see are not either, with a
+    line in the log.
+
+    :raises ConfigError: with the commands that mend the topics.
+    """
+    causes: list[str] = []
+    commands: list[str] = []
+    internal = internal_settings(plan)
+    configs = admin.topic_configs(admin.describe_topics(internal))
+    for refused in configs.refused.values():
+        if isinstance(refused, AccessDeniedError):
+            log.warning("the settings of internal topics are not checked: %s", refused)
+            return
+        raise refused
+    for topic, found in sorted(configs.found.items()):
+        mended = harmful(internal[topic], found)
+        causes += [
+            f"{topic} has {name}={found[name]}, it must be {value}: {_LOSSES[name]}"
+            for name, value in mended.items()
+        ]
+        if mended:
+            commands.append(alter_command(topic, mended))
+    if causes:
+        raise ConfigError("; ".join(causes), fix=f"run {'; '.join(commands)}; then retry the run")
+
+
+def alter_command(topic: str, settings: Mapping[str, str]) -> str:
+    """Return the command that changes a topic's settings."""
+    wanted = ",".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return (
+        "kafka-configs.sh --bootstrap-server <broker> --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {wanted}"
     )
+
+
+def max_message_bytes(admin: AdminPort, topics: Iterable[str]) -> dict[str, int]:
+    """Return ``max.message.bytes`` of topics, asked for in one request.
+
+    A topic that does not exist, or whose settings this user may not see, is taken to have the broker's
+    default, with a line in the log.
+    """
+    configs = admin.topic_configs({*topics})
+    for topic, error in sorted(configs.refused.items()):
+        log.info("%s of %s is taken to be %d: %s", MAX_BYTES, topic, BROKER_MAX_BYTES, error.cause)
+    limits = {topic: int(of.get(MAX_BYTES, BROKER_MAX_BYTES)) for topic, of in configs.found.items()}
+    return limits | dict.fromkeys(configs.refused, BROKER_MAX_BYTES)
+
+
+def with_room(limit_bytes: int) -> dict[str, str]:
+    """Return the setting of a topic that takes what one with this limit holds, and what the engine adds."""
+    return {MAX_BYTES: str(min(limit_bytes + ROOM_BYTES, _LARGEST))}
+
+
+def largest_read(plan: TopologyPlan, limits: Mapping[str, int]) -> int:
+    """Return the largest limit of the topics that others write for the topology, or that it reads again."""
+    read = {*plan.sources} - {*plan.repartition_topics}
+    return max((limits[topic] for topic in read if topic in limits), default=BROKER_MAX_BYTES)
+
+
+def small_topics(
+    plan: TopologyPlan, settings: ApplicationSettings, limits: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return a warning for every topic that takes less than an input holds.
+
+    :param limits: of all topics that exist.
+    """
+    largest = largest_read(plan, limits)
+    source = min(topic for topic in plan.sources if limits.get(topic, largest) == largest)
+    roles = {
+        **dict.fromkeys(plan.outputs, "output topic"),
+        **dict.fromkeys(plan.repartition_topics, "repartition topic"),
+        **dict.fromkeys(plan.changelogs, "changelog"),
+    }
+    if has_dead_letters(plan, settings):
+        roles[settings.dead_letter_topic] = "dead-letter topic"
+    return tuple(
+        f"{roles[topic]} {topic} takes records of at most {limits[topic]:,} bytes ({MAX_BYTES}), its input "
+        f"{source} holds up to {largest:,}: {_consequence(roles[topic])}; to raise it, run "
+        f"{alter_command(topic, _raised(roles[topic], largest))}"
+        for topic in sorted(roles)
+        if limits.get(topic, largest) < largest
+    )
+
+
+def _raised(role: str, largest: int) -> dict[str, str]:
+    return {MAX_BYTES: str(largest)} if role == "output topic" else with_room(largest)
+
+
+def _consequence(role: str) -> str:
+    if role == "dead-letter topic":
+        return "a larger dead letter loses its value"
+    return "a larger result fails the run"

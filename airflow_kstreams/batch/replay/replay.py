@@ -2,9 +2,8 @@
 
 Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
-themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``,
-``replay_marks.py``). A letter that does not hold its whole record brings nothing back: it is counted, and
-the log says where its record is.
+themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``). A letter
+that does not hold its whole record brings nothing back: it is counted, and the log says where its record is.
 
 One replay, all under one transactional id::
 
@@ -24,9 +23,6 @@ answer that is lost is a crash after the step.
 
 What lies beyond the stops of a replay, what it does not select, and letters of a transaction that was still
 open, are the next one's.
-
-Writes a replay of dead letters: records where they came from, and how far the replay is, in one
-transaction.
 """
 
 from __future__ import annotations
@@ -52,8 +48,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
     replay_owner,
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
-from airflow_kstreams.batch.protocol.topic_settings import max_message_bytes
-from airflow_kstreams.batch.protocol.topics import ensure_replays_topic
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
 from airflow_kstreams.batch.replay.scan import Found, Scan, caught_up
 from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
@@ -79,99 +74,7 @@ from airflow_kstreams.streams.ports import (
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
 from airflow_kstreams.streams.settings import ApplicationSettings
 
-
-class ReplayOutput:
-    """Writes the transactions of one attempt.
-
-    :param writer: under the transactional id of replays.
-    :param reader: of the group of replays.
-    """
-
-    def __init__(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._admin = admin
-        self._targets = _Targets(admin)
-
-    def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
-        """Bring letters back, and say so, in one transaction.
-
-        :param replay: as it is after this transaction.
-        :param letters: whole ones.
-        :param marks: what has changed of them.
-        :raises ConfigError: the topic of a letter does not exist any more.
-        :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
-        """
-        self._targets.look_up(letters)
-        self._writer.begin()
-        try:
-            self._produce(replay, letters, marks)
-            self._writer.commit()
-        except BaseException:
-            # Readers of the topics must not wait until the broker times it out.
-            with suppress(KStreamsError):
-                await_leaders(self._admin, self._targets.known)
-                self._writer.abort()
-            raise
-        if not replay.finished_ms and self._writer.suspect:
-            raise TransactionAbortedError(
-                f"a commit of replay {replay.replay_id!r} was slow or repeated, its producer is not used "
-                "again",
-                fix="nothing: it goes on with a new producer",
-                task_id=replay.replay_id,
-            )
-
-    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
-        produce = self._writer.produce
-        for record, _, origin in letters:
-            if origin is not None:
-                time_ms = max(record.timestamp()[1], 0)
-                partition = self._targets.partition(origin)
-                headers = origin.headers or None
-                produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
-        for state in (*marks, encode_replay(replay)):
-            produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
-        offsets = {
-            TopicPartition(replay.dead_letter_topic, partition): CommittedOffset(offset)
-            for partition, offset in replay.positions.items()
-        }
-        self._writer.send_offsets(offsets, self._reader)
-
-
-class _Targets:
-    """Partition counts of the topics that letters came from."""
-
-    def __init__(self, admin: AdminPort) -> None:
-        self._admin = admin
-        self._counts: dict[str, int] = {}
-
-    @property
-    def known(self) -> Collection[str]:
-        """The topics looked up so far."""
-        return self._counts
-
-    def look_up(self, letters: Sequence[Letter]) -> None:
-        """Look at the topics of some letters.
-
-        :raises ConfigError: one does not exist.
-        """
-        firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
-        asked = set(firsts) - set(self._counts)
-        found = self._admin.describe_topics(asked) if asked else {}
-        for topic in sorted(asked - set(found)):
-            raise ConfigError(
-                f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
-                fix="create the topic, then run the replay again: it goes on where it stopped",
-            )
-        self._counts |= {topic: description.partitions for topic, description in found.items()}
-
-    def partition(self, origin: DeadLetterOrigin) -> int:
-        """Return the partition that a letter came from; -1 if the topic has it no more."""
-        return origin.partition if origin.partition < self._counts[origin.topic] else -1
-
-
 log = logging.getLogger(__name__)
-
 #: Records of one transaction, at most.
 _BATCH_RECORDS = 500
 _FETCH_SECONDS = 0.5
@@ -389,3 +292,93 @@ def _warn_of_left_out(letters: Sequence[Letter]) -> None:
 def _may_resume(error: KStreamsError) -> bool:
     lost = isinstance(error, KafkaClientError) and error.code in POSITION_LOST
     return lost or resumable(error)
+
+
+class ReplayOutput:
+    """Writes the transactions of one attempt.
+
+    :param writer: under the transactional id of replays.
+    :param reader: of the group of replays.
+    """
+
+    def __init__(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._admin = admin
+        self._targets = _Targets(admin)
+
+    def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+        """Bring letters back, and say so, in one transaction.
+
+        :param replay: as it is after this transaction.
+        :param letters: whole ones.
+        :param marks: what has changed of them.
+        :raises ConfigError: the topic of a letter does not exist any more.
+        :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
+        """
+        self._targets.look_up(letters)
+        self._writer.begin()
+        try:
+            self._produce(replay, letters, marks)
+            self._writer.commit()
+        except BaseException:
+            # Readers of the topics must not wait until the broker times it out.
+            with suppress(KStreamsError):
+                await_leaders(self._admin, self._targets.known)
+                self._writer.abort()
+            raise
+        if not replay.finished_ms and self._writer.suspect:
+            raise TransactionAbortedError(
+                f"a commit of replay {replay.replay_id!r} was slow or repeated, its producer is not used "
+                "again",
+                fix="nothing: it goes on with a new producer",
+                task_id=replay.replay_id,
+            )
+
+    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+        produce = self._writer.produce
+        for record, _, origin in letters:
+            if origin is not None:
+                time_ms = max(record.timestamp()[1], 0)
+                partition = self._targets.partition(origin)
+                headers = origin.headers or None
+                produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
+        for state in (*marks, encode_replay(replay)):
+            produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
+        offsets = {
+            TopicPartition(replay.dead_letter_topic, partition): CommittedOffset(offset)
+            for partition, offset in replay.positions.items()
+        }
+        self._writer.send_offsets(offsets, self._reader)
+
+
+class _Targets:
+    """Partition counts of the topics that letters came from."""
+
+    def __init__(self, admin: AdminPort) -> None:
+        self._admin = admin
+        self._counts: dict[str, int] = {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The topics looked up so far."""
+        return self._counts
+
+    def look_up(self, letters: Sequence[Letter]) -> None:
+        """Look at the topics of some letters.
+
+        :raises ConfigError: one does not exist.
+        """
+        firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
+        asked = set(firsts) - set(self._counts)
+        found = self._admin.describe_topics(asked) if asked else {}
+        for topic in sorted(asked - set(found)):
+            raise ConfigError(
+                f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
+                fix="create the topic, then run the replay again: it goes on where it stopped",
+            )
+        self._counts |= {topic: description.partitions for topic, description in found.items()}
+
+    def partition(self, origin: DeadLetterOrigin) -> int:
+        """Return the partition that a letter came from; -1 if the topic has it no more."""
+        return origin.partition if origin.partition < self._counts[origin.topic] else -1

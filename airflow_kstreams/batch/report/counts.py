@@ -10,8 +10,8 @@ from typing import NamedTuple
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.metrics.call_metrics import call_lines
 from airflow_kstreams.batch.metrics.figures import speed_text
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES
 

@@ -1,11 +1,9 @@
-"""Describes a run as OpenLineage wants it: topics in and out, offset ranges, counts.
+"""Reports a finished run to Airflow: as the extra of an asset event, and as OpenLineage wants it (topics in
+and out, offset ranges, counts).
 
-Rule: it gives a number only where that is exact. Topics between subtopologies are internal to the application
-and left out. Global tables are inputs, too.
-
-Builds the extra of an asset event: which run finished, and which offsets of which topics it processed.
-
-The same run always gives the same extra, so a consumer that has seen the run id can ignore a repeated event.
+Rule: a number is given only where it is exact. Topics between subtopologies are internal to the application
+and left out. Global tables are inputs, too. The same run always gives the same extra, so a consumer that has
+seen the run id can ignore a repeated event.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, parked_total, sum_parked
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
 from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
 from airflow_kstreams.streams.figures.record_counts import RecordCounts

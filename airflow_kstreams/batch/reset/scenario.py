@@ -1,9 +1,8 @@
-"""Holds the scenarios of Kafka's own application reset tool: where a reset sets the offsets of input topics.
+"""Holds the scenarios of Kafka's own application reset tool, which set the offsets of input topics, and reads
+the tool's options for them.
 
 An offset that a scenario asks for is moved into the log: below its first offset it becomes that one, at or
 past its end it becomes the end, the high watermark.
-
-Reads the options of Kafka's own application reset tool that say where a reset sets offsets.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Coordinates the runs of an application: begin, unfinished tasks, finish. How a run without an end begins,
-under the same claim, is in :mod:`airflow_kstreams.batch.continuous.start`.
+"""Coordinates the runs of an application: begin, the stops of intermediate topics, unfinished tasks, finish.
+How a run without an end begins, under the same claim, is in :mod:`airflow_kstreams.batch.continuous.start`.
 
 Every decision is written in one transaction under ``<app>-coordinator`` and is made from what was read after
 that id was claimed. Crash argument: a crash before the commit leaves what was there; after it, the whole of
@@ -17,6 +17,12 @@ The order in ``begin``; a crash may come after any step:
    while it fences.
 4. NEW or FINISHED -> release a dead owner's lease, fence, freeze, and write tombstones, stop offsets,
    completed marker (and partition groups, and lease).
+
+The stops of intermediate topics are frozen as proven in :mod:`airflow_kstreams.batch.protocol.slice.stops`.
+Only the owner of the lease writes them. Should another coordinator have claimed the coordinator's id between
+the look at the topic and the write, the write fails; if the lease is ours still, that one only looked. It is
+not known whether a write that failed came through: so before anything is written again, the id is claimed
+anew, which settles it, and the topic is looked at once more. A stop that is there stays.
 """
 
 from __future__ import annotations
@@ -38,27 +44,37 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     completed_record,
     finished_record,
+    intermediate_stop_record,
     plan_pieces,
     slice_records,
     tombstone,
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.stops import partitions_of, unfinished_groups
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
-from airflow_kstreams.batch.protocol.topic_settings import refuse_harmful_settings
-from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics, refuse_other_topics
+from airflow_kstreams.batch.protocol.slice.stops import (
+    TaskShare,
+    frozen_at,
+    partitions_of,
+    shares_of,
+    to_freeze,
+    unfinished_groups,
+)
+from airflow_kstreams.batch.protocol.topics import (
+    ensure_protocol_topics,
+    refuse_harmful_settings,
+    refuse_other_topics,
+)
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.finish import FinishedSlice, close_slice
 from airflow_kstreams.batch.run.finished_before import check_finished
-from airflow_kstreams.batch.run.intermediates import frozen_upstream
 from airflow_kstreams.batch.run.lease.lease import (
     Claimant,
     CoordinatorLease,
@@ -73,12 +89,17 @@ from airflow_kstreams.streams.errors import (
     RunError,
     TaskFencedError,
     TopologyError,
+    TransactionAbortedError,
+    UpstreamNotDoneError,
 )
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
+_WRITES = 3
+#: After these it is not known, but can be found out, whether a write came through.
+_DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
 
 
 class Coordinator:
@@ -404,6 +425,49 @@ class Coordinator:
             self.session.admin.delete_records(done.purge)
         except KStreamsError as error:
             log.warning("repartition topics of application %s could not be purged: %s", self._app, error)
+
+
+def frozen_upstream(
+    session: CoordinatorSession, lease: CoordinatorLease, slice_: Slice, subtopology_id: int
+) -> Folded:
+    """Freeze the stops of the intermediate topics that a subtopology reads, unless they are frozen.
+
+    :return: what the metadata topic says then.
+    :raises UpstreamNotDoneError: it is too early, or the metadata topic holds another slice.
+    :raises RunSupersededError: another driver owns the slice.
+    """
+    for writes_left in reversed(range(_WRITES)):
+        folded = session.read_metadata(None)
+        _refuse_other_slice(folded, slice_)
+        waiting = to_freeze(folded, slice_, subtopology_id)
+        if not waiting:
+            break
+        ends = session.admin.end_offsets(waiting, isolation="read_uncommitted")
+        try:
+            stops = frozen_at(slice_, ends, session.admin.end_epochs(waiting))
+            lease.write([intermediate_stop_record(slice_, stop) for stop in stops])
+        except KStreamsError as error:
+            doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
+            if not writes_left or not doubtful:
+                raise
+            log.info("run %s: the stops are to be looked at again: %s", slice_.run_id, error.cause)
+            lease.reclaim()
+        else:
+            log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))
+            return session.read_metadata(None)
+    return folded
+
+
+def _refuse_other_slice(folded: Folded, slice_: Slice) -> None:
+    """Refuse to judge a slice by what another one left."""
+    found = folded.slice
+    if found is None or folded.state is RunState.NEW or found.run_id != slice_.run_id:
+        what = "no slice" if found is None else f"run {found.run_id!r}, {folded.state.value}"
+        raise UpstreamNotDoneError(
+            f"run {slice_.run_id!r} is not finished, but the metadata topic holds {what}",
+            fix="nothing if another driver took the run over; else begin it again, which says what to do",
+            run_id=slice_.run_id,
+        )
 
 
 def _finished_run(ledger: Ledger, run_id: str) -> RunSummary | None:

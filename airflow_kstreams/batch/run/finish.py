@@ -1,4 +1,5 @@
-"""Checks that a slice is finished and builds its summary. Nothing here writes.
+"""Checks that a slice is finished, that its numbers add up, and that it was not too late; then builds its
+summary. Nothing here writes.
 
 Rule: finished means that the committed offset of every input and intermediate partition equals its stop, and
 that every topic is still the one the run began with. The stop of an intermediate partition is the one that
@@ -8,12 +9,10 @@ because everything up to there is gone. A task with retry topics that has anythi
 last commit, too (:mod:`airflow_kstreams.batch.protocol.offsets.parked`), and so must every task whose
 stream time the end of the run advances (:mod:`airflow_kstreams.batch.protocol.slice.slice`).
 
-Checks that what a run says it did adds up, from what its tasks committed with their offsets.
-
-What is counted, per task and slice: records read, per source topic (those dated outside a backfill's interval
-apart); records that went no further, per node and rule (filtered, unmatched, null, late, undated, skipped,
-dead-lettered); records written, per topic. Operators may make any number of records of one, so "in = out +
-left out" holds only where none does. What must hold, and is checked:
+What is counted, per task and slice, and committed with the offsets: records read, per source topic (those
+dated outside a backfill's interval apart); records that went no further, per node and rule (filtered,
+unmatched, null, late, undated, skipped, dead-lettered); records written, per topic. Operators may make any
+number of records of one, so "in = out + left out" holds only where none does. What must hold, and is checked:
 
 1. Twice counted: the totals of a task's report and its counts by topic and node are kept apart from each
    other and travel side by side, over crashes, too. Read, left out of the interval, written, dropped and
@@ -33,8 +32,8 @@ only the numbers about them are wrong, so the run is finished. But what an inter
 its stop was frozen shows nowhere but in the fourth, which says so; it is no error either, for a user's topic
 may be compacted.
 
-Late records (``max.late.share``) are judged at finish, before anything is written: a run that dropped too
-many fails, is not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
+Late records (``max.late.share``) are judged before anything is written: a run that dropped too many fails, is
+not finished and keeps its slice. Nothing of it is processed again: with a larger share, or
 ``late.share.exceeded=warn``, the retry only writes the marker.
 """
 
@@ -52,14 +51,13 @@ from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
 from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import (
     may_park,
     owes_last_commit,
     parked_in_all,
     retry_nodes,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import (
@@ -79,145 +77,9 @@ from airflow_kstreams.streams.records.record_queue import PartitionTimes
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
-
 _BUG = ". This is a bug of the engine in what it counts, not in what it wrote: please report this line"
 #: How many nodes a warning names.
 _NAMED_ENTRIES = 3
-
-
-def counts_of(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> RecordCounts | None:
-    """Add up what tasks counted.
-
-    :param tasks: what each committed last, by task id.
-    :return: None if it is not known of one of them.
-    """
-    return counts_in_all(_counts(plan, tasks[task_id]) for task_id in tasks)
-
-
-def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> dict[int, RecordCounts]:
-    """Add up what the tasks of each subtopology counted, where it is known of all of them."""
-    of_each: dict[int, dict[str, OffsetMetadata]] = {}
-    for task_id, committed in tasks.items():
-        of_each.setdefault(subtopology_of(task_id), {})[task_id] = committed
-    added = {number: counts_of(plan, its_tasks) for number, its_tasks in of_each.items()}
-    return {number: counts for number, counts in added.items() if counts is not None}
-
-
-def audit(
-    plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata], inputs: Sequence[FrozenPartition], run_id: str
-) -> tuple[str, ...]:
-    """Return what does not add up, one line each, and log it.
-
-    :param tasks: what each task of the run committed last, by task id.
-    :param inputs: the slice.
-    """
-    counts = counts_of(plan, tasks)
-    bugs = [
-        *(line for task_id, committed in tasks.items() for line in _task(plan, task_id, committed)),
-        *_inputs(plan, counts, inputs),
-    ]
-    found = [*(f"{what}{_BUG}" for what in bugs), *_between(plan, counts)]
-    lines = tuple(f"the counts of run {run_id} do not add up: {what}" for what in found)
-    for line in lines:
-        log.error("%s", line)
-    return lines
-
-
-def _counts(plan: TopologyPlan, committed: OffsetMetadata) -> RecordCounts | None:
-    if committed.counts is None:
-        return None
-    return committed.counts.unpacked(plan.subtopology(subtopology_of(committed.task_id)))
-
-
-def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterator[str]:
-    """Yield what does not add up within a task: identities 1 and 2."""
-    counts = _counts(plan, committed)
-    if counts is None or committed.counts is None:
-        return
-    twice = {
-        "read": (committed.records_in, sum(counts.read.values())),
-        "left out of the interval": (committed.records_skipped, sum(counts.outside.values())),
-        "written": (committed.records_out, sum(counts.output.values())),
-        "dropped": (committed.records_dropped, counts.by(*DROPPING)),
-        "dead-lettered": (committed.records_dead_lettered, counts.by("dead-lettered")),
-    }
-    for what, (total, parts) in twice.items():
-        if total != parts:
-            yield f"task {task_id} counted {total} records {what} in all, and {parts} by topic and node"
-    wrong = committed.counts.wrong(plan.subtopology(subtopology_of(task_id)))
-    if wrong is not None:
-        topic, arrived, written = wrong
-        yield (
-            f"task {task_id} counted {written} records written to {topic}, and by what it read and left out "
-            f"it must have been {arrived}"
-        )
-
-
-def _inputs(
-    plan: TopologyPlan, counts: RecordCounts | None, inputs: Sequence[FrozenPartition]
-) -> Iterator[str]:
-    """Yield what does not add up at the inputs: identity 3."""
-    if counts is None:
-        return
-    for topic in plan.inputs:
-        span = sum(part.stop_offset - part.start_offset for part in inputs if part.topic == topic)
-        read = counts.read.get(topic, 0) + counts.outside.get(topic, 0)
-        if read > span:
-            yield f"{read} records read from {topic}, whose slice has {span} offsets"
-
-
-def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
-    """Yield what does not add up between subtopologies: identity 4."""
-    if counts is None:
-        return
-    for topic in plan.intermediates:
-        read, written = counts.read.get(topic, 0), counts.output.get(topic, 0)
-        if read < written:
-            yield (
-                f"{written} records written to {topic}, and {read} read from it. Records of the topic are "
-                "gone (truncated, deleted, or compacted where the topic is the user's own), or this is a bug "
-                "of the engine in what it counts: see the topic's settings and the broker's log, else report "
-                "this line"
-            )
-
-
-def judge_late(
-    settings: ApplicationSettings, plan: TopologyPlan, counts: RecordCounts | None, run_id: str
-) -> tuple[str, ...]:
-    """Return warnings, if more was dropped as late than the settings allow, or if that is not known.
-
-    :param counts: of all tasks of the run; None if not known.
-    :raises ConfigError: more was dropped, and the settings say that the run fails.
-    """
-    if settings.max_late_share >= 1:
-        return ()
-    if counts is None:
-        return (
-            f"how many records run {run_id} dropped as late is unknown (the counts of a task had no room "
-            "beside its offsets, or another tool set them): max.late.share is not checked",
-        )
-    late, read = counts.by("late"), counts.consumed(plan.subtopologies)
-    if late <= settings.max_late_share * read:
-        return ()
-    share = f"{late / read:.2%}" if read else "more than all"
-    nodes = ", ".join(
-        f"{entry.node if entry.node != OTHER_NODES else 'other nodes'}: {entry.records}"
-        for entry in [entry for entry in counts.left_out if entry.rule == "late"][:_NAMED_ENTRIES]
-    )
-    what = (
-        f"run {run_id} dropped {late} records as late ({nodes}), {share} of the {read} that it read; "
-        f"max.late.share allows {settings.max_late_share:.2%}"
-    )
-    if settings.late_share_exceeded == "warn":
-        return (what,)
-    raise ConfigError(
-        what,
-        fix="look at the times of the input's records, and give the windows more grace for later runs; then "
-        "set max.late.share higher, or late.share.exceeded=warn, and retry the run: its slice is kept and "
-        "its results are committed, only the finished marker is missing",
-    )
-
-
 _NAMED = 5
 #: How long finish waits for the markers of transactions that have just been committed.
 _MARKERS_MS = 1_000
@@ -475,3 +337,136 @@ def _past_markers(
 
 def _task_order(task_id: str) -> tuple[int, ...]:
     return tuple(int(part) for part in task_id.split("_") if part.isdigit())
+
+
+def judge_late(
+    settings: ApplicationSettings, plan: TopologyPlan, counts: RecordCounts | None, run_id: str
+) -> tuple[str, ...]:
+    """Return warnings, if more was dropped as late than the settings allow, or if that is not known.
+
+    :param counts: of all tasks of the run; None if not known.
+    :raises ConfigError: more was dropped, and the settings say that the run fails.
+    """
+    if settings.max_late_share >= 1:
+        return ()
+    if counts is None:
+        return (
+            f"how many records run {run_id} dropped as late is unknown (the counts of a task had no room "
+            "beside its offsets, or another tool set them): max.late.share is not checked",
+        )
+    late, read = counts.by("late"), counts.consumed(plan.subtopologies)
+    if late <= settings.max_late_share * read:
+        return ()
+    share = f"{late / read:.2%}" if read else "more than all"
+    nodes = ", ".join(
+        f"{entry.node if entry.node != OTHER_NODES else 'other nodes'}: {entry.records}"
+        for entry in [entry for entry in counts.left_out if entry.rule == "late"][:_NAMED_ENTRIES]
+    )
+    what = (
+        f"run {run_id} dropped {late} records as late ({nodes}), {share} of the {read} that it read; "
+        f"max.late.share allows {settings.max_late_share:.2%}"
+    )
+    if settings.late_share_exceeded == "warn":
+        return (what,)
+    raise ConfigError(
+        what,
+        fix="look at the times of the input's records, and give the windows more grace for later runs; then "
+        "set max.late.share higher, or late.share.exceeded=warn, and retry the run: its slice is kept and "
+        "its results are committed, only the finished marker is missing",
+    )
+
+
+def counts_of(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> RecordCounts | None:
+    """Add up what tasks counted.
+
+    :param tasks: what each committed last, by task id.
+    :return: None if it is not known of one of them.
+    """
+    return counts_in_all(_counts(plan, tasks[task_id]) for task_id in tasks)
+
+
+def counts_by_subtopology(plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata]) -> dict[int, RecordCounts]:
+    """Add up what the tasks of each subtopology counted, where it is known of all of them."""
+    of_each: dict[int, dict[str, OffsetMetadata]] = {}
+    for task_id, committed in tasks.items():
+        of_each.setdefault(subtopology_of(task_id), {})[task_id] = committed
+    added = {number: counts_of(plan, its_tasks) for number, its_tasks in of_each.items()}
+    return {number: counts for number, counts in added.items() if counts is not None}
+
+
+def audit(
+    plan: TopologyPlan, tasks: Mapping[str, OffsetMetadata], inputs: Sequence[FrozenPartition], run_id: str
+) -> tuple[str, ...]:
+    """Return what does not add up, one line each, and log it.
+
+    :param tasks: what each task of the run committed last, by task id.
+    :param inputs: the slice.
+    """
+    counts = counts_of(plan, tasks)
+    bugs = [
+        *(line for task_id, committed in tasks.items() for line in _task(plan, task_id, committed)),
+        *_inputs(plan, counts, inputs),
+    ]
+    found = [*(f"{what}{_BUG}" for what in bugs), *_between(plan, counts)]
+    lines = tuple(f"the counts of run {run_id} do not add up: {what}" for what in found)
+    for line in lines:
+        log.error("%s", line)
+    return lines
+
+
+def _counts(plan: TopologyPlan, committed: OffsetMetadata) -> RecordCounts | None:
+    if committed.counts is None:
+        return None
+    return committed.counts.unpacked(plan.subtopology(subtopology_of(committed.task_id)))
+
+
+def _task(plan: TopologyPlan, task_id: str, committed: OffsetMetadata) -> Iterator[str]:
+    """Yield what does not add up within a task: identities 1 and 2."""
+    counts = _counts(plan, committed)
+    if counts is None or committed.counts is None:
+        return
+    twice = {
+        "read": (committed.records_in, sum(counts.read.values())),
+        "left out of the interval": (committed.records_skipped, sum(counts.outside.values())),
+        "written": (committed.records_out, sum(counts.output.values())),
+        "dropped": (committed.records_dropped, counts.by(*DROPPING)),
+        "dead-lettered": (committed.records_dead_lettered, counts.by("dead-lettered")),
+    }
+    for what, (total, parts) in twice.items():
+        if total != parts:
+            yield f"task {task_id} counted {total} records {what} in all, and {parts} by topic and node"
+    wrong = committed.counts.wrong(plan.subtopology(subtopology_of(task_id)))
+    if wrong is not None:
+        topic, arrived, written = wrong
+        yield (
+            f"task {task_id} counted {written} records written to {topic}, and by what it read and left out "
+            f"it must have been {arrived}"
+        )
+
+
+def _inputs(
+    plan: TopologyPlan, counts: RecordCounts | None, inputs: Sequence[FrozenPartition]
+) -> Iterator[str]:
+    """Yield what does not add up at the inputs: identity 3."""
+    if counts is None:
+        return
+    for topic in plan.inputs:
+        span = sum(part.stop_offset - part.start_offset for part in inputs if part.topic == topic)
+        read = counts.read.get(topic, 0) + counts.outside.get(topic, 0)
+        if read > span:
+            yield f"{read} records read from {topic}, whose slice has {span} offsets"
+
+
+def _between(plan: TopologyPlan, counts: RecordCounts | None) -> Iterator[str]:
+    """Yield what does not add up between subtopologies: identity 4."""
+    if counts is None:
+        return
+    for topic in plan.intermediates:
+        read, written = counts.read.get(topic, 0), counts.output.get(topic, 0)
+        if read < written:
+            yield (
+                f"{written} records written to {topic}, and {read} read from it. Records of the topic are "
+                "gone (truncated, deleted, or compacted where the topic is the user's own), or this is a bug "
+                "of the engine in what it counts: see the topic's settings and the broker's log, else report "
+                "this line"
+            )

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
-from airflow_kstreams.batch.protocol.topic_settings import (
+from airflow_kstreams.batch.protocol.topics import (
     REPARTITION,
     ROOM_BYTES,
     changelog_settings,
@@ -22,9 +22,9 @@ from airflow_kstreams.batch.protocol.topic_settings import (
     max_message_bytes,
     refuse_harmful_settings,
     small_topics,
+    topic_spec,
     with_room,
 )
-from airflow_kstreams.batch.protocol.topics import topic_spec
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,

@@ -30,8 +30,7 @@ from dataclasses import dataclass, field
 from airflow_kstreams.batch.invariants import TaskInvariants
 from airflow_kstreams.batch.metrics.figures import TaskMeter
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata, PackedCounts
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, done_record
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.task.work import TaskSlice

@@ -1,4 +1,5 @@
-"""Runs the task protocol (KIP-129): one bounded task from fencing to its last commit.
+"""Runs the task protocol (KIP-129): one bounded task from fencing to its last commit, in as many attempts as
+it needs.
 
 Steps of an attempt, in this order, which is the proof:
 
@@ -18,28 +19,59 @@ Steps of an attempt, in this order, which is the proof:
 
 A crash in 1 to 4 has written nothing. A crash in 5 leaves an open transaction, which step 1 of the next
 attempt aborts. If the outcome of a commit is unknown, or its writer is suspect, the writer is dropped and the
-next attempt starts at 1, where the committed offsets say it. With ``at_least_once`` outputs are flushed
-before changelogs, notification and offsets are committed in a transaction, so that a crash repeats records
-and never skips one. Only the outputs of a zombie are not fenced then.
+next attempt starts at 1, where the committed offsets tell the outcome. With ``at_least_once`` outputs are
+flushed before changelogs, notification and offsets are committed in a transaction, so that a crash repeats
+records and never skips one. Only the outputs of a zombie are not fenced then.
+
+Rule of ``max.timestamp.ahead.ms``, how far ahead records may be dated: the bound of an input topic depends on
+what the run froze, so that every attempt has the same one: the moment at which the slice was frozen, and in a
+backfill the end of its interval. A topic that the topology writes has the wall clock's bound, if that is
+later: its records may be dated when they were written, by the broker or by a timer, and a slice may be
+retried days after it was frozen. A continuous run froze nothing; all its topics go by the wall clock.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from types import TracebackType
+from typing import Self
 
+import msgspec
 import tenacity
 
-from airflow_kstreams.batch.metrics.figures import task_line
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.clock import steady_ms
+from airflow_kstreams.batch.growing.state_copy import Homes
+from airflow_kstreams.batch.metrics.figures import TaskMeter, task_line
+from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_topics
+from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
+from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
+from airflow_kstreams.batch.protocol.topics import max_message_bytes
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
-from airflow_kstreams.batch.task.attempt import TaskAttempt, already_done, committed_progress
-from airflow_kstreams.batch.task.work import SliceWork, TaskSetup, TaskSlice
-from airflow_kstreams.streams.errors import RecordError, TaskFencedError
+from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
+from airflow_kstreams.batch.task.global_table_read import ReadTable, left_out_of
+from airflow_kstreams.batch.task.loop import TaskLoop
+from airflow_kstreams.batch.task.read_failures import ReadFailures
+from airflow_kstreams.batch.task.restore import ChangelogEvidence, restore_stores
+from airflow_kstreams.batch.task.task_state import TaskState
+from airflow_kstreams.batch.task.work import SliceWork, TaskSetup, TaskSlice, Work
+from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFencedError
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
+from airflow_kstreams.streams.graph.nodes import global_tables_of
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
+from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
+from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
+from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 
 log = logging.getLogger(__name__)
-
 _FENCED_POLL_SECONDS = 0.5
 
 
@@ -112,3 +144,348 @@ class TaskRunner:
             reader = self._setup.cluster.reader(group_id=self._settings.application_id)
             clients.callback(reader.close)
             return self._work.share(self._setup, reader, admin)
+
+
+class TaskAttempt:
+    """One attempt; a context manager that closes its clients and aborts what is open.
+
+    :param setup: what it is made from.
+    :param work: what the task reads, and to where.
+    :param attempts: counts this attempt, and how it ended.
+    """
+
+    def __init__(self, setup: TaskSetup, work: Work, attempts: RetryBudget) -> None:
+        attempts.begin()
+        self._setup = setup
+        self._topology = setup.topology
+        self._task_id = setup.assignment.task_id
+        self._work = work
+        self._cluster = setup.cluster
+        self._settings = setup.settings
+        self._clock = setup.clock
+        self._attempts = attempts
+        self._number = attempts.number
+        self._clients = ExitStack()
+        #: ``max.message.bytes`` of the topics that the task writes.
+        self._limits: Mapping[str, int] = {}
+        self._commit: TaskCommit | None = None
+        self._loop: TaskLoop | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._attempts.end(
+            commits=self._commit.commits if self._commit is not None else 0,
+            grew_old=self._loop is not None and self._loop.grew_old,
+        )
+        try:
+            if self._commit is not None and error is not None and not isinstance(error, TaskFencedError):
+                self._commit.abort()
+        except KStreamsError as failure:
+            log.warning(
+                "task %s: the abort failed too, the next attempt fences it: %s", self._task_id, failure
+            )
+        finally:
+            self._clients.close()
+
+    def run(self) -> TaskReport:
+        """Run the five steps and return what was committed for the slice in all.
+
+        :raises KStreamsError: what stopped it; everything uncommitted is void.
+        """
+        opened = self.open()
+        if isinstance(opened, TaskReport):
+            return opened
+        return opened.run()  # step 5
+
+    def open(self) -> OpenTask | TaskReport:
+        """Take the first four steps.
+
+        :return: a report when nothing is left to do.
+        :raises TaskFencedError: the run is not this driver's any more.
+        """
+        started = self._clock.monotonic_seconds()
+        admin = self._cluster.admin()
+        self._clients.callback(admin.close)
+        refuse_unfit_timeouts(self._settings, admin)
+        written = self._written_topics()
+        await_leaders(admin, written)
+        small = ProtocolTopics(self._settings.application_id).protocol
+        self._limits = max_message_bytes(admin, written - {*small})
+        outputs, state = self._writers()  # step 1
+        reader = self._reader()
+        slice_, share = self._share(reader, admin)  # steps 2 and 3
+        clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
+        before = committed_progress(slice_, share)
+        if share.processed:
+            if share.notify:
+                self._only_notify(state, slice_)
+            return already_done(before, self._task_id)
+        task = self._stream_task(slice_, share, before, clients)
+        self._clients.callback(task.close)
+        state_files = TaskState(
+            task,
+            owner=StateOwner(
+                application_id=self._settings.application_id,
+                task_id=str(self._task_id),
+                topology_hash=slice_.plan.topology.topology_hash,
+                tasks=slice_.plan.tasks[str(self._task_id.subtopology)],
+            ),
+            homes=self._homes(slice_),
+            admin=admin,
+            settings=self._settings,
+            clock=self._clock,
+            scratch=self._setup.scratch,
+        )
+        self._clients.callback(state_files.close)
+        failures = ReadFailures(
+            self._cluster,
+            admin,
+            slice_,
+            task=str(self._task_id),
+            settings=self._settings,
+            clock=self._clock,
+            end_epochs=share.end_epochs,
+        )
+        evidence = ChangelogEvidence(
+            slice_, task, share.committed, lambda: reader.committed(sorted(share.bounds))
+        )
+        restoring = self._clock.monotonic_seconds()
+        restored = self._restore(task, state_files, admin, failures, evidence)  # step 4
+        restore_seconds = self._clock.monotonic_seconds() - restoring
+        self._commit = TaskCommit(
+            clients,
+            CommitBasis(
+                slice=slice_,
+                share=share,
+                task_id=self._task_id,
+                before=before,
+                restored=restored,
+                attempt=self._number,
+                started=started,
+                meter=TaskMeter(before.metrics_so_far, restore_seconds=restore_seconds),
+                changelog_ends=evidence.ends,
+            ),
+        )
+        self._loop = TaskLoop(
+            task,
+            clients,
+            self._commit,
+            failures,
+            end=self._work.end(task, admin),
+            settings=self._settings,
+            clock=self._clock,
+        )
+        self._loop.open(patient=self._attempts.patient)
+        return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
+
+    def _written_topics(self) -> set[str]:
+        """Return the topics that take part in this task's transactions."""
+        plan = self._topology.plan(self._settings.application_id)
+        return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
+
+    def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Work out what there is to do, now that no older attempt can change it."""
+        return self._work.share(self._setup, reader, admin)
+
+    def _only_notify(self, writer: WriterPort, slice_: Slice) -> None:
+        """Write the notification of a task whose last commit is made, but which its driver has not found."""
+        writer.begin()
+        write_done(writer, slice_, self._task_id)
+        writer.commit()
+
+    def _restore(
+        self,
+        task: StreamTask,
+        state_files: TaskState,
+        admin: AdminPort,
+        failures: ReadFailures,
+        evidence: ChangelogEvidence,
+    ) -> int:
+        """Restore the stores. What was read is of the run's own changelogs if a look behind it finds them.
+
+        :return: how many changelog records were replayed.
+        """
+        changelogs = {*task.changelogs.values()}
+        try:
+            restored = restore_stores(
+                task, state_files, self._cluster, admin, self._settings, self._clock, evidence
+            )
+        except KStreamsError:
+            failures.refuse_replaced(changelogs)
+            raise
+        failures.refuse_replaced(changelogs)
+        task.restored()
+        return restored
+
+    def _homes(self, slice_: Slice) -> Homes | None:
+        """Return which entries of its changelogs are the task's; None where all are."""
+        processors = slice_.plan.processors.get(str(self._task_id.subtopology))
+        plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
+        return None if processors is None else Homes(processors, plan.entry_keys)
+
+    def _reader(self) -> ReaderPort:
+        reader = self._cluster.reader(group_id=self._settings.application_id)
+        self._clients.callback(reader.close)
+        return reader
+
+    def _stream_task(
+        self, slice_: Slice, share: TaskSlice, before: OffsetMetadata, clients: TaskClients
+    ) -> StreamTask:
+        admin = clients.admin
+        plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
+        tables = self._global_tables(slice_, admin)
+        left_out = RecordCounts() if before.task_id else left_out_of(tables, share.tables)
+        counts = before.counts_so_far(plan)
+        return StreamTask(
+            self._topology.matched(slice_.plan.topology.sources),
+            task_id=self._task_id,
+            bounds=share.bounds,
+            produce=clients.outputs.produce,
+            settings=self._settings,
+            progress=TaskProgress(
+                records_in=before.records_in,
+                records_out=before.records_out,
+                records_dropped=before.records_dropped + left_out.by("null"),
+                records_dead_lettered=before.records_dead_lettered,
+                counts=None if counts is None else counts + left_out,
+                partition_times={
+                    partition: OffsetMetadata.decode(offset.metadata).times
+                    for partition, offset in share.committed.items()
+                },
+                last_records={
+                    partition: OffsetMetadata.decode(offset.metadata).last_record
+                    for partition, offset in share.committed.items()
+                },
+            ),
+            environment=TaskEnvironment(
+                now_ms=self._clock.now_ms,
+                steady_ms=steady_ms(self._clock),
+                partition_count=_partition_count(slice_, admin),
+                placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
+                latest_allowed=_latest_allowed(slice_.plan, self._settings, self._clock),
+                refused=self._attempts.refused,
+                dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
+                pause=self._clock.sleep,
+                grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
+                processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
+                looked_at=share.looked_at,
+                make_caller=self._setup.make_caller,
+                global_entries={topic: table.entries for topic, table in tables.items()},
+            ),
+        )
+
+    def _global_tables(self, slice_: Slice, admin: AdminPort) -> Mapping[str, ReadTable]:
+        """Return what the task's global tables hold."""
+        used = slice_.plan.topology.subtopology(self._task_id.subtopology).globals
+        defined = global_tables_of(self._topology.nodes)
+        return self._setup.global_tables.read(
+            self._cluster,
+            admin,
+            slice_,
+            {topic: defined[topic].storage for topic in used},
+            clock=self._clock,
+            scratch=self._setup.scratch,
+        )
+
+    def _writers(self) -> tuple[WriterPort, WriterPort]:
+        """Make the writers of outputs and of what decides; initialising the latter fences older attempts."""
+        deciding = self._transactional_writer()
+        if self._settings.exactly_once:
+            return deciding, deciding
+        outputs = self._cluster.writer(transactional_id=None, max_message_bytes=self._limits)
+        self._clients.callback(outputs.close)
+        return outputs, deciding
+
+    def _transactional_writer(self) -> WriterPort:
+        writer = self._cluster.writer(
+            transactional_id=f"{self._settings.application_id}-{self._task_id}",
+            transaction_timeout_ms=self._settings.transaction_timeout_ms,
+            max_message_bytes=self._limits,
+        )
+        self._clients.callback(writer.close)
+        writer.init_transactions()
+        return writer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTask:
+    """A task that is ready to process.
+
+    :param share: what it has to do.
+    :param loop: does it.
+    :param state_files: its local files.
+    """
+
+    share: TaskSlice
+    loop: TaskLoop
+    state_files: TaskState
+    commit: TaskCommit
+
+    def run(self) -> TaskReport:
+        """Read to the stop offsets, and finish.
+
+        :return: the report of what was committed.
+        """
+        return self._kept(self.loop.run(self.share.bounds, self.share.kept_ms))
+
+    def finish(self) -> TaskReport:
+        """Make the last commit at the task's positions.
+
+        :return: the report of what was committed.
+        """
+        return self._kept(self.loop.finish())
+
+    def _kept(self, committed: OffsetMetadata) -> TaskReport:
+        """Leave the local files to the next run, after the last commit."""
+        self.state_files.keep(self.commit.changelog_ends)
+        return committed.report()
+
+
+def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:
+    """Return what says among how many partitions of a topic keys are placed: as the run's plan has it of a
+    topic that has grown, so that every attempt places them alike.
+    """
+    placed = slice_.plan.placements
+
+    @cache
+    def count(topic: str) -> int:
+        return placed[topic][1] if topic in placed else admin.describe_topics([topic])[topic].partitions
+
+    return count
+
+
+def committed_progress(slice_: Slice, share: TaskSlice) -> OffsetMetadata:
+    """Return what earlier attempts committed for this slice."""
+    for offset in share.committed.values():
+        metadata = OffsetMetadata.decode(offset.metadata)
+        if metadata.run_id == slice_.run_id:
+            return metadata
+    return OffsetMetadata()
+
+
+def already_done(before: OffsetMetadata, task_id: TaskId) -> TaskReport:
+    """Return the report of a task that was found at its stop offsets, with what it had committed there."""
+    report = before.report()
+    return msgspec.structs.replace(report, task_id=str(task_id), outcome="already_done")
+
+
+def _latest_allowed(
+    plan: RunPlan, settings: ApplicationSettings, clock: Clock
+) -> Callable[[str], LatestAllowed]:
+    """Return what gives, for a topic's real name, the latest time at which its records may be dated."""
+    ahead_ms = settings.max_timestamp_ahead_ms
+    if ahead_ms < 0:
+        return lambda topic: no_bound
+    frozen_ms = plan.begun_ms if plan.kept_ms is None else plan.kept_ms[1]
+    written = set(plan.topology.intermediates)
+
+    def of_topic(topic: str) -> LatestAllowed:
+        if settings.continuous or topic in written:
+            return lambda: max(frozen_ms, clock.now_ms()) + ahead_ms
+        return lambda: frozen_ms + ahead_ms
+
+    return of_topic

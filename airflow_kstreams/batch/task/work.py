@@ -1,27 +1,19 @@
-"""Defines what a task is made from and works on: its slice or run, its partitions, its reading's end.
-
-Works out what one task has to do for a slice, from the share that its driver shipped and the committed
-offsets.
+"""Works out what one task has to do for a slice, from the share that its driver shipped and the committed
+offsets, and where its reading ends.
 
 Rule: a task's last commit commits the stops of all of its partitions, says so beside them, and carries its
 done notification if its driver found none. So the next attempt, of Spark or of a driver, processes and closes
-nothing again. No other commit covers all stops, but of a task with retry topics, and of one whose stream time
-advances in several transactions. Offsets at the stops alone do not say it: begin commits them there for a
-task with nothing to read. Of these, and of one that has parked records, only that it says so does
-(:mod:`airflow_kstreams.batch.protocol.offsets.parked`,
-:mod:`airflow_kstreams.batch.protocol.slice.slice`).
+nothing again. No other commit covers all stops, but for a task whose stream time advances behind them in
+several transactions (:mod:`airflow_kstreams.batch.protocol.slice.slice`), and for a task with retry topics,
+which stays at its stops, or waits for room in such a topic, and commits meanwhile what has become of parked
+records (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). Of such a task, and of one with nothing to
+read, whose stops begin commits, only that mark says that it is done, not the offsets.
 
 Begin commits every partition's start under the run's id. An offset that another run has committed therefore
 means that this one is over.
 
-Defines where a task's reading ends, and what depends on it: one loop has a bounded or an endless end.
-
-The bounded end is that of a batch: every partition has a stop offset, and the last commit covers them. No
-other one may, but of a task whose stream time advances behind them in several transactions
-(:mod:`airflow_kstreams.batch.protocol.slice.slice`), and of a task with retry topics, which stays at its
-stops, or waits for room in such a topic, and commits meanwhile what has become of parked records: a commit at
-the stops does not say that it is done (:mod:`airflow_kstreams.batch.protocol.offsets.parked`). The endless
-end is in :mod:`airflow_kstreams.batch.continuous.continuous_task`.
+The end of a reading is bounded in a batch, where every partition has a stop offset. The endless end is in
+:mod:`airflow_kstreams.batch.continuous.continuous_task`; one loop serves both.
 """
 
 from __future__ import annotations
@@ -46,7 +38,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
-from airflow_kstreams.batch.protocol.slice.task_share import (
+from airflow_kstreams.batch.protocol.slice.stops import (
     TaskShare,
     end_epochs,
     looked_at,
@@ -71,134 +63,115 @@ from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 
-#: Partition -> (offset to read next, stop offset or end of the log).
-Unread = dict[TopicPartition, tuple[int, int]]
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskAssignment:
+    """The task to run, and the slice or the continuous run to run it for.
 
-class End(Protocol):
-    """The questions that the loop asks its end."""
-
-    @property
-    def turn_seconds(self) -> float:
-        """After this much processing the next task of the thread has its turn."""
-        ...
-
-    def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched."""
-        ...
-
-    def at_stop(self) -> bool:
-        """Say whether only the last commit is left to do."""
-        ...
-
-    def end_of_run(self) -> Iterator[None]:
-        """Bring stream time to where the end does; yields where the task may be committed."""
-        ...
-
-    def commit_due(
-        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
-    ) -> bool:
-        """Say whether to commit now.
-
-        :param processed: whether records were processed since this was asked last.
-        :param interval_elapsed: whether the last commit is ``commit.interval.ms`` ago.
-        :param since_seconds: how long it is ago.
-        :param opened: whether something may have been written since.
-        """
-        ...
-
-    def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether a commit would change anything."""
-        ...
-
-    def committed(self) -> None:
-        """Update the end after a commit."""
-        ...
-
-    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
-        """Return what is still to be read."""
-        ...
-
-    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Return the partitions of which nothing needs to be fetched for now."""
-        ...
-
-
-def at_commit_point(task: StreamTask) -> bool:
-    """Say whether a commit may come now; if not, have a commit point come soon."""
-    if task.may_commit:
-        return True
-    task.ask_for_commit_point()
-    return False
-
-
-class BoundedEnd:
-    """The stop offsets of a slice, and the moment to which its end brings stream time.
-
-    :param task: knows the offsets.
-    :param end_of_run: to which moment; None if to none.
+    :param task_id: the task.
+    :param run_id: the run that owns the slice, or the continuous run.
+    :param generation: of either; a newer one means that the driver that launched the task was superseded.
     """
 
-    turn_seconds = math.inf
+    task_id: TaskId
+    run_id: str
+    generation: int
 
-    def __init__(self, task: StreamTask, end_of_run: EndOfRun | None = None) -> None:
-        self._task = task
-        self._end_of_run = end_of_run
+    def refuse_unless_in_force(self, lease: Lease | None, *, continuous: bool = False) -> None:
+        """Refuse to go on unless the last lease is that of this task's driver.
 
-    def take(self, fetched: Fetched) -> None:
-        """Give the task what was fetched; an end of partition may be its stop."""
-        for partition, records in fetched.records.items():
-            self._task.add(partition, records)
-        for partition, end in fetched.ends.items():
-            self._task.group.reached(partition, end)
-
-    def at_stop(self) -> bool:
-        """Say whether only the last commit is left to do.
-
-        No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
-        as done, and what its processors give in close never comes.
+        :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
         """
-        return self._task.complete
-
-    def end_of_run(self) -> Iterator[None]:
-        """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
-        task, end_of_run = self._task, self._end_of_run
-        moment_ms = None if end_of_run is None else end_of_run.moment_of(task.task_id.subtopology)
-        if end_of_run is None or moment_ms is None:
-            return iter(())
-        return task.end_of_run(moment_ms, end_of_run.also)
-
-    def commit_due(
-        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
-    ) -> bool:
-        """Say whether the task is at a commit point that is due, or waits for parked records with a
-        transaction open.
-        """
-        task = self._task
-        if not task.waits_for_retries:
-            return not task.group.complete and task.commit_due(
-                interval_elapsed=interval_elapsed, processed=processed
+        state = LeaseOf(self.run_id, self.generation, continuous).state_of(lease)
+        if state is LeaseState.IN_FORCE:
+            return
+        run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
+        fix = "nothing: the driver that owns the application launches its tasks itself"
+        if lease is None:
+            found = "is held by no driver"
+            fix = (
+                "nothing if the application was reset; else its ledger was deleted: begin the run again, "
+                "which says what to do"
             )
-        if task.commit_due(interval_elapsed=False, processed=processed):
-            return True
-        return opened and interval_elapsed and at_commit_point(task)
+        elif state is LeaseState.RELEASED:
+            found = f"was released by {lease.owner}"
+            fix = "nothing: the next driver launches what is left"
+        else:
+            held = "is held" if lease.expires_ms else "was held last"
+            found = f"{held} by {lease.owner} for {lease.works_on!r} generation {lease.generation}"
+            if lease.works_on == self.run_id and lease.generation > self.generation:
+                fix = "nothing: a newer driver owns the run and launches this task itself"
+        raise TaskFencedError(
+            f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
+            f"the lease {found}",
+            fix=fix,
+            task_id=str(self.task_id),
+        )
 
-    def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether something was written."""
-        return opened
 
-    def committed(self) -> None:
-        """Do nothing: a bounded end does not depend on commits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSetup:
+    """The parts that every attempt of a task is made from.
 
-    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
-        """Return the partitions that are not read to their stop."""
-        stops = self._task.group.stops()
-        return {p: (positions[p], stops[p]) for p in self._task.group.unfinished()}
+    :param topology: built by the application file in this process; not shared with another task that runs.
+    :param assignment: which task of which run.
+    :param cluster: where everything is kept.
+    :param settings: the application's.
+    :param clock: the machine's unless given.
+    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
+    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
+    :param global_tables: those that its process has read.
+    """
 
-    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
-        """Return the partitions that are at their stop, and those that are far ahead of others."""
-        group = self._task.group
-        return assigned - set(group.unfinished()) | set(group.ahead(paused))
+    topology: Topology
+    assignment: TaskAssignment
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    clock: Clock = field(default_factory=SystemClock)
+    scratch: Path | None = None
+    make_caller: MakeCaller | None = None
+    global_tables: GlobalTables = field(default_factory=GlobalTables)
+
+
+class Work(Protocol):
+    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Return what the task belongs to, and what there is to do.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        """
+        ...
+
+    def end(self, task: StreamTask, admin: AdminPort) -> End:
+        """Return where the task's reading ends."""
+        ...
+
+
+class SliceWork:
+    """The work of a task of a slice: bounded.
+
+    :param common: the slice as its driver shipped it, without partitions.
+    :param share: the task's partitions.
+    """
+
+    def __init__(self, common: Slice, share: TaskShare) -> None:
+        self._slice = slice_of(common, share)
+        self._share = share
+
+    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        """Look at the lease, and work out what of the slice is left to the task.
+
+        :raises TaskFencedError: another driver, or another run, owns the application by now.
+        :raises DataLossError: records it must read are gone.
+        """
+        lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
+        setup.assignment.refuse_unless_in_force(lease)
+        return self._slice, task_slice(self._slice, self._share, reader, admin)
+
+    def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
+        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
+        return BoundedEnd(task, self._slice.plan.end_of_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,111 +310,131 @@ def refuse_lost_progress(
         raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskAssignment:
-    """The task to run, and the slice or the continuous run to run it for.
+#: Partition -> (offset to read next, stop offset or end of the log).
+Unread = dict[TopicPartition, tuple[int, int]]
 
-    :param task_id: the task.
-    :param run_id: the run that owns the slice, or the continuous run.
-    :param generation: of either; a newer one means that the driver that launched the task was superseded.
+
+class End(Protocol):
+    """The questions that the loop asks its end."""
+
+    @property
+    def turn_seconds(self) -> float:
+        """After this much processing the next task of the thread has its turn."""
+        ...
+
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched."""
+        ...
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do."""
+        ...
+
+    def end_of_run(self) -> Iterator[None]:
+        """Bring stream time to where the end does; yields where the task may be committed."""
+        ...
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether to commit now.
+
+        :param processed: whether records were processed since this was asked last.
+        :param interval_elapsed: whether the last commit is ``commit.interval.ms`` ago.
+        :param since_seconds: how long it is ago.
+        :param opened: whether something may have been written since.
+        """
+        ...
+
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether a commit would change anything."""
+        ...
+
+    def committed(self) -> None:
+        """Update the end after a commit."""
+        ...
+
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return what is still to be read."""
+        ...
+
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions of which nothing needs to be fetched for now."""
+        ...
+
+
+def at_commit_point(task: StreamTask) -> bool:
+    """Say whether a commit may come now; if not, have a commit point come soon."""
+    if task.may_commit:
+        return True
+    task.ask_for_commit_point()
+    return False
+
+
+class BoundedEnd:
+    """The stop offsets of a slice, and the moment to which its end brings stream time.
+
+    :param task: knows the offsets.
+    :param end_of_run: to which moment; None if to none.
     """
 
-    task_id: TaskId
-    run_id: str
-    generation: int
+    turn_seconds = math.inf
 
-    def refuse_unless_in_force(self, lease: Lease | None, *, continuous: bool = False) -> None:
-        """Refuse to go on unless the last lease is that of this task's driver.
+    def __init__(self, task: StreamTask, end_of_run: EndOfRun | None = None) -> None:
+        self._task = task
+        self._end_of_run = end_of_run
 
-        :raises TaskFencedError: another driver, or another run, owns the application by now, or none does.
+    def take(self, fetched: Fetched) -> None:
+        """Give the task what was fetched; an end of partition may be its stop."""
+        for partition, records in fetched.records.items():
+            self._task.add(partition, records)
+        for partition, end in fetched.ends.items():
+            self._task.group.reached(partition, end)
+
+    def at_stop(self) -> bool:
+        """Say whether only the last commit is left to do.
+
+        No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
+        as done, and what its processors give in close never comes.
         """
-        state = LeaseOf(self.run_id, self.generation, continuous).state_of(lease)
-        if state is LeaseState.IN_FORCE:
-            return
-        run = f"the continuous run {self.run_id!r}" if continuous else f"run {self.run_id!r}"
-        fix = "nothing: the driver that owns the application launches its tasks itself"
-        if lease is None:
-            found = "is held by no driver"
-            fix = (
-                "nothing if the application was reset; else its ledger was deleted: begin the run again, "
-                "which says what to do"
+        return self._task.complete
+
+    def end_of_run(self) -> Iterator[None]:
+        """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
+        task, end_of_run = self._task, self._end_of_run
+        moment_ms = None if end_of_run is None else end_of_run.moment_of(task.task_id.subtopology)
+        if end_of_run is None or moment_ms is None:
+            return iter(())
+        return task.end_of_run(moment_ms, end_of_run.also)
+
+    def commit_due(
+        self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
+    ) -> bool:
+        """Say whether the task is at a commit point that is due, or waits for parked records with a
+        transaction open.
+        """
+        task = self._task
+        if not task.waits_for_retries:
+            return not task.group.complete and task.commit_due(
+                interval_elapsed=interval_elapsed, processed=processed
             )
-        elif state is LeaseState.RELEASED:
-            found = f"was released by {lease.owner}"
-            fix = "nothing: the next driver launches what is left"
-        else:
-            held = "is held" if lease.expires_ms else "was held last"
-            found = f"{held} by {lease.owner} for {lease.works_on!r} generation {lease.generation}"
-            if lease.works_on == self.run_id and lease.generation > self.generation:
-                fix = "nothing: a newer driver owns the run and launches this task itself"
-        raise TaskFencedError(
-            f"task {self.task_id} belongs to {run} generation {self.generation}, but the ledger says that "
-            f"the lease {found}",
-            fix=fix,
-            task_id=str(self.task_id),
-        )
+        if task.commit_due(interval_elapsed=False, processed=processed):
+            return True
+        return opened and interval_elapsed and at_commit_point(task)
 
+    def anything_to_commit(self, *, opened: bool) -> bool:
+        """Say whether something was written."""
+        return opened
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSetup:
-    """The parts that every attempt of a task is made from.
+    def committed(self) -> None:
+        """Do nothing: a bounded end does not depend on commits."""
 
-    :param topology: built by the application file in this process; not shared with another task that runs.
-    :param assignment: which task of which run.
-    :param cluster: where everything is kept.
-    :param settings: the application's.
-    :param clock: the machine's unless given.
-    :param scratch: folder for files that need not outlive an attempt; the system's own unless given.
-    :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
-    :param global_tables: those that its process has read.
-    """
+    def unread(self, positions: Mapping[TopicPartition, int]) -> Unread:
+        """Return the partitions that are not read to their stop."""
+        stops = self._task.group.stops()
+        return {p: (positions[p], stops[p]) for p in self._task.group.unfinished()}
 
-    topology: Topology
-    assignment: TaskAssignment
-    cluster: ClusterPort
-    settings: ApplicationSettings
-    clock: Clock = field(default_factory=SystemClock)
-    scratch: Path | None = None
-    make_caller: MakeCaller | None = None
-    global_tables: GlobalTables = field(default_factory=GlobalTables)
-
-
-class Work(Protocol):
-    """The work of an attempt, which asks for it once no older attempt can change anything any more."""
-
-    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Return what the task belongs to, and what there is to do.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        """
-        ...
-
-    def end(self, task: StreamTask, admin: AdminPort) -> End:
-        """Return where the task's reading ends."""
-        ...
-
-
-class SliceWork:
-    """The work of a task of a slice: bounded.
-
-    :param common: the slice as its driver shipped it, without partitions.
-    :param share: the task's partitions.
-    """
-
-    def __init__(self, common: Slice, share: TaskShare) -> None:
-        self._slice = slice_of(common, share)
-        self._share = share
-
-    def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look at the lease, and work out what of the slice is left to the task.
-
-        :raises TaskFencedError: another driver, or another run, owns the application by now.
-        :raises DataLossError: records it must read are gone.
-        """
-        lease = last_lease(setup.settings.application_id, admin=admin, reader=reader, clock=setup.clock)
-        setup.assignment.refuse_unless_in_force(lease)
-        return self._slice, task_slice(self._slice, self._share, reader, admin)
-
-    def end(self, task: StreamTask, admin: AdminPort) -> BoundedEnd:
-        """Return where the task's reading ends: at its stop offsets, and stream time at the run's moment."""
-        return BoundedEnd(task, self._slice.plan.end_of_run)
+    def needless(self, assigned: Set[TopicPartition], paused: Set[TopicPartition]) -> Set[TopicPartition]:
+        """Return the partitions that are at their stop, and those that are far ahead of others."""
+        group = self._task.group
+        return assigned - set(group.unfinished()) | set(group.ahead(paused))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.protocol import needed_permissions as of
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -15,13 +17,10 @@ from airflow_kstreams.cli.shared_options import (
     application_settings,
     load_topology,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow_kstreams.streams.naming.permissions import Permission
-    from airflow_kstreams.streams.plan import TopologyPlan
-    from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.permissions import Permission, acl_commands
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 _PLACEHOLDER = "HOST:PORT"
 _HEADINGS = ("operation", "resource", "name", "for")
@@ -70,9 +69,6 @@ def acls(  # noqa: PLR0913 - every parameter is an option
     Nothing is contacted. Pass the settings that the runs have, dead letters and state.dir need more. A user
     who may read, write or delete a topic may also describe it, so that is not listed.
     """
-    from airflow_kstreams.streams.errors import ConfigError
-    from airflow_kstreams.streams.naming.permissions import acl_commands
-
     if principal and ":" not in principal:
         raise ConfigError(f"--principal {principal!r} has no type", fix=f"write --principal User:{principal}")
     plan = load_topology(application, function).plan(application_id)
@@ -90,8 +86,6 @@ def permissions(
     plan: TopologyPlan, settings: ApplicationSettings, purposes: Sequence[Purpose]
 ) -> list[Permission]:
     """Return the permissions of the user, one entry per operation and resource, by resource."""
-    from airflow_kstreams.batch.protocol import needed_permissions as of
-
     found: dict[tuple[object, ...], Permission] = {}
     makers = {
         Purpose.RUN: lambda: of.run_permissions(plan, settings),

@@ -9,10 +9,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic, LettersSeen, SeenLetter
+from airflow_kstreams.batch.protocol.replay_records import Replay
+from airflow_kstreams.batch.replay.replay import DeadLetterReplay
+from airflow_kstreams.batch.replay.selection import Selection
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     BootstrapServer,
@@ -21,14 +25,14 @@ from airflow_kstreams.cli.shared_options import (
     cluster,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.inspect.dead_letters import LettersSeen, SeenLetter
-    from airflow_kstreams.batch.protocol.replay_records import Replay
-    from airflow_kstreams.batch.replay.selection import Selection
-    from airflow_kstreams.explore.tables import Table
-    from airflow_kstreams.streams.ports import TopicPartition
-    from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.explore.record_table import shown_time
+from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams import serdes
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.topic_names import printable
+from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.dead_letter_format import facts_of
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 _PLACE = re.compile(r"(.+)-([0-9]{1,9})@([0-9]{1,18})")
 
@@ -80,8 +84,6 @@ def list_letters(
 
     It only reads, up to the end that the topic has at the start.
     """
-    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
-
     selection = _selection(where, None)
     topic = DeadLetterTopic(
         cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
@@ -119,8 +121,6 @@ def show_letter(  # noqa: PLR0913 - every parameter is an option
     Key, value and headers of its record are shown only with --values; without it, *** replaces what the error
     quotes of them.
     """
-    from airflow_kstreams.batch.inspect.dead_letters import DeadLetterTopic
-
     partition, offset = _place(place)
     topic = DeadLetterTopic(
         cluster(bootstrap_server, config_file), _settings(application_id, dead_letter_topic)
@@ -156,8 +156,6 @@ def replay(  # noqa: PLR0913 - every parameter is an option
     Replays the letters that no earlier replay has replayed, up to the topic's end; letters outside --where
     and --limit stay for later replays. May be interrupted and run again.
     """
-    from airflow_kstreams.batch.replay.replay import DeadLetterReplay
-
     selection = _selection(where, limit)
     named = replay_id or f"manual__{datetime.now(tz=UTC).isoformat(timespec='milliseconds')}"
     tool = DeadLetterReplay(
@@ -178,8 +176,6 @@ def replay(  # noqa: PLR0913 - every parameter is an option
 
 
 def _settings(application_id: str, dead_letter_topic: str | None) -> ApplicationSettings:
-    from airflow_kstreams.streams.settings import ApplicationSettings
-
     named = {"errors.dead.letter.queue.topic.name": dead_letter_topic} if dead_letter_topic else {}
     return ApplicationSettings.parse(application_id, named)
 
@@ -190,8 +186,6 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     :raises BadParameter: a condition is not written as ``FIELD=VALUE``, or a field is given twice.
     :raises ConfigError: as ``Selection.parse``.
     """
-    from airflow_kstreams.batch.replay.selection import Selection
-
     where: dict[str, str] = {}
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
@@ -206,8 +200,6 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
 
 
 def _place(text: str) -> tuple[TopicPartition, int]:
-    from airflow_kstreams.streams.ports import TopicPartition
-
     found = _PLACE.fullmatch(text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is not TOPIC-PARTITION@OFFSET, as orders-0@17")
@@ -215,9 +207,6 @@ def _place(text: str) -> tuple[TopicPartition, int]:
 
 
 def _survey_tables(found: LettersSeen) -> Iterator[Table]:
-    from airflow_kstreams.explore.record_table import shown_time
-    from airflow_kstreams.explore.tables import Table
-
     if found.groups:
         yield Table(
             title=f"Dead letters of {found.topic}",
@@ -268,14 +257,10 @@ def _survey_notes(found: LettersSeen, selection: Selection) -> Iterator[str]:
 
 
 def _two_columns(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    from airflow_kstreams.explore.tables import Table
-
     return Table(title=title, columns=("what", "is"), rows=rows)
 
 
 def _what_happened(seen: SeenLetter, facts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.explore.record_table import shown_time
-
     yield "record", str(seen.letter.origin or "none")
     yield "time", shown_time(seen.timestamp_ms)
     yield "replay", seen.fate.value
@@ -286,8 +271,6 @@ def _what_happened(seen: SeenLetter, facts: Mapping[str, str]) -> Iterator[tuple
 def _record(
     seen: SeenLetter, values: bool, key_serde: SerdeName | None, value_serde: SerdeName | None
 ) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.streams.records.dead_letter_format import facts_of
-
     record = seen.letter.record
     for what, data, serde in (("key", record.key(), key_serde), ("value", record.value(), value_serde)):
         yield what, _bytes(data, serde) if values or serde else _size(data)
@@ -301,8 +284,6 @@ def _size(data: bytes | None) -> str:
 
 def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
     """Return bytes as read by their serde, else as text, else as hex."""
-    from airflow_kstreams.streams import serdes
-
     if data is None:
         return "none"
     if serde is SerdeName.BYTES:
@@ -320,16 +301,12 @@ def _bytes(data: bytes | None, serde: SerdeName | None) -> str:
 
 
 def _lines(text: str) -> Iterator[str]:
-    from airflow_kstreams.streams.naming.topic_names import printable
-
     for line in text.splitlines():
         yield printable(line)
 
 
 def _refuse_nothing(found: Replay, selection: Selection) -> None:
     """Refuse conditions that no letter fits: one of them is likely to be misspelt."""
-    from airflow_kstreams.streams.errors import ConfigError
-
     if selection.where and not (found.records or found.without_origin or found.left_out):
         raise ConfigError(
             f"{found.dead_letter_topic} has no {selection.which} that wait for a replay; "
@@ -344,8 +321,6 @@ def _before(planned: Replay | None, selection: Selection, replay_id: str) -> Ite
 
 
 def _replayed(found: Replay) -> Table:
-    from airflow_kstreams.explore.tables import Table
-
     return Table(
         title=f"Dead letters of {found.dead_letter_topic}",
         columns=("topic they came from", "records"),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName, load_topology
+from airflow_kstreams.streams.errors import ConfigError
 
 
 class TopologyFormat(StrEnum):
@@ -65,8 +66,6 @@ def describe(
 
 
 def _by_ending(output: Path | None) -> TopologyFormat:
-    from airflow_kstreams.streams.errors import ConfigError
-
     ending = output.suffix.lower() if output else ""
     if ending in _BY_ENDING:
         return _BY_ENDING[ending]
@@ -77,8 +76,6 @@ def _by_ending(output: Path | None) -> TopologyFormat:
 
 
 def _write(path: Path, text: str) -> None:
-    from airflow_kstreams.streams.errors import ConfigError
-
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose
+from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -22,9 +24,7 @@ from airflow_kstreams.cli.shared_options import (
     load_topology,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.inspect.doctor import Finding
+from airflow_kstreams.explore.tables import Table
 
 _HOUR_MS = 3_600_000
 _MAX_BYTES = "message.max.bytes"
@@ -49,8 +49,6 @@ def doctor(
 
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """
-    from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
-    from airflow_kstreams.batch.inspect.doctor.findings import CLIENT_MAX_BYTES
     from airflow_kstreams.kafka.cluster import KafkaCluster
 
     settings = application_settings(application_id, setting)
@@ -74,8 +72,6 @@ def doctor(
 
 def _show(findings: Sequence[Finding]) -> None:
     """Print the table, and below it the remedies, with each command in one piece to be copied."""
-    from airflow_kstreams.explore.tables import Table
-
     rows = [(finding.level.value, finding.check, finding.text) for finding in findings]
     show([Table(title="What was looked at", columns=("", "check", "found"), rows=rows)])
     for finding in findings:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.expand.growth import GrowthPlan, TopicGrowth
+from airflow_kstreams.batch.expand.processor_expansion import (
+    CatchUpOptions,
+    ExpansionAbort,
+    ProcessorExpansion,
+)
+from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
+from airflow_kstreams.batch.report.growing import growth_notes, history_text, kinds_text
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationSetting,
@@ -19,13 +27,8 @@ from airflow_kstreams.cli.shared_options import (
     cluster,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.expand.growth import GrowthPlan
-    from airflow_kstreams.batch.expand.processor_expansion import CopyProgress, ProcessorExpansion
-    from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan
-    from airflow_kstreams.explore.tables import Table
-    from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.explore.tables import Table, shown_progress
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Number of new partitions, or sources, with a row of their own.
 _ROWS = 20
@@ -51,9 +54,6 @@ def partitions(
     Growth that the next run would refuse is refused before anything changes; a topic never loses partitions
     again. Runs may go on meanwhile. May be repeated: a topic that has so many partitions stays as it is.
     """
-    from airflow_kstreams.batch.expand.growth import TopicGrowth
-    from airflow_kstreams.batch.report.growing import growth_notes
-
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
     with TopicGrowth(found, settings, topic=topic, count=to) as tool:
@@ -63,8 +63,6 @@ def partitions(
 
 
 def _growth_tables(plan: GrowthPlan) -> Iterator[Table]:
-    from airflow_kstreams.explore.tables import Table
-
     yield Table(
         title=f"Topic {plan.topic} of application {plan.application_id}",
         columns=("what", "is"),
@@ -89,8 +87,6 @@ def _growth_tables(plan: GrowthPlan) -> Iterator[Table]:
 
 
 def _growth_rows(plan: GrowthPlan) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.batch.report.growing import history_text, kinds_text
-
     yield "partitions", str(plan.count) if plan.done else f"{plan.before} -> {plan.count}"
     yield "read by", f"subtopology {plan.subtopology}, {plan.tasks} tasks"
     if plan.grown is not None:
@@ -138,8 +134,6 @@ def processors(  # noqa: PLR0913 - every parameter is an option
     State is copied while runs go on; the next run that finds the copies nearly complete makes the takeover.
     May be ended and repeated: it goes on where it was.
     """
-    from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
-
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
     options = CatchUpOptions(rate=rate, parallel=parallel, follow=not no_wait)
@@ -147,8 +141,9 @@ def processors(  # noqa: PLR0913 - every parameter is an option
         plan = tool.plan()
         if not dry_run and plan.after is not None:
             config = client_config(bootstrap_server, config_file) or {}
-            with _copying(tool, config, settings, master), _progress_bar(plan.sources) as progress:
-                plan = tool.run(options, progress)
+            with _copying(tool, config, settings, master), shown_progress("copying state") as bar:
+                bar(*copied_of(plan.sources))
+                plan = tool.run(options, lambda sources: bar(*copied_of(sources)))
     show(
         _processor_tables(plan),
         notes=[*_processor_notes(plan, to), "Dry run: nothing was changed." if dry_run else "Done."],
@@ -167,8 +162,6 @@ def abort(
 
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
-    from airflow_kstreams.batch.expand.processor_expansion import ExpansionAbort
-
     settings = application_settings(application_id, setting)
     with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:
         plans = tool.plan() if dry_run else tool.run()
@@ -180,8 +173,6 @@ def abort(
 
 
 def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
-    from airflow_kstreams.explore.tables import Table
-
     after = plan.before if plan.after is None else plan.after.count
     rows = [
         ("reads", ", ".join(plan.sub.sources)),
@@ -233,37 +224,3 @@ def _copying(
     with copies_on_spark({name: str(value) for name, value in config.items()}, settings, master) as copies:
         tool.copy_by(copies)
         yield
-
-
-@contextmanager
-def _progress_bar(sources: Sequence[CopiedSource]) -> Iterator[CopyProgress]:
-    """Show the progress of the copies: records, records per second and the time left."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    from airflow_kstreams.batch.expand.processor_plan import copied_of
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        position, end = copied_of(sources)
-        shown = bar.add_task("copying state", total=end, completed=position)
-
-        def progress(found: Sequence[CopiedSource]) -> None:
-            position, end = copied_of(found)
-            bar.update(shown, total=end, completed=position)
-
-        yield progress

@@ -8,7 +8,7 @@ later round runs on the same records, needs no Kafka, and shows the difference t
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,9 +21,9 @@ from airflow_kstreams.cli.shared_options import (
     load_topology,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.explore import Difference, Exploration, Table
+from airflow_kstreams.explore import Difference, Exploration, Table
+from airflow_kstreams.explore import explore as explore_topology
+from airflow_kstreams.explore.difference import Result
 
 
 def explore(  # noqa: PLR0913 - every parameter is an option
@@ -68,8 +68,6 @@ def explore(  # noqa: PLR0913 - every parameter is an option
     Nothing is written to Kafka. Keep the sample with --sample FILE, edit the application, run the same
     command again, and see what has changed.
     """
-    from airflow_kstreams.explore import explore as explore_topology
-
     topology = load_topology(application, function)
     seen = explore_topology(
         topology,
@@ -104,8 +102,6 @@ def _difference(
     seen: Exploration, sample: Path | None, against: Path | None, function: str
 ) -> Difference | None:
     """Return the difference to what the user names, else to the round before on the same sample."""
-    from airflow_kstreams.explore.difference import Result
-
     if against is not None and against.suffix == ".py":
         return seen.diff(seen.rerun(load_topology(against, function)))
     if against is not None:

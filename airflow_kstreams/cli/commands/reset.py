@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
+from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     BootstrapServer,
@@ -19,10 +23,7 @@ from airflow_kstreams.cli.shared_options import (
     cluster,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan
-    from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.explore.tables import Table
 
 
 def reset(  # noqa: PLR0913 - every parameter is an option
@@ -85,10 +86,6 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
     Stop its runs first, and see with --dry-run what would be done.
     """
-    from airflow_kstreams.batch.reset.reset import ApplicationReset
-    from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-    from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
-
     scenario = scenario_of(
         {
             "to-offset": to_offset,
@@ -120,8 +117,6 @@ def reset(  # noqa: PLR0913 - every parameter is an option
 
 
 def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:
-    from airflow_kstreams.explore.tables import Table
-
     app = plan.request.application_id
     if plan.offsets:
         yield Table(
@@ -156,8 +151,6 @@ def _numbers(change: OffsetChange) -> tuple[str, str, str]:
 
 
 def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.batch.protocol.offsets.parked import parked_total
-
     if plan.interrupted:
         yield (
             plan.interrupted,

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
 from airflow_kstreams.cli.shared_options import (
     ApplicationId,
     ApplicationPath,
@@ -21,10 +23,8 @@ from airflow_kstreams.cli.shared_options import (
     load_topology,
     show,
 )
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.inspect.state import StateEntry, StoredState
-    from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.explore.record_table import shown_time, shown_value
+from airflow_kstreams.explore.tables import Table
 
 #: Rows of one table: more entries come in several, so that memory does not grow with them.
 _ROWS = 1_000
@@ -66,8 +66,6 @@ def state(  # noqa: PLR0913 - every parameter is an option
     While a run is under way, the entries are those that each task has committed, and the output says so. Only
     the changelog is read, nothing is written, and no Spark is needed.
     """
-    from airflow_kstreams.batch.inspect.state import StoredState
-
     topology = load_topology(application, function)
     kafka = cluster(bootstrap_server, config_file, application_settings(application_id, None))
     as_json = output_format is StateFormat.JSON
@@ -116,9 +114,6 @@ def _notes(read: StoredState, key: str | None, shown: int, *, more: bool) -> Ite
 
 
 def _table(title: str, entries: Sequence[StateEntry]) -> Table:
-    from airflow_kstreams.explore.record_table import shown_time, shown_value
-    from airflow_kstreams.explore.tables import Table
-
     columns: dict[str, Callable[[StateEntry], str]] = {
         "key": lambda entry: shown_value(entry.key),
         "start": lambda entry: "" if entry.start_ms is None else shown_time(entry.start_ms),
@@ -136,8 +131,6 @@ def _table(title: str, entries: Sequence[StateEntry]) -> Table:
 
 def _line(entry: StateEntry) -> str:
     """Return an entry as a JSON object; objects that JSON cannot hold, as Python prints them."""
-    import msgspec
-
     facts: dict[str, Any] = {"key": entry.key, "value": entry.value}
     for name in ("start_ms", "end_ms", "waits"):
         if getattr(entry, name) is not None:

@@ -2,25 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from time import time
+from typing import Annotated
 
 import typer
 
+from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
+from airflow_kstreams.batch.inspect.status import RunStatus, read_status
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, completed
+from airflow_kstreams.batch.metrics.call_metrics import (
+    NODE_UNITS,
+    calls_in_all,
+    latency_text,
+    node_figures,
+    number_text,
+    rate_text,
+    share_text,
+    thread_figures,
+)
+from airflow_kstreams.batch.metrics.figures import figures, slowest_first
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic, sum_parked
+from airflow_kstreams.batch.protocol.slice.metadata import RunState
+from airflow_kstreams.batch.report.counts import count_rows, due_text
+from airflow_kstreams.batch.report.growing import blocked_rows, expansion_rows, growth_rows, reading_rows
 from airflow_kstreams.cli.shared_options import ApplicationId, BootstrapServer, ConfigFile, cluster, show
-
-if TYPE_CHECKING:
-    from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
-    from airflow_kstreams.batch.inspect.status import RunStatus
-    from airflow_kstreams.batch.ledger.run_summary import RunSummary
-    from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
-    from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.explore.tables import Table
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: Leaves a part of 10 s to the start of the command and to its end.
 _TIMEOUT_SECONDS = 8.0
 #: Number of tasks with a row of their own.
 _TASKS = 20
+
+
+def _number(number: float | None) -> str:
+    return "-" if number is None else str(number)
+
+
+#: Heading, name of the figure, and how it is written.
+_Column = tuple[str, str, Callable[[float | None], str]]
+_SPEED: tuple[_Column, ...] = (
+    ("process-total", "process-total", _number),
+    ("process-rate", "process-rate", rate_text),
+    ("process-latency p50", "process-latency-p50", latency_text),
+    ("p99", "process-latency-p99", latency_text),
+    ("commit-latency avg", "commit-latency-avg", latency_text),
+    ("max", "commit-latency-max", latency_text),
+    ("dropped", "dropped-records-total", _number),
+    ("restore-rate", "restore-rate", rate_text),
+    ("records-lag", "records-lag", _number),
+)
+_CALLS: tuple[_Column, ...] = (
+    ("call-total", "call-total", number_text),
+    ("call-rate", "call-rate", rate_text),
+    ("latency p50", "call-latency-p50", latency_text),
+    ("p99", "call-latency-p99", latency_text),
+    ("max", "call-latency-max", latency_text),
+    ("in-flight avg", "calls-in-flight-avg", number_text),
+    ("max", "calls-in-flight-max", number_text),
+    ("queued", "calls-queued-avg", number_text),
+    ("failed", "call-failed-total", number_text),
+    ("timeout", "call-timeout-total", number_text),
+    ("retry", "call-retry-total", number_text),
+    ("parked", "records-parked", number_text),
+)
+_THREADS: tuple[_Column, ...] = (
+    ("records-waiting avg", "records-waiting-avg", number_text),
+    ("max", "records-waiting-max", number_text),
+    ("running", "thread-running", number_text),
+    ("idle", "thread-idle", number_text),
+    ("abandoned", "thread-abandoned", number_text),
+    ("replaced", "thread-replaced-total", number_text),
+    ("threads busy", "thread-busy-ratio", share_text),
+    ("event loop busy", "event-loop-busy-ratio", share_text),
+)
 
 
 def status(
@@ -40,19 +98,16 @@ def status(
 
     A broker that does not answer, or falls silent meanwhile, is an error within 10 seconds.
     """
-    from airflow_kstreams.batch.inspect.status import read_status
-    from airflow_kstreams.streams.settings import ApplicationSettings
-
     look_ms = round(timeout * 1000)
     # Half of it for each request: so a broker that never answers differs from one that answers late.
     settings = ApplicationSettings.parse(application_id, {"client.timeout.ms": look_ms // 2})
     found = read_status(cluster(bootstrap_server, config_file, settings, look_ms=look_ms), application_id)
-    show(_tables(found, runs), notes=[*_records(found)] if records else ())
+    show(
+        _tables(found, runs), notes=[f"{found.application_id}-metadata:", *found.metadata] if records else ()
+    )
 
 
 def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
-    from airflow_kstreams.explore.tables import Table
-
     yield Table(
         title=f"Application {found.application_id}", columns=("what", "is"), rows=list(_summary(found))
     )
@@ -79,8 +134,6 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
         yield _speed(found, tasks)
         yield from _calls(found, tasks)
     if parked := found.parked:
-        from airflow_kstreams.batch.protocol.offsets.parked import retry_topic
-
         yield Table(
             title="Parked records",
             columns=("node", "retry topic", "partition", "records"),
@@ -105,9 +158,6 @@ def _tables(found: RunStatus, runs: int) -> Iterator[Table]:
 
 def _growth(found: RunStatus) -> Iterator[Table]:
     """Yield tables of the partitions under state: their counts, their tasks, and those that wait."""
-    from airflow_kstreams.batch.report.growing import blocked_rows, growth_rows, reading_rows
-    from airflow_kstreams.explore.tables import Table
-
     if found.grouped:
         yield Table(
             title="Partitions under state",
@@ -138,32 +188,18 @@ def _growth(found: RunStatus) -> Iterator[Table]:
 
 def _more_processors(found: RunStatus, plan: ProcessorPlan) -> Table:
     """Return the table of a subtopology's new processors."""
-    from time import time
-
-    from airflow_kstreams.batch.report.growing import expansion_rows
-    from airflow_kstreams.explore.tables import Table
-
     rows = list(expansion_rows(plan, found.blocked, round(time() * 1000)))
     since = [run for run in found.runs if plan.begun_ms and run.begun_ms >= plan.begun_ms]
     return Table(
         title=f"Processors on their way: {plan.before} -> {plan.before + len(rows)} of subtopology "
-        f"{plan.sub.id}, {_count_text(len(since))} finished meanwhile",
+        f"{plan.sub.id}, {len(since)} run{'' if len(since) == 1 else 's'} finished meanwhile",
         columns=("task", "state of", "copied (T2 of T1)", "records/s", "left", "waits for"),
         rows=rows[:_TASKS],
         more=max(0, len(rows) - _TASKS),
     )
 
 
-def _count_text(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
-
-
 def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
-    from airflow_kstreams.batch.ledger.run_summary import completed
-    from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
-    from airflow_kstreams.batch.protocol.slice.metadata import RunState
-    from airflow_kstreams.batch.report.counts import due_text
-
     run = found.continuous or found.slice
     state = "continuous" if found.continuous is not None else found.state.value
     if found.parked and found.continuous is None and found.state is RunState.FINISHED:
@@ -189,26 +225,17 @@ def _summary(found: RunStatus) -> Iterator[tuple[str, str]]:
 
 def _run(run: RunSummary) -> tuple[str, ...]:
     marks = (("empty", run.empty), ("taken back", run.taken_back_ms), (run.state, run.parked))
-    notes = [note for note, true in marks if true]
     late = None if run.counts is None else run.counts.by("late")
-    numbers = (run.records_in, run.records_out, late)
     return (
         run.run_id,
         _time(run.finished_ms),
-        ", ".join(notes),
-        *map(_number, numbers),
+        ", ".join(note for note, true in marks if true),
+        *map(_number, (run.records_in, run.records_out, late)),
     )
-
-
-def _number(number: int | None) -> str:
-    return "-" if number is None else str(number)
 
 
 def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
     """Yield the record counts of the last run that had records."""
-    from airflow_kstreams.batch.report.counts import count_rows
-    from airflow_kstreams.explore.tables import Table
-
     for run in reversed(shown):
         rows = [(row.place, row.what, str(row.records)) for row in count_rows(run)]
         if rows and not run.empty:
@@ -223,31 +250,16 @@ def _counts(shown: Sequence[RunSummary]) -> Iterator[Table]:
 
 def _speed(found: RunStatus, reports: Sequence[TaskReport]) -> Table:
     """Return the table of the tasks' speed."""
-    from airflow_kstreams.explore.tables import Table
-
     return Table(
         title=f"Tasks of run {_run_id(found)}",
-        columns=(
-            "task",
-            "process-total",
-            "process-rate",
-            "process-latency p50",
-            "p99",
-            "commit-latency avg",
-            "max",
-            "dropped",
-            "restore-rate",
-            "records-lag",
-        ),
-        rows=[_figures(name, tasks) for name, tasks in _rows(reports)],
-        numbers=9,
+        columns=("task", *_headings(_SPEED)),
+        rows=[(name, *_cells(_SPEED, figures(tasks))) for name, tasks in _rows(reports)],
+        numbers=len(_SPEED),
     )
 
 
 def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskReport]]]:
     """Yield the rows: the slowest tasks first, one each, then one for the others together."""
-    from airflow_kstreams.batch.metrics.figures import slowest_first
-
     tasks = slowest_first(reports)
     for task in tasks[:_TASKS]:
         yield task.task_id, [task]
@@ -257,10 +269,6 @@ def _rows(reports: Sequence[TaskReport]) -> Iterator[tuple[str, Sequence[TaskRep
 
 def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
     """Yield the tables of calls, by task and node, and of the threads that run them; none without calls."""
-    from airflow_kstreams.batch.metrics.call_metrics import calls_in_all, node_figures, thread_figures
-    from airflow_kstreams.batch.protocol.offsets.task_report import by_subtopology
-    from airflow_kstreams.explore.tables import Table
-
     rows = [*_rows(reports)]
     if len(rows) > _TASKS:  # tasks that share a row are of one subtopology
         others = by_subtopology(rows.pop()[1])
@@ -270,117 +278,33 @@ def _calls(found: RunStatus, reports: Sequence[TaskReport]) -> Iterator[Table]:
         return
     yield Table(
         title=f"Calls of run {_run_id(found)}",
-        columns=(
-            "task",
-            "node",
-            "call-total",
-            "call-rate",
-            "latency p50",
-            "p99",
-            "max",
-            "in-flight avg",
-            "max",
-            "queued",
-            "failed",
-            "timeout",
-            "retry",
-            "parked",
-        ),
-        rows=[row for name, tasks in calling for row in _call_rows(name, node_figures(tasks))],
-        numbers=12,
+        columns=("task", "node", *_headings(_CALLS)),
+        rows=[
+            (name, node or "(other nodes)", *_cells(_CALLS, of_node))
+            for name, tasks in calling
+            for node, of_node in (node_figures(tasks) or {"unknown": dict.fromkeys(NODE_UNITS)}).items()
+        ],
+        numbers=len(_CALLS),
     )
     yield Table(
         title=f"Threads of calls of run {_run_id(found)}",
-        columns=(
-            "task",
-            "records-waiting avg",
-            "max",
-            "running",
-            "idle",
-            "abandoned",
-            "replaced",
-            "threads busy",
-            "event loop busy",
-        ),
-        rows=[_thread_row(name, thread_figures(tasks)) for name, tasks in calling],
-        numbers=8,
+        columns=("task", *_headings(_THREADS)),
+        rows=[(name, *_cells(_THREADS, thread_figures(tasks))) for name, tasks in calling],
+        numbers=len(_THREADS),
     )
 
 
-def _call_rows(task: str, found: Mapping[str, Mapping[str, float | None]]) -> Iterator[tuple[str, ...]]:
-    from airflow_kstreams.batch.metrics.call_metrics import NODE_UNITS, latency_text, number_text, rate_text
-
-    for node, of_node in (found or {"unknown": dict.fromkeys(NODE_UNITS)}).items():
-        yield (
-            task,
-            node or "(other nodes)",
-            number_text(of_node["call-total"]),
-            rate_text(of_node["call-rate"]),
-            latency_text(of_node["call-latency-p50"]),
-            latency_text(of_node["call-latency-p99"]),
-            latency_text(of_node["call-latency-max"]),
-            *(
-                number_text(of_node[name])
-                for name in (
-                    "calls-in-flight-avg",
-                    "calls-in-flight-max",
-                    "calls-queued-avg",
-                    "call-failed-total",
-                    "call-timeout-total",
-                    "call-retry-total",
-                    "records-parked",
-                )
-            ),
-        )
+def _headings(columns: Sequence[_Column]) -> Iterator[str]:
+    return (heading for heading, _, _ in columns)
 
 
-def _thread_row(task: str, found: Mapping[str, float | None]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.call_metrics import number_text, share_text
-
-    counts = (
-        "records-waiting-avg",
-        "records-waiting-max",
-        "thread-running",
-        "thread-idle",
-        "thread-abandoned",
-        "thread-replaced-total",
-    )
-    shares = ("thread-busy-ratio", "event-loop-busy-ratio")
-    return (
-        task,
-        *(number_text(found[name]) for name in counts),
-        *(share_text(found[name]) for name in shares),
-    )
+def _cells(columns: Sequence[_Column], found: Mapping[str, float | None]) -> Iterator[str]:
+    return (text(found[name]) for _, name, text in columns)
 
 
 def _run_id(found: RunStatus) -> str:
     run = found.continuous or found.slice
     return run.run_id if run is not None else ""
-
-
-def _figures(name: str, tasks: Sequence[TaskReport]) -> tuple[str, ...]:
-    from airflow_kstreams.batch.metrics.call_metrics import latency_text, rate_text
-    from airflow_kstreams.batch.metrics.figures import figures
-
-    found = figures(tasks)
-    lag = found["records-lag"]
-    return (
-        name,
-        str(found["process-total"]),
-        rate_text(found["process-rate"]),
-        latency_text(found["process-latency-p50"]),
-        latency_text(found["process-latency-p99"]),
-        latency_text(found["commit-latency-avg"]),
-        latency_text(found["commit-latency-max"]),
-        str(found["dropped-records-total"]),
-        rate_text(found["restore-rate"]),
-        "-" if lag is None else str(lag),
-    )
-
-
-def _records(found: RunStatus) -> Iterator[str]:
-    yield f"{found.application_id}-metadata:"
-    yield from found.metadata
 
 
 def _time(epoch_ms: int) -> str:

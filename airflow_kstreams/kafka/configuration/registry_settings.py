@@ -9,40 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from airflow_kstreams.kafka.configuration.known_settings import REGISTRY_SETTINGS
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import nearest
 
 #: Prefix of every setting of the registry.
 PREFIX = "schema.registry."
 
-#: Settings that are text, by the client's own names.
-_TEXTS = (
-    "url",
-    "basic.auth.user.info",
-    "bearer.auth.credentials.source",
-    "bearer.auth.token",
-    "bearer.auth.client.id",
-    "bearer.auth.client.secret",
-    "bearer.auth.scope",
-    "bearer.auth.issuer.endpoint.url",
-    "bearer.auth.issuer.endpoint.query",
-    "bearer.auth.logical.cluster",
-    "bearer.auth.identity.pool.id",
-    "proxy",
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.key.password",
-)
-#: Settings that are whole numbers; ``timeout`` is in seconds.
-_NUMBERS = (
-    "timeout",
-    "max.retries",
-    "retries.wait.ms",
-    "retries.max.wait.ms",
-    "cache.capacity",
-    "cache.latest.ttl.sec",
-)
+#: Settings by the client's own names: those that are text, and those that are whole numbers.
+_TEXTS, _NUMBERS = REGISTRY_SETTINGS["texts"], REGISTRY_SETTINGS["numbers"]
 #: The client itself would wait without end.
 _DEFAULTS: Mapping[str, object] = {"timeout": 10}
 

@@ -36,10 +36,16 @@ show neither values nor secrets.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, get_args
 
 from airflow_kstreams.kafka.configuration.registry_settings import url_fault
-from airflow_kstreams.kafka.schema_registry.binding import RegistrySerde, SubjectNames, client_of, configure
+from airflow_kstreams.kafka.schema_registry.binding import (
+    RegistryOptions,
+    RegistrySerde,
+    SubjectNames,
+    client_of,
+    configure,
+)
 from airflow_kstreams.kafka.schema_registry.formats import (
     AvroFormat,
     JsonSchemaFormat,
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from google.protobuf.message import Message
 
-__all__ = ["SchemaRegistry", "SubjectNames", "configure"]
+__all__ = ["RegistryOptions", "SchemaRegistry", "SubjectNames", "configure"]
 
 M = TypeVar("M", bound="Message")
 
@@ -62,16 +68,7 @@ M = TypeVar("M", bound="Message")
 class SchemaRegistry:
     r"""A schema registry that a topology names; makes serdes without contacting the registry.
 
-    All its serdes take the same options:
-
-    - ``auto_register_schemas``: whether the first record written to a topic registers the schema. If not, it
-      must be registered before.
-    - ``use_latest_version``: read and write by the newest schema registered for the topic, in place of the
-      given one; nothing is registered then. Results depend on what is registered when a task starts, so a
-      retried run may give other bytes.
-    - ``subject_names``: how the registry's subjects are named. ``topic`` gives ``<topic>-key`` and
-      ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both. Stores use the name of
-      their changelog topic.
+    All its serdes take the same options, see :class:`RegistryOptions`.
 
     Serdes of one schema and the same options are equal. Their id, a part of the topology hash, holds the
     schema's name and a hash of it, but no address.
@@ -123,10 +120,7 @@ class SchemaRegistry:
     def avro(
         self,
         schema: str | None = None,
-        *,
-        auto_register_schemas: bool = True,
-        use_latest_version: bool = False,
-        subject_names: SubjectNames = "topic",
+        **options: Unpack[RegistryOptions],
     ) -> Serde:
         """Return the serde of Avro: a record is a dict, other types are what they are in Python.
 
@@ -142,17 +136,12 @@ class SchemaRegistry:
         serdes.avro(string, e9e5c1c9e4f62773, registered only)
         """
         _check_text(schema, "avro")
-        return self._serde(
-            AvroFormat(schema=schema), auto_register_schemas, use_latest_version, subject_names
-        )
+        return self._serde(AvroFormat(schema=schema), options)
 
     def json_schema(
         self,
         schema: str | None = None,
-        *,
-        auto_register_schemas: bool = True,
-        use_latest_version: bool = False,
-        subject_names: SubjectNames = "topic",
+        **options: Unpack[RegistryOptions],
     ) -> Serde:
         r"""Return the serde of JSON that a JSON Schema describes: an object is a dict.
 
@@ -169,17 +158,12 @@ class SchemaRegistry:
         b'\x00\x00\x00\x00\x01{"cents":5}'
         """
         _check_text(schema, "json_schema")
-        return self._serde(
-            JsonSchemaFormat(schema=schema), auto_register_schemas, use_latest_version, subject_names
-        )
+        return self._serde(JsonSchemaFormat(schema=schema), options)
 
     def protobuf(
         self,
         message: type[M],
-        *,
-        auto_register_schemas: bool = True,
-        use_latest_version: bool = False,
-        subject_names: SubjectNames = "topic",
+        **options: Unpack[RegistryOptions],
     ) -> Serde[M]:
         r"""Return the serde of a Protocol Buffers message: values are instances of its class.
 
@@ -200,17 +184,10 @@ class SchemaRegistry:
                 f"protobuf at {call_site()} is given {message!r:.80}, expected a message class",
                 fix="pass the class that protoc generated, e.g. flights_pb2.Flight",
             )
-        return self._serde(
-            ProtobufFormat(message=message), auto_register_schemas, use_latest_version, subject_names
-        )
+        return self._serde(ProtobufFormat(message=message), options)
 
-    def _serde(
-        self,
-        schema: SchemaFormat,
-        auto_register_schemas: bool,
-        use_latest_version: bool,
-        subject_names: SubjectNames,
-    ) -> Serde:
+    def _serde(self, schema: SchemaFormat, options: RegistryOptions) -> Serde:
+        subject_names = options.get("subject_names", "topic")
         if subject_names not in get_args(SubjectNames):
             raise TopologyError(
                 f"{schema.name} at {call_site()} is given subject_names={subject_names!r}",
@@ -221,13 +198,7 @@ class SchemaRegistry:
                 f"{schema.name} at {call_site()} names subjects by record, but its schema has no name",
                 fix="give the schema a name (JSON Schema: a title), or leave out subject_names",
             )
-        return RegistrySerde(
-            format=schema,
-            url=self.url,
-            auto_register_schemas=auto_register_schemas,
-            use_latest_version=use_latest_version,
-            subject_names=subject_names,
-        ).unbound()
+        return RegistrySerde(format=schema, url=self.url, **options).unbound()
 
 
 def _check_text(schema: Any, call: str) -> None:

@@ -1,38 +1,33 @@
-"""Binds a format to a topic: makes the pair of functions a task calls, and sorts their errors.
+"""Binds a format to a topic: makes the registry's clients and the pair of functions a task calls, and sorts
+their errors.
 
 confluent-kafka's serializers and deserializers do the work, one pair for each topic and side of a task. They
 are made at the first record, because a sink never reads and a source never writes; the client they share is
 made when the task starts, so that a missing library or setting shows before the first record.
 
-Rule: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that the error
-policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not registered or
-not compatible) is raised as ``KStreamsError`` and passes every policy: no record is ever skipped because a
-registry was down.
+Rule of clients: the task that binds a serde makes the client, in the process that uses it; a client is never
+pickled, and building a topology makes none. Tasks of one process share a client for each configuration, and
+so its memory of schemas and ids: each is asked for once per process. A ``mock://`` registry lives as long as
+its client, so everything in one process that names the same one shares it.
+
+Rule of errors: a record's fault is raised as ``ValueError``, which the engine makes a ``RecordError`` that
+the error policy may skip or dead-letter. Any other fault (registry away, credentials refused, schema not
+registered or not compatible) is one of the registry or the configuration, is raised as ``KStreamsError`` and
+passes every policy: no record is ever skipped because a registry was down. If a retry can help, it is a
+``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 
 Crash argument: registering a schema is not part of a task's transaction. It need not be: a registry gives the
 same schema the same id again, so the attempt that resumes writes the same bytes.
-
-Makes the schema registry's clients of this process: one per configuration, when a task first needs it.
-
-Rule: the task that binds a serde makes the client, in the process that uses it; a client is never pickled,
-and building a topology makes none. Tasks of one process share a client, and so its memory of schemas and ids:
-each is asked for once per process. A ``mock://`` registry lives as long as its client, so everything in one
-process that names the same one shares it.
-
-Turns errors of the registry's client into errors of this package, with a remedy.
-
-Rule: these are faults of the registry or the configuration, never of a record (registry away, credentials
-refused, schema not registered or not compatible). If a retry can help, the error is a
-``SchemaRegistryUnavailableError``, else a ``ConfigError``.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from airflow_kstreams.kafka.configuration.registry_settings import PREFIX, client_config, registry_settings
 from airflow_kstreams.kafka.configuration.secrets import without_secrets
@@ -40,7 +35,6 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     Deserializer,
     SchemaFormat,
     Serializer,
-    import_library,
     json_schema_fault,
 )
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
@@ -49,150 +43,37 @@ from airflow_kstreams.streams.serde.base import Serde, Side
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
 
-#: HTTP statuses that a retry can cure.
-_PASSING = frozenset({408, 429, *range(500, 600)})
-_REFUSED = frozenset({401, 403})
-_NOT_FOUND = 404
-_INCOMPATIBLE = 409
-
-
-def registry_fault(error: Exception, *, url: str, what: str) -> KStreamsError | None:
-    """Return the error for a fault of the registry or the configuration, None for any other.
-
-    :param error: raised by the client, a serializer or a deserializer.
-    :param url: address of the registry.
-    :param what: subject of the request, e.g. ``avro(...) for the values of topic 'flights'``.
-    """
-    status = _status(error)
-    said = one_line(error)
-    if status in _REFUSED:
-        return ConfigError(
-            f"the schema registry {url} refuses the credentials, asked for {what}: {said}",
-            fix=f"set {PREFIX}basic.auth.user.info or {PREFIX}bearer.auth.* among the client settings, with "
-            f"{PREFIX}url for this registry, and give the account read and write access",
-        )
-    if status in _PASSING or _is_transport_error(error):
-        return SchemaRegistryUnavailableError(
-            f"the schema registry {url} did not answer, asked for {what}: {said}",
-            fix=f"check that it runs and can be reached from Spark's executors ({PREFIX}url, {PREFIX}ssl.*, "
-            f"{PREFIX}proxy), then retry the run",
-        )
-    if status is None:
-        return None
-    return ConfigError(f"the schema registry {url} does not take {what}: {said}", fix=_remedy(status, error))
-
-
-def is_unknown_schema(error: Exception) -> bool:
-    """Whether the registry answered that it holds no such schema."""
-    return _status(error) == _NOT_FOUND and _is_registrys_own(error)
-
-
-def one_line(error: Exception) -> str:
-    """Return an error's class and text in one line of bounded length."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def _status(error: Exception) -> int | None:
-    """Return the HTTP status of an error of the client, None if it is no server's answer."""
-    status: int | None = getattr(error, "http_status_code", None)
-    if type(error).__name__ == "OAuthTokenError":
-        answered = getattr(error, "status_code", None)
-        passing = answered is None or answered in _PASSING
-        status = 503 if passing else 401
-    return status
-
-
-def _remedy(status: int, error: Exception) -> str:
-    if status == _NOT_FOUND and not _is_registrys_own(error):
-        return f"that was no schema registry's answer: correct {PREFIX}url"
-    if status == _NOT_FOUND:
-        return "register the schema first, or leave auto_register_schemas on and use_latest_version off"
-    if status == _INCOMPATIBLE:
-        return (
-            "change the schema so that it is compatible with the registered ones (give new fields a "
-            "default), or change the subject's compatibility level"
-        )
-    return "mend the schema; the registry says what it does not accept"
-
-
-def _is_registrys_own(error: Exception) -> bool:
-    """Whether an error holds a registry's own code, e.g. 40403, rather than some web server's."""
-    return int(getattr(error, "error_code", None) or -1) > 1000
-
-
-def _is_transport_error(error: Exception) -> bool:
-    # The client uses httpx2, or httpx where only that is installed.
-    return any(
-        base.__name__ == "TransportError" and base.__module__.startswith("httpx")
-        for base in type(error).__mro__
-    )
-
-
 #: Settings of :func:`configure` in this process, by the registry client's own names.
 _settings: dict[str, str] = {}
 _clients: dict[tuple[tuple[str, object], ...], SchemaRegistryClient] = {}
 #: Tasks of one process bind side by side.
 _lock = threading.Lock()
-
-
-def configure(config: Mapping[str, str]) -> None:
-    """Set this process's settings of schema registries; a host of tasks calls it before they start.
-
-    Serdes that are bound already keep their client.
-
-    :param config: the Kafka client's settings; only those that start with ``schema.registry.`` count, and
-        they replace what was set before.
-    :raises ConfigError: one of them is unknown or malformed.
-
-    >>> from airflow_kstreams.kafka import schema_registry
-    >>> schema_registry.configure({"schema.registry.url": "mock://demo"})
-    >>> schema_registry.SchemaRegistry().client() is schema_registry.SchemaRegistry("mock://demo").client()
-    True
-    >>> schema_registry.configure({})
-    """
-    settings = registry_settings(config)
-    with _lock:
-        _settings.clear()
-        _settings.update(settings)
-
-
-def client_of(url: str) -> SchemaRegistryClient:
-    """Return this process's client of a registry, without contacting the registry.
-
-    :param url: the registry that the topology names, "" for the one that the settings name.
-    :raises ConfigError: no registry is named, the client refuses a setting, or it is not installed.
-    """
-    try:
-        from confluent_kafka.schema_registry import SchemaRegistryClient
-    except ImportError as error:
-        raise missing_library(error) from None
-    with _lock:
-        config = client_config(url, _settings)
-        key = tuple(sorted(config.items()))
-        if key not in _clients:
-            try:
-                _clients[key] = SchemaRegistryClient.new_client(config)
-            except Exception as error:  # any error of the client, OpenSSL or the file system
-                raise ConfigError(
-                    f"the schema registry's client refuses its settings: {type(error).__name__}: "
-                    f"{without_secrets(str(error), _settings)}",
-                    fix="correct the client settings that start with schema.registry.",
-                ) from None
-        return _clients[key]
-
-
-def missing_library(error: ImportError) -> ConfigError:
-    """Build the error for a library that the extra would have brought."""
-    return ConfigError(
-        f"serdes of a schema registry need a library that is not installed here: {error.name or error}",
-        fix="pip install 'airflow-kstreams[schema-registry]' wherever tasks run: on Spark's executors (or "
-        "bring it by `airflow-kstreams pack --extras schema-registry`), and where topologies are tested",
-    )
-
-
+#: HTTP statuses that a retry can cure.
+_PASSING = frozenset({408, 429, *range(500, 600)})
+_REFUSED = frozenset({401, 403})
+_NOT_FOUND = 404
+_INCOMPATIBLE = 409
 #: Names of subjects, under which a registry keeps the versions of a schema: ``<topic>-<side>``, ``<record>``
 #: or ``<topic>-<record>``.
 SubjectNames = Literal["topic", "record", "topic_record"]
+
+
+class RegistryOptions(TypedDict, total=False):
+    """The options of a registry's serdes.
+
+    :param auto_register_schemas: whether the first record written to a topic registers the schema, as it does
+        unless given. If not, it must be registered before.
+    :param use_latest_version: whether to read and write by the newest schema registered for the topic, in
+        place of the given one; nothing is registered then. Results depend on what is registered when a task
+        starts, so a retried run may give other bytes.
+    :param subject_names: how the registry's subjects are named. ``topic``, unless given, gives
+        ``<topic>-key`` and ``<topic>-value``, ``record`` the name of the record, ``topic_record`` both.
+        Stores use the name of their changelog topic.
+    """
+
+    auto_register_schemas: bool
+    use_latest_version: bool
+    subject_names: SubjectNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +89,9 @@ class RegistrySerde:
 
     format: SchemaFormat
     url: str
-    auto_register_schemas: bool
-    use_latest_version: bool
-    subject_names: SubjectNames
+    auto_register_schemas: bool = True
+    use_latest_version: bool = False
+    subject_names: SubjectNames = "topic"
 
     @property
     def id(self) -> str:
@@ -272,7 +153,11 @@ class BoundSerde:
         self._context = SerializationContext(topic, MessageField(side))
         self._serializer: Serializer | None = None
         self._deserializer: Deserializer | None = None
-        _import_library(self._format)
+        # A missing library is noticed when the task starts.
+        try:
+            importlib.import_module(self._format.library)
+        except ImportError as error:
+            raise missing_library(error) from None
 
     def serialize(self, value: Any) -> bytes:
         """Write a value in Confluent's wire format.
@@ -409,12 +294,128 @@ def _read_id(payload: bytes, context: Any, schema_id: Any) -> io.BytesIO:
     return rest
 
 
-def _import_library(format_: SchemaFormat) -> None:
-    """Import a format's library, so that a missing one is noticed when a task starts.
+def configure(config: Mapping[str, str]) -> None:
+    """Set this process's settings of schema registries; a host of tasks calls it before they start.
 
-    :raises ConfigError: the library is not installed.
+    Serdes that are bound already keep their client.
+
+    :param config: the Kafka client's settings; only those that start with ``schema.registry.`` count, and
+        they replace what was set before.
+    :raises ConfigError: one of them is unknown or malformed.
+
+    >>> from airflow_kstreams.kafka import schema_registry
+    >>> schema_registry.configure({"schema.registry.url": "mock://demo"})
+    >>> schema_registry.SchemaRegistry().client() is schema_registry.SchemaRegistry("mock://demo").client()
+    True
+    >>> schema_registry.configure({})
+    """
+    settings = registry_settings(config)
+    with _lock:
+        _settings.clear()
+        _settings.update(settings)
+
+
+def client_of(url: str) -> SchemaRegistryClient:
+    """Return this process's client of a registry, without contacting the registry.
+
+    :param url: the registry that the topology names, "" for the one that the settings name.
+    :raises ConfigError: no registry is named, the client refuses a setting, or it is not installed.
     """
     try:
-        import_library(format_)
+        from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
         raise missing_library(error) from None
+    with _lock:
+        config = client_config(url, _settings)
+        key = tuple(sorted(config.items()))
+        if key not in _clients:
+            try:
+                _clients[key] = SchemaRegistryClient.new_client(config)
+            except Exception as error:  # any error of the client, OpenSSL or the file system
+                raise ConfigError(
+                    f"the schema registry's client refuses its settings: {type(error).__name__}: "
+                    f"{without_secrets(str(error), _settings)}",
+                    fix="correct the client settings that start with schema.registry.",
+                ) from None
+        return _clients[key]
+
+
+def missing_library(error: ImportError) -> ConfigError:
+    """Build the error for a library that the extra would have brought."""
+    return ConfigError(
+        f"serdes of a schema registry need a library that is not installed here: {error.name or error}",
+        fix="pip install 'airflow-kstreams[schema-registry]' wherever tasks run: on Spark's executors (or "
+        "bring it by `airflow-kstreams pack --extras schema-registry`), and where topologies are tested",
+    )
+
+
+def registry_fault(error: Exception, *, url: str, what: str) -> KStreamsError | None:
+    """Return the error for a fault of the registry or the configuration, None for any other.
+
+    :param error: raised by the client, a serializer or a deserializer.
+    :param url: address of the registry.
+    :param what: subject of the request, e.g. ``avro(...) for the values of topic 'flights'``.
+    """
+    status = _status(error)
+    said = one_line(error)
+    if status in _REFUSED:
+        return ConfigError(
+            f"the schema registry {url} refuses the credentials, asked for {what}: {said}",
+            fix=f"set {PREFIX}basic.auth.user.info or {PREFIX}bearer.auth.* among the client settings, with "
+            f"{PREFIX}url for this registry, and give the account read and write access",
+        )
+    if status in _PASSING or _is_transport_error(error):
+        return SchemaRegistryUnavailableError(
+            f"the schema registry {url} did not answer, asked for {what}: {said}",
+            fix=f"check that it runs and can be reached from Spark's executors ({PREFIX}url, {PREFIX}ssl.*, "
+            f"{PREFIX}proxy), then retry the run",
+        )
+    if status is None:
+        return None
+    return ConfigError(f"the schema registry {url} does not take {what}: {said}", fix=_remedy(status, error))
+
+
+def is_unknown_schema(error: Exception) -> bool:
+    """Whether the registry answered that it holds no such schema."""
+    return _status(error) == _NOT_FOUND and _is_registrys_own(error)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's class and text in one line of bounded length."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _status(error: Exception) -> int | None:
+    """Return the HTTP status of an error of the client, None if it is no server's answer."""
+    status: int | None = getattr(error, "http_status_code", None)
+    if type(error).__name__ == "OAuthTokenError":
+        answered = getattr(error, "status_code", None)
+        passing = answered is None or answered in _PASSING
+        status = 503 if passing else 401
+    return status
+
+
+def _remedy(status: int, error: Exception) -> str:
+    if status == _NOT_FOUND and not _is_registrys_own(error):
+        return f"that was no schema registry's answer: correct {PREFIX}url"
+    if status == _NOT_FOUND:
+        return "register the schema first, or leave auto_register_schemas on and use_latest_version off"
+    if status == _INCOMPATIBLE:
+        return (
+            "change the schema so that it is compatible with the registered ones (give new fields a "
+            "default), or change the subject's compatibility level"
+        )
+    return "mend the schema; the registry says what it does not accept"
+
+
+def _is_registrys_own(error: Exception) -> bool:
+    """Whether an error holds a registry's own code, e.g. 40403, rather than some web server's."""
+    return int(getattr(error, "error_code", None) or -1) > 1000
+
+
+def _is_transport_error(error: Exception) -> bool:
+    # The client uses httpx2, or httpx where only that is installed.
+    return any(
+        base.__name__ == "TransportError" and base.__module__.startswith("httpx")
+        for base in type(error).__mro__
+    )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -32,8 +32,10 @@ Deserializer = Callable[[bytes, Any], Any]
 Conf = Mapping[str, Any]
 
 
-class SchemaFormat(Protocol):
+class SchemaFormat(ABC):
     """A schema in one of the registry's formats."""
+
+    __slots__ = ()
 
     #: The registry's name of the format.
     type: ClassVar[str]
@@ -43,61 +45,75 @@ class SchemaFormat(Protocol):
     library: ClassVar[str]
 
     @property
+    @abstractmethod
     def fingerprint(self) -> str:
         """The schema's name and a hash of it, for the id of a serde."""
-        ...
 
     @property
     def has_schema(self) -> bool:
         """Whether values can be written; without a schema they can only be read."""
-        ...
+        return True
 
     @property
+    @abstractmethod
     def record_name(self) -> str | None:
         """Name of the schema in subjects named by record; None if it has no name."""
-        ...
 
+    @abstractmethod
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
         """Make a serializer.
 
         :raises Exception: the schema is not valid, or a schema it refers to cannot be had.
         """
-        ...
 
+    @abstractmethod
     def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
         """Make a deserializer; raises as :meth:`serializer` does."""
-        ...
 
+    @abstractmethod
     def misfit(self, value: Any, error: Exception) -> str:
         """Say why a value does not fit the schema, without showing the value.
 
         :param error: raised by the serializer.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AvroFormat:
-    """Avro; values are dicts, or what the schema's type is in Python.
+class _JsonFormat(SchemaFormat):
+    """A format whose schemas are JSON.
 
-    :param schema: the schema's JSON text; None reads each record by its writer's schema.
+    :param schema: the schema's text; None reads each record by its writer's schema.
     """
 
     schema: str | None
 
-    type: ClassVar[str] = "AVRO"
-    name: ClassVar[str] = "avro"
-    library: ClassVar[str] = "confluent_kafka.schema_registry.avro"
-
     @property
     def fingerprint(self) -> str:
-        """The schema's name and hash."""
-        return _text_fingerprint(self.schema, _avro_name)
+        """Name and hash of the schema, independent of layout and of the order of names in an object."""
+        if self.schema is None:
+            return "any"
+        parsed = json.loads(self.schema)
+        canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":"))
+        return f"{self._name_in(parsed)}, {hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
 
     @property
     def has_schema(self) -> bool:
         """Whether a schema was given."""
         return self.schema is not None
+
+    @staticmethod
+    @abstractmethod
+    def _name_in(schema: Any) -> str:
+        """Return the name in a parsed schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AvroFormat(_JsonFormat):
+    """Avro; values are dicts, or what the schema's type is in Python."""
+
+    type: ClassVar[str] = "AVRO"
+    name: ClassVar[str] = "avro"
+    library: ClassVar[str] = "confluent_kafka.schema_registry.avro"
 
     @property
     def record_name(self) -> str | None:
@@ -121,6 +137,10 @@ class AvroFormat:
         deserializer: Deserializer = AvroDeserializer(client, self.schema, conf=dict(conf))
         return deserializer
 
+    @staticmethod
+    def _name_in(schema: Any) -> str:
+        return _avro_name(schema)
+
     def misfit(self, value: Any, error: Exception) -> str:
         """Name the field that does not fit and the type it must have."""
         from fastavro.validation import ValidationError, validate
@@ -138,27 +158,12 @@ class AvroFormat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JsonSchemaFormat:
-    """JSON that a JSON Schema describes; values are dicts, lists, texts and numbers.
-
-    :param schema: the schema's text; None reads each record by its writer's schema.
-    """
-
-    schema: str | None
+class JsonSchemaFormat(_JsonFormat):
+    """JSON that a JSON Schema describes; values are dicts, lists, texts and numbers."""
 
     type: ClassVar[str] = "JSON"
     name: ClassVar[str] = "json_schema"
     library: ClassVar[str] = "confluent_kafka.schema_registry.json_schema"
-
-    @property
-    def fingerprint(self) -> str:
-        """The schema's title and hash."""
-        return _text_fingerprint(self.schema, _json_schema_name)
-
-    @property
-    def has_schema(self) -> bool:
-        """Whether a schema was given."""
-        return self.schema is not None
 
     @property
     def record_name(self) -> str | None:
@@ -187,13 +192,17 @@ class JsonSchemaFormat:
         )
         return deserializer
 
+    @staticmethod
+    def _name_in(schema: Any) -> str:
+        return str(schema.get("title", "untitled")) if isinstance(schema, dict) else "untitled"
+
     def misfit(self, value: Any, error: Exception) -> str:
         """Name the place that does not fit and the rule it breaks."""
         return json_schema_fault(error) or f"it does not fit the schema ({type(error).__name__})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtobufFormat:
+class ProtobufFormat(SchemaFormat):
     """Protocol Buffers; values are instances of a generated message class.
 
     :param message: the class.
@@ -204,7 +213,6 @@ class ProtobufFormat:
     type: ClassVar[str] = "PROTOBUF"
     name: ClassVar[str] = "protobuf"
     library: ClassVar[str] = "confluent_kafka.schema_registry.protobuf"
-    has_schema: ClassVar[bool] = True
 
     @property
     def fingerprint(self) -> str:
@@ -278,14 +286,6 @@ class ProtobufFormat:
         return f"it cannot be written ({type(error).__name__})"
 
 
-def import_library(schema_format: SchemaFormat) -> None:
-    """Import a format's library.
-
-    :raises ImportError: a library is missing.
-    """
-    importlib.import_module(schema_format.library)
-
-
 def json_schema_fault(error: BaseException | None) -> str | None:
     """Say which place of a document breaks which rule of its schema, without showing the document.
 
@@ -299,15 +299,6 @@ def json_schema_fault(error: BaseException | None) -> str | None:
     return f"{path} breaks the rule {rule}: {json.dumps(getattr(error, 'validator_value', None))[:200]}"
 
 
-def _text_fingerprint(schema: str | None, name_of: Callable[[Any], str]) -> str:
-    """Return name and hash of a schema, independent of layout and of the order of names in an object."""
-    if schema is None:
-        return "any"
-    parsed = json.loads(schema)
-    canonical = json.dumps(parsed, sort_keys=True, separators=(",", ":"))
-    return f"{name_of(parsed)}, {hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
-
-
 def _avro_name(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "union" if isinstance(schema, list) else str(schema)
@@ -318,10 +309,6 @@ def _avro_name(schema: Any) -> str:
 
 def _avro_type(schema: Any) -> str:
     return _avro_name(schema) if isinstance(schema, dict | list) else str(schema)
-
-
-def _json_schema_name(schema: Any) -> str:
-    return str(schema.get("title", "untitled")) if isinstance(schema, dict) else "untitled"
 
 
 def _files(file: Any) -> set[Any]:

@@ -1,13 +1,12 @@
-"""Reports to OpenLineage what a run read and wrote, where Airflow's OpenLineage provider is installed.
+"""Reports what a run read and wrote: in the asset events of its task, and to OpenLineage, where Airflow's
+OpenLineage provider is installed.
+
+Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
+may have outlets, and its events come after the finished marker.
 
 Airflow's listener asks an operator for its facets in the task's own process, once it has begun and once it
 has ended in any way. The operator answers from what it saw itself, so nothing here asks Kafka.
 OpenLineage is imported only when it asks.
-
-Writes into the asset events of a task which run it finished.
-
-Airflow writes the events of a task's outlets when the task has succeeded. So only a task that finishes a run
-may have outlets, and its events come after the finished marker.
 """
 
 from __future__ import annotations
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from airflow_kstreams.batch.protocol.slice.slice import Slice
     from airflow_kstreams.streams.ports import ClusterPort
     from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Names of the facets that only this package has.
+RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
 
 
 def announced(
@@ -76,10 +78,6 @@ def refuse_outlets(task_id: str, outlets: Sequence[Any]) -> None:
 
 def _writes_live_topics(settings: ApplicationSettings) -> bool:
     return any(name == other for name, other in (settings.outputs or {}).items())
-
-
-#: Names of the facets that only this package has.
-RUN_FACET, OFFSETS_FACET = "kstreams_run", "kstreams_offsets"
 
 
 class ReportsLineage:

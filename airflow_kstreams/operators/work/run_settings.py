@@ -1,5 +1,5 @@
-"""Checks an operator's settings, and says which application a dag run works on: the live one, or one of a
-backfill's own.
+"""Identifies the run and the application that an Airflow task works on, the live one or one of a backfill's
+own, and checks the task's settings.
 
 A backfill run has its own application id, so its own consumer group, ledger, state and internal topics, and
 writes the topics that the DAG names for it. It shares nothing with the live application but the input, which
@@ -16,8 +16,6 @@ with state             ``<app>-backfill-<name>``: one per          in order, in 
 The hexadecimal digits are of the hash of the run id, of the name if there is one, and of the topics that are
 written: Airflow keeps the run id when it processes a date again, so a new name is what makes a finished run
 run again; and two tasks that write different topics for one interval are two runs.
-
-Identifies the run that an Airflow task works on, and orders its attempts.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
 from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups

@@ -1,14 +1,14 @@
-"""Launches one Spark job per subtopology, in topological order, independent ones side by side.
+"""Keeps the Spark jobs of a run running: one per subtopology of a slice, or one per slot of a continuous run.
 
-A job is launched again for its unfinished tasks, a bounded number of times. Committed offsets and done
-notifications in Kafka show which tasks are unfinished, never Spark. Asking for them also freezes the stop
-offsets of topics that other subtopologies, done by then, have written for this one.
+The jobs of a slice run in topological order, independent ones side by side. A job is launched again for its
+unfinished tasks, a bounded number of times. Committed offsets and done notifications in Kafka show which
+tasks are unfinished, never Spark. Asking for them also freezes the stop offsets of topics that other
+subtopologies, done by then, have written for this one.
 
-Keeps the Spark jobs of a continuous run running: one for each slot, until a stop is requested.
-
-Every task has its slot from the beginning, tasks of one subtopology are spread over the slots, and nothing
-moves while the run lasts. A job whose tasks failed is launched again, alone, a bounded number of times in a
-row; when that does not help, the others are stopped cleanly and the run fails with the error.
+In a continuous run every task has its slot from the beginning, tasks of one subtopology are spread over the
+slots, and nothing moves while the run lasts. A job whose tasks failed is launched again, alone, a bounded
+number of times in a row; when that does not help, the others are stopped cleanly and the run fails with the
+error.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KStreamsError,

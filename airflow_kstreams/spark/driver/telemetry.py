@@ -22,7 +22,7 @@ from airflow_kstreams.batch.metrics.figures import (
     figures,
     slowest_first,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, by_subtopology, subtopology_of
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology, subtopology_of
 from airflow_kstreams.launch.run_spec import MetricsTarget
 from airflow_kstreams.streams.errors import MissingExtraError, require
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, RecordCounts

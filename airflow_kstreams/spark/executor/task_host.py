@@ -1,12 +1,11 @@
 """Hosts the tasks of one Spark partition on an executor, returns their reports and shows their log.
 
-Tasks of a slice run side by side to their stop offsets; tasks of a continuous run take turns until the
-driver's lease holds a stop.
+Tasks of a slice run side by side to their stop offsets. Tasks of a continuous run take turns on some threads,
+and one more thread watches the driver's lease: the Spark task ends when the lease holds a stop, and fails as
+soon as one of its tasks fails; the others commit and end, and all start anew.
 
-Runs the tasks of one Spark slot in continuous mode on some threads; one more watches the driver's lease.
-
-The Spark task ends when the lease holds a stop, and returns the report of each of its tasks. It fails as soon
-as one of them fails: the others commit and end, and all start anew.
+The module imports all modules that any task needs, so that one which the executor lacks is reported before a
+task has begun.
 """
 
 from __future__ import annotations
@@ -23,80 +22,47 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
 from airflow_kstreams.batch.continuous.task_thread import LeaseWatch, TaskThread
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
+from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
+from airflow_kstreams.batch.task.runner import TaskRunner
+from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.kafka import schema_registry
+from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
+from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
-from airflow_kstreams.spark.executor.report_rows import HostReport, reported
+from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, reported
 from airflow_kstreams.streams.calls import abandoned
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from airflow_kstreams.streams.topology.outputs import with_outputs
 
 if TYPE_CHECKING:
-    from airflow_kstreams.batch.task.work import TaskSetup
-    from airflow_kstreams.kafka.cluster import KafkaCluster
+    from airflow_kstreams.spark.executor.report_rows import ArrowFunction
 
+log = logging.getLogger(__name__)
+
+#: Format of every process of a run, so that a log which several of them write reads as one.
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_PACKAGE = "airflow_kstreams"
 _LOOK_SECONDS = 0.5
 
 
-def run_until_stopped(
-    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
-) -> list[TaskReport]:
-    """Run tasks until the lease holds a stop.
+def run_shipped(text: str) -> ArrowFunction:
+    """Return the function that hosts tasks, or copies state.
 
-    :param watch: the watch of the lease, which :func:`watching` updates.
-    :param run_id: id of the continuous run.
-    :param most_threads: largest number of threads that share the tasks.
-    :raises RunSupersededError: the lease is lost.
-    :raises KStreamsError: a task failed for good.
+    :param text: a :class:`TaskHost` or a :class:`CopyHost` as JSON.
     """
-    count = min(most_threads, len(tasks))
-    failed = threading.Event()
-    threads = [
-        TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
-        for index in range(count)
-    ]
-    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
-        futures = [pool.submit(_run, thread, failed) for thread in threads]
-    return [report for future in futures for report in future.result()]
-
-
-@contextmanager
-def watching(watch: LeaseWatch) -> Iterator[None]:
-    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.is_set():
-            watch.look(timeout_seconds=_LOOK_SECONDS)
-
-    with ExitStack() as stack:
-        stack.callback(watch.close)
-        thread = threading.Thread(target=look, name="lease-watch", daemon=True)
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(ended.set)
-        yield
-
-
-def _run(thread: TaskThread, failed: threading.Event) -> list[TaskReport]:
-    try:
-        return thread.run(failed.is_set)
-    except BaseException:
-        failed.set()
-        raise
-    finally:
-        thread.close()
-
-
-log = logging.getLogger(__name__)
+    show_log_lines()
+    return in_arrow(decode_json(text, TaskHost | CopyHost).run_partition)
 
 
 class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
@@ -156,9 +122,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
     def _run_to_stop(
         self, slice_: Slice, number: int, share: TaskShare, config: dict[str, str]
     ) -> HostReport:
-        from airflow_kstreams.batch.task.runner import TaskRunner
-        from airflow_kstreams.batch.task.work import SliceWork
-
         try:
             setup = self._setup(number, share, self._cluster(config))
             return HostReport(report=TaskRunner(setup, SliceWork(slice_, share)).run())
@@ -170,11 +133,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             gc.collect()
 
     def _run_until_stopped(self, tasks: tuple[TaskShare, ...], config: dict[str, str]) -> list[HostReport]:
-        from airflow_kstreams.batch.clock import SystemClock
-        from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-        from airflow_kstreams.batch.continuous.task_thread import LeaseWatch
-        from airflow_kstreams.spark.executor.task_host import run_until_stopped, watching
-
         cluster = self._cluster(config)
         watch = LeaseWatch(
             cluster, self.settings, run_id=self.run_id, generation=self.generation, clock=SystemClock()
@@ -192,9 +150,6 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             return [reported(error)]
 
     def _setup(self, number: int, share: TaskShare, cluster: KafkaCluster) -> TaskSetup:
-        from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
-        from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup
-
         task_id = TaskId(subtopology=share.subtopology, group=share.group)
         return TaskSetup(
             topology=with_outputs(self.source.topology(), self.settings),
@@ -206,15 +161,57 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         )
 
     def _cluster(self, config: dict[str, str]) -> KafkaCluster:
-        from airflow_kstreams.kafka.cluster import KafkaCluster
-
         return KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
 
 
-#: Format of every process of a run, so that a log which several of them write reads as one.
-LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+def run_until_stopped(
+    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
+) -> list[TaskReport]:
+    """Run tasks until the lease holds a stop.
 
-_PACKAGE = "airflow_kstreams"
+    :param watch: the watch of the lease, which :func:`watching` updates.
+    :param run_id: id of the continuous run.
+    :param most_threads: largest number of threads that share the tasks.
+    :raises RunSupersededError: the lease is lost.
+    :raises KStreamsError: a task failed for good.
+    """
+    count = min(most_threads, len(tasks))
+    failed = threading.Event()
+    threads = [
+        TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
+        for index in range(count)
+    ]
+    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
+        futures = [pool.submit(_run, thread, failed) for thread in threads]
+    return [report for future in futures for report in future.result()]
+
+
+@contextmanager
+def watching(watch: LeaseWatch) -> Iterator[None]:
+    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            watch.look(timeout_seconds=_LOOK_SECONDS)
+
+    with ExitStack() as stack:
+        stack.callback(watch.close)
+        thread = threading.Thread(target=look, name="lease-watch", daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(ended.set)
+        yield
+
+
+def _run(thread: TaskThread, failed: threading.Event) -> list[TaskReport]:
+    try:
+        return thread.run(failed.is_set)
+    except BaseException:
+        failed.set()
+        raise
+    finally:
+        thread.close()
 
 
 def show_log_lines() -> None:

@@ -1,6 +1,5 @@
-"""Asynchronous nodes, their calls, and the context that user code sees of a call's record.
-
-The port through which a task has its calls run.
+"""Defines the call of an asynchronous node, the port through which a task has its calls run, and the context
+that user code sees of a call's record.
 """
 
 from __future__ import annotations

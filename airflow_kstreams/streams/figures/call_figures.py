@@ -8,11 +8,10 @@ At most ``MOST_NODES`` nodes have figures by name, the first ones in topological
 together. Where two are added up of which one has such others, a node keeps its name only if both name it: no
 figure by name lacks a part. What is not known in part is not known at all: see ``UNKNOWN``.
 
-Keeps many latencies in few bytes: a histogram whose buckets grow by one factor.
-
-Rule: at scale s bucket i holds latencies of ``2 ** (i / 2 ** s)`` nanoseconds up to the next bucket's. One
-step down in scale joins neighbours (i becomes i // 2). A histogram has the largest scale, ``FINEST`` at most,
-at which no more than ``MOST_BUCKETS`` buckets hold anything.
+Many latencies take few bytes: a histogram whose buckets grow by one factor. Rule: at scale s bucket i holds
+latencies of ``2 ** (i / 2 ** s)`` nanoseconds up to the next bucket's. One step down in scale joins
+neighbours (i becomes i // 2). A histogram has the largest scale, ``FINEST`` at most, at which no more than
+``MOST_BUCKETS`` buckets hold anything.
 
 Invariant: adding up histograms gives, bit for bit, the histogram of everything that went into them, in any
 order and grouping. For the buckets in use never become more by a step down, nor fewer by adding: so a part

@@ -1,13 +1,12 @@
-"""Divides a topology into subtopologies.
+"""Divides a topology into subtopologies, and finds which nodes of one take a table's changes, and where old
+values are needed.
 
 Rule: two nodes joined by an edge or by a store belong to one subtopology; a topic joins nothing, it orders:
 the subtopology that writes it runs before the one that reads it. Ids follow the build order of each
 component's first node, so that adding a stream at the end of a file renumbers nothing before it.
 
-Finds which nodes of a subtopology take a table's changes, and where old values are needed.
-
-An operator takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.Change` of each key, in place of
-the value alone, if its trait ``old_values`` is set. Every other operator gets values.
+An operator takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of each key, in place
+of the value alone, if its trait ``old_values`` is set. Every other operator gets values.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""The frozen topology model: three kinds of node. Definitions only; nothing runs here.
-
-The protocol of operators: what a processor node does, and what the engine knows of it before it runs.
+"""Defines the frozen topology model: three kinds of node, the protocol of operators, and the serdes of a
+task's topics that nodes are bound to. Nothing runs here.
 
 Rule: an operator is a frozen dataclass of three members. ``type`` names its kind; ``traits`` say everything
-that the engine has to know while it builds, cuts and checks a topology; ``bind`` makes the closure of one
+that the engine has to know while it builds, divides and checks a topology; ``bind`` makes the closure of one
 task. The engine reads nothing else of an operator.
 
 **One way to write an operator.** What a node does with a record needs what belongs to one task: its stores,
 its counters, its timers. ``bind`` is given all of that, so every operator is written as ``bind``. The closure
 that it returns is a function of Python, or it is made of lines of code by ``context.written`` (see
-``inlining.py``). Whoever calls a closure sees no difference; the loop of a source holds the lines in place of
+``services.py``). The caller of a closure sees no difference; the loop of a source holds the lines in place of
 a call. Operators that run for nearly every record are made of lines, those with much control flow and those
 that call a user's object are functions.
 
@@ -17,11 +16,9 @@ that call a user's object are functions.
 operator that does what its traits do not say (``runtime/node_context.py``), and the counts of every commit
 refuse a ``flow`` that does not hold (``runtime/flow_check.py``).
 
-Binds the serdes of a task's nodes and stores to the topic that they serve (see :meth:`Serde.bound`).
-
-Rule: the serdes of a source know the topic they read, those of a sink the topic they write, and those of a
-store its changelog. Operators that hold a store's spec get the bound one, so that the bytes of a key are the
-same whether the operator or the store writes them.
+**Serdes know their topic** (see :meth:`Serde.bound`). Rule: the serdes of a source know the topic they read,
+those of a sink the topic they write, and those of a store its changelog. Operators that hold a store's spec
+get the bound one, so that the bytes of a key are the same whether the operator or the store writes them.
 """
 
 from __future__ import annotations

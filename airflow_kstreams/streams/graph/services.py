@@ -1,13 +1,10 @@
-"""Declares the services that a task offers to its nodes while they are bound and run.
+"""Declares the services that a task offers to its nodes while they are bound and run; ``runtime`` implements
+them.
 
-``runtime`` implements them.
-
-The lines of code of which an operator makes its closure, so that a task can run many nodes as one loop.
-
-A closure per node costs a call per node and record. So an operator may make its closure of lines
+A closure per node costs a call per node and record. So an operator may make its closure of lines of code
 (:class:`LoopCode`, ``NodeContext.written``). The task compiles what the nodes wrote into one function, see
-``codegen/source_loop.py``, and compiles a node's lines alone into its closure, for wherever a loop cannot
-hold them.
+``runtime/sources_and_sinks.py``, and compiles a node's lines alone into its closure, for wherever a loop
+cannot hold them.
 
 Rule: the lines see variables and names that ``LoopCode`` gave, nothing else: no text of a user ever becomes
 code.

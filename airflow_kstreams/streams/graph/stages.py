@@ -1,4 +1,5 @@
-"""Into which stages asynchronous nodes cut a subtopology (``docs/internals/async.md``).
+"""Divides a subtopology into stages at its asynchronous nodes (``docs/internals/async.md``), and chooses the
+nodes that run on threads.
 
 Rule: what an asynchronous node gives belongs to the stage behind its own. A node is in the same stage as its
 parents give in, or a later one: the first that its ways and stores allow if its results lead to an
@@ -8,13 +9,11 @@ store are in the same stage, so that each sees the store as of the record that t
 Invariant: stages never fall along an edge, and rise behind an asynchronous node. So a stage can run a record
 as soon as those before it have, and needs nothing of a later one.
 
-Chooses the nodes that run on the threads of a task that has several (``num.threads.per.task``).
-
-Rule: a node whose operator has the trait ``on_threads`` runs on threads, as an asynchronous node whose calls
-are plain functions; a processor does if it declares itself fit. What leaves the task is the same. A node
-stays as it is where its calls would let nodes above it go further than a topology allows: where a store is
-used on both sides of it, and where a processor below it may ask for a commit while something above it keeps a
-store.
+Rule of threads (``num.threads.per.task``): a node whose operator has the trait ``on_threads`` runs on
+threads, as an asynchronous node whose calls are plain functions; a processor does if it declares itself fit.
+What leaves the task is the same. A node stays as it is where its calls would let nodes above it go further
+than a topology allows: where a store is used on both sides of it, and where a processor below it may ask for
+a commit while something above it keeps a store.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The stores that a topology asks for, one instance per task, and the settings that changelogs may have.
+"""Defines the stores that a topology asks for, one instance per task, with the settings that changelogs may
+have, and the tables whose whole topic every task sees. Nothing runs here.
 
 A changelog is a table of the newest entry per key. It is compacted and nothing else: what a user wants to
 expire is deleted by the store, with a tombstone, so that the store and its changelog agree. Its records carry
 the entries' own timestamps, which may be of any time.
-
-Tables whose whole topic every task sees. Definitions only; what a task sees is given to it.
 """
 
 from __future__ import annotations

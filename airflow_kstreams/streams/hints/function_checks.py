@@ -1,14 +1,13 @@
-"""Checks of the functions that users pass while they build a topology: a mistake is refused at the line that
+"""Checks the functions that users pass while they build a topology: a mistake is refused at the line that
 makes it, and the argument is named.
 
 Python takes any object for any other. A coroutine or generator function in the place of a function would give
 coroutines or generators: as a predicate they are all true, as an action they never run.
-
-Finds the line of the user's code that a call came from, for messages and for the picture of a topology.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sys
@@ -80,6 +79,12 @@ _CALLED_WITH: dict[str | tuple[str, str], tuple[str, ...]] = {
     ("reduce", "subtractor"): ("aggregate", "value"),
 }
 
+#: Functions without whose answer no record is left, by call and argument.
+_ANSWERS = {
+    *((call, "predicate") for call in ("filter", "filter_not")),
+    *((call, "mapper") for call in ("map", "flat_map", "flat_map_values")),
+    ("group_by", "selector"),
+}
 #: What takes results one by one, and so a generator function, too.
 _TAKES_GENERATORS = ("flat_map", "flat_map_values", "flat_map_values_async")
 #: The joins of tables, as those of Kafka Streams, give a joiner no key.
@@ -173,6 +178,39 @@ def _checked_plain(call: str, argument: str, function: object, *, fix: str) -> C
     return function
 
 
+def _refuse_nothing(call: str, argument: str, function: Callable[..., object]) -> None:
+    answers = argument == "predicates" or (call.removesuffix("_async"), argument) in _ANSWERS
+    if answers and returns_nothing(function):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TopologyError(
+            f"{call} at {call_site()} is given {name} as {argument}, which can only return None: no "
+            "record would be left",
+            fix="end the function with return and what it is to give",
+        )
+
+
+def returns_nothing(function: Callable[..., object]) -> bool:
+    """Say whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
+
+    A call of another function, or the value of a variable, may be anything.
+
+    >>> returns_nothing(lambda key, value: None), returns_nothing(lambda key, value: value.get("flag"))
+    (True, False)
+    """
+    code = getattr(_called_by(function), "__code__", None)
+    if code is None or gives_one_by_one(function) or gives_asynchronously(function):
+        return False
+    given, before = [], None
+    for each in dis.get_instructions(code):
+        if each.opname == "RETURN_CONST":
+            given.append(each.argval is None)
+        elif each.opname == "RETURN_VALUE":
+            constant = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+            given.append(constant and not each.is_jump_target)
+        before = each
+    return bool(given) and all(given)
+
+
 def _refuse_generator(call: str, argument: str, function: Callable[..., object]) -> None:
     if call not in _TAKES_GENERATORS and gives_one_by_one(function):
         raise TopologyError(
@@ -191,13 +229,14 @@ def refuse_other_arguments(
     by_name: Sequence[str] = (),
     instead: str = "",
 ) -> None:
-    """Refuse a function that does not take what it is called with.
+    """Refuse a function that does not take what it is called with, or returns nothing where that leaves no
+    record.
 
     :param argument: what the function is called in the method.
     :param called_with: names for what it is given.
     :param by_name: parameters that it declares and is given by name, beside these.
     :param instead: what else to do if the function takes one argument more ahead of these, or a context.
-    :raises TopologyError: it takes other arguments; one without a signature passes.
+    :raises TopologyError: it is such a function; one without a signature passes.
     """
     for follow in (True, False) if by_name else (True,):
         try:  # a decorated function shows what it wraps, and is itself what is called
@@ -207,6 +246,7 @@ def refuse_other_arguments(
         if not takes(signature, called_with, dict.fromkeys(by_name)):
             break
     else:
+        _refuse_nothing(call, argument, function)
         return
     with_what = ", ".join((*called_with, *(f"{name}={name}" for name in by_name)))
     example = f"lambda {', '.join(called_with)}: ..." if called_with else "lambda: ..."

@@ -1,6 +1,5 @@
-"""Checks of what users pass to the DSL, so that a mistake is refused at the line that makes it.
-
-A stream whose records are grouped by key; a fold makes a table of the groups.
+"""Checks what users pass to the DSL, so that a mistake is refused at the line that makes it, and defines the
+grouped stream, which a fold makes a table of.
 """
 
 from __future__ import annotations

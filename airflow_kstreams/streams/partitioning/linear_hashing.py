@@ -1,4 +1,5 @@
-"""Places keys by linear hashing, under which a topic may gain any number of partitions, one by one.
+"""Places keys by the hash of Java's Kafka producer and by linear hashing, under which a topic may gain any
+number of partitions, one by one.
 
 Rule: a topic begins with ``N0`` partitions. Among ``Q`` of them, with ``N = N0 * 2^k <= Q < 2 N``, a key
 whose hash is ``h`` lies in ``h mod 2 N`` if there is such a partition, else in ``h mod N``. With ``Q = N0``
@@ -9,11 +10,9 @@ Invariant: the first ancestor of a partition below ``P`` is the partition of its
 So a processor per partition of some earlier count keeps its keys, however the topic grows. Source: "partition
 and processor expansion"; docs/internals/expansion.md has the proof.
 
-Computes the hash by which Java's Kafka producer chooses the partition of a key.
-
-Source: ``org.apache.kafka.common.utils.Utils#murmur2`` and ``BuiltInPartitioner#partitionForKey``. A key must
-lie where every other producer of its topic puts it; else a task would look for its state in another task's
-store.
+Source of the hash: ``org.apache.kafka.common.utils.Utils#murmur2`` and
+``BuiltInPartitioner#partitionForKey``. A key must lie where every other producer of its topic puts it; else a
+task would look for its state in another task's store.
 """
 
 from __future__ import annotations
@@ -29,41 +28,6 @@ _M = 0x5BD1E995
 _R = 24
 _UINT32 = 0xFFFFFFFF
 _INT32_MAX = 0x7FFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Return the hash as Java does: a signed 32-bit number.
-
-    :param data: bytes of any length.
-
-    >>> murmur2(b"foobar")
-    -790332482
-    """
-    length = len(data)
-    words = length // 4
-    hashed = _SEED ^ length
-    for word in struct.unpack_from(f"<{words}I", data):
-        mixed = (word * _M) & _UINT32
-        mixed ^= mixed >> _R
-        hashed = ((hashed * _M) ^ (mixed * _M)) & _UINT32
-    tail = data[4 * words :]
-    if tail:
-        hashed = ((hashed ^ int.from_bytes(tail, "little")) * _M) & _UINT32
-    hashed ^= hashed >> 13
-    hashed = (hashed * _M) & _UINT32
-    hashed ^= hashed >> 15
-    return hashed - (1 << 32) if hashed > _INT32_MAX else hashed
-
-
-def key_hash(key: bytes) -> int:
-    """Return the number whose remainder by the partition count is a key's partition, from 0 on.
-
-    >>> key_hash(b"foobar") % 10
-    6
-    """
-    return murmur2(key) & _INT32_MAX
-
-
 #: Stands for a partition that the client chooses.
 ANY_PARTITION = -1
 #: Keys whose partition one writer remembers: working it out costs more than all else that it does with them.
@@ -146,3 +110,36 @@ def check_counts(initial: int, now: int, what: str) -> None:
 def _level(number: int, initial: int) -> int:
     """Return the largest ``initial * 2^k`` that a number reaches."""
     return initial << ((number // initial).bit_length() - 1)
+
+
+def murmur2(data: bytes) -> int:
+    """Return the hash as Java does: a signed 32-bit number.
+
+    :param data: bytes of any length.
+
+    >>> murmur2(b"foobar")
+    -790332482
+    """
+    length = len(data)
+    words = length // 4
+    hashed = _SEED ^ length
+    for word in struct.unpack_from(f"<{words}I", data):
+        mixed = (word * _M) & _UINT32
+        mixed ^= mixed >> _R
+        hashed = ((hashed * _M) ^ (mixed * _M)) & _UINT32
+    tail = data[4 * words :]
+    if tail:
+        hashed = ((hashed ^ int.from_bytes(tail, "little")) * _M) & _UINT32
+    hashed ^= hashed >> 13
+    hashed = (hashed * _M) & _UINT32
+    hashed ^= hashed >> 15
+    return hashed - (1 << 32) if hashed > _INT32_MAX else hashed
+
+
+def key_hash(key: bytes) -> int:
+    """Return the number whose remainder by the partition count is a key's partition, from 0 on.
+
+    >>> key_hash(b"foobar") % 10
+    6
+    """
+    return murmur2(key) & _INT32_MAX

@@ -1,11 +1,10 @@
-"""Asks a partition grouper for its groups, checks them, and keeps them as plain data.
+"""Lets users decide which source partitions one task reads together (KIP-28, "Partition Distribution"): asks
+a partition grouper for its groups, checks them, and keeps them as plain data.
 
 Rule: every source partition of a subtopology is in exactly one group, no group is empty, and topics that are
 joined have the same partition numbers in each group (KIP-28: "their represented partition lists have to match
 each other"). A grouper is asked twice and must give equal answers: one that shuffles would otherwise be
 refused at some later run, when state is bound to its groups.
-
-Lets users decide which source partitions one task reads together (KIP-28, "Partition Distribution").
 """
 
 from __future__ import annotations

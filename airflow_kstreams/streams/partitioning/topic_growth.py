@@ -1,4 +1,9 @@
-"""Finds the partitions of a key in a topic that has gained partitions (docs/internals/expansion.md).
+"""Counts the partitions of an application's source topics, and finds the partitions of a key in a topic that
+has gained partitions (docs/internals/expansion.md).
+
+Rule of counts: an existing topic keeps its count. A repartition topic that is yet to be created takes the
+count given for it, else that of the topics it is joined with, else that of the largest source of the
+subtopology that writes it. Joined topics must fit each other.
 
 A *history* is the known partition counts of a topic, rising: the first one before all growth, the last one
 now. A *kind* is the arithmetic of its producers:
@@ -10,12 +15,6 @@ now. A *kind* is the arithmetic of its producers:
 A topic may have had unseen counts between two known ones. Linear hashing then placed a key in an ancestor of
 its present partition. Modulo placed it in ``h mod c`` for an unseen count ``c``: a multiple of the known
 count before it that divides the known count after it.
-
-Counts the partitions of each source topic of an application, and checks that joined topics fit each other.
-
-Rule: an existing topic keeps its count. A repartition topic that is yet to be created takes the count given
-for it, else that of the topics it is joined with, else that of the largest source of the subtopology that
-writes it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Defines a processor's context: forwarding, sending, time, stores, and facts of the processed record.
-
-Refuses requests of a processor whose calls may run beside those of other records.
+"""Defines a processor's context: forwarding, sending, time, stores, and facts of the processed record;
+requests are refused where calls may run beside those of other records.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Runs a user's processor as a node.
+"""Runs a user's processor as a node: record by record, or with calls that run side by side.
 
-Runs a user's processor as a node whose calls run side by side.
-
-Rule: a task has one instance, which all its calls share. A call buffers its results (``output_buffer.py``);
-the node forwards them when the record has its turn, on the task's thread, with the record's own context.
-``init`` and ``close`` run between records, and forward at once.
+Rule of calls side by side: a task has one instance of the processor, which all its calls share. A call
+buffers its results (``processor_outputs.py``); the node forwards them when the record has its turn, on the
+task's thread, with the record's own context. ``init`` and ``close`` run between records, and forward at once.
 """
 
 from __future__ import annotations
@@ -43,6 +41,81 @@ from airflow_kstreams.streams.processor.processor_outputs import (
     UnbufferedOutput,
 )
 from airflow_kstreams.streams.state.stores.expiring_store import bind_expiry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorOperator:
+    """Makes a processor for the task, and passes it each key and value as a record.
+
+    :param definition: makes a new processor.
+    :param expires: names of the window and session stores whose entries expire by this node's stream time.
+    :param keeps_keys: whether its results must have the key of the processed record. It then runs on the
+        task's own thread.
+    """
+
+    definition: ProcessorDef
+    expires: tuple[str, ...] = ()
+    keeps_keys: bool = False
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return "fixed_key_processor" if self.keeps_keys else "processor"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """The operator's traits for the engine."""
+        return OperatorTraits(
+            on_threads=self._calling,
+            asks_for_commits=not fits_threads(class_of(self.definition)),
+            free_times=True,
+            stores_of_user="all",
+        )
+
+    def _calling(self, calls: CallOptions) -> CallingProcessorOperator | None:
+        """Return the operator whose calls run on threads; None if the processor does not declare that it is
+        fit for them. A definition that is no class is asked for one to see.
+        """
+        if self.keeps_keys or not fits_threads(class_of(self.definition) or type(self.definition())):
+            return None
+        return CallingProcessorOperator(definition=self.definition, calls=calls)
+
+    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
+        """Make the processor and the closure that feeds it.
+
+        :raises TopologyError: the definition made another object than a processor.
+        """
+        processor: Processor = made(self.definition, Processor, context.task_id, context.node)
+        check_processor_class(type(processor), f"processor {context.node!r}")
+        for name in self.expires:
+            bind_expiry(context, context.store(name))
+        overridden = type(processor).punctuate is not Processor.punctuate
+        punctuate = processor.punctuate if overridden else None
+        stateless = fits_threads(type(processor))
+        fixed = FixedKey(context) if self.keeps_keys else None
+        if fixed is not None:
+            forward = fixed.kept_by(forward)
+            children = {name: fixed.kept_by(child) for name, child in children.items()}
+        processor_context = ProcessorContext(context, forward, children, punctuate, stateless=stateless)
+        if self.traits.asks_for_commits:
+            context.allow_commit_requests()
+
+        def init(_node: str = context.node) -> None:
+            processor.init(processor_context)
+
+        def close(_node: str = context.node) -> None:
+            processor.close()
+
+        context.on_open(init)
+        context.on_close(close)
+        process = processor.process
+        record_context = context.record_context
+        headers_of = record_context.headers
+
+        def run(key: Any, value: Any, _node: str = context.node) -> None:
+            process(ProcessorRecord(key, value, record_context.timestamp_ms, headers_of() or []))
+
+        return run if fixed is None else fixed.processing(run, context.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,78 +218,3 @@ def _on_thread(outputs: ProcessorOutputs, process: Callable[[ProcessorRecord], A
         return output
 
     return call
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorOperator:
-    """Makes a processor for the task, and passes it each key and value as a record.
-
-    :param definition: makes a new processor.
-    :param expires: names of the window and session stores whose entries expire by this node's stream time.
-    :param keeps_keys: whether its results must have the key of the processed record. It then runs on the
-        task's own thread.
-    """
-
-    definition: ProcessorDef
-    expires: tuple[str, ...] = ()
-    keeps_keys: bool = False
-
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return "fixed_key_processor" if self.keeps_keys else "processor"
-
-    @property
-    def traits(self) -> OperatorTraits:
-        """The operator's traits for the engine."""
-        return OperatorTraits(
-            on_threads=self._calling,
-            asks_for_commits=not fits_threads(class_of(self.definition)),
-            free_times=True,
-            stores_of_user="all",
-        )
-
-    def _calling(self, calls: CallOptions) -> CallingProcessorOperator | None:
-        """Return the operator whose calls run on threads; None if the processor does not declare that it is
-        fit for them. A definition that is no class is asked for one to see.
-        """
-        if self.keeps_keys or not fits_threads(class_of(self.definition) or type(self.definition())):
-            return None
-        return CallingProcessorOperator(definition=self.definition, calls=calls)
-
-    def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
-        """Make the processor and the closure that feeds it.
-
-        :raises TopologyError: the definition made another object than a processor.
-        """
-        processor: Processor = made(self.definition, Processor, context.task_id, context.node)
-        check_processor_class(type(processor), f"processor {context.node!r}")
-        for name in self.expires:
-            bind_expiry(context, context.store(name))
-        overridden = type(processor).punctuate is not Processor.punctuate
-        punctuate = processor.punctuate if overridden else None
-        stateless = fits_threads(type(processor))
-        fixed = FixedKey(context) if self.keeps_keys else None
-        if fixed is not None:
-            forward = fixed.kept_by(forward)
-            children = {name: fixed.kept_by(child) for name, child in children.items()}
-        processor_context = ProcessorContext(context, forward, children, punctuate, stateless=stateless)
-        if self.traits.asks_for_commits:
-            context.allow_commit_requests()
-
-        def init(_node: str = context.node) -> None:
-            processor.init(processor_context)
-
-        def close(_node: str = context.node) -> None:
-            processor.close()
-
-        context.on_open(init)
-        context.on_close(close)
-        process = processor.process
-        record_context = context.record_context
-        headers_of = record_context.headers
-
-        def run(key: Any, value: Any, _node: str = context.node) -> None:
-            process(ProcessorRecord(key, value, record_context.timestamp_ms, headers_of() or []))
-
-        return run if fixed is None else fixed.processing(run, context.node)

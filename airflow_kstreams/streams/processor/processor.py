@@ -1,14 +1,9 @@
-"""Defines the class that users derive to process records one by one (KIP-28).
+"""Defines the classes that users derive: to process records one by one (KIP-28) or several at once, and to
+replace a table's values by key, stores and time.
 
-Defines the class that users derive to process several records at once.
-
-Defines the class that users derive to replace a table's values by key, stores and time.
-
-Refuses results with other keys than the processed record's, so that results stay in the partition of their
-key (``KStream.process_values``).
-
-Rule: while a record is processed, the processor's results have that record's key. At any other moment it may
-forward nothing, since the partition of a key of its choice is not known.
+Rule of a fixed key (``KStream.process_values``): while a record is processed, the processor's results have
+that record's key, so that they stay in the partition of their key. At any other moment it may forward
+nothing, since the partition of a key of its choice is not known.
 """
 
 from __future__ import annotations
@@ -27,76 +22,6 @@ from airflow_kstreams.streams.processor.async_context import AsyncProcessorConte
 from airflow_kstreams.streams.processor.context import ProcessorContext
 from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
-
-
-class FixedKey:
-    """The key of the record that one processor processes.
-
-    :param services: services of its node.
-    """
-
-    __slots__ = ("_key", "_processing", "_record_context", "_where")
-
-    def __init__(self, services: ProcessorServices) -> None:
-        self._record_context = services.record_context
-        self._where = f"task {services.task_id}: processor {services.node!r}"
-        self._key: Any = None
-        self._processing = False
-
-    def processing(self, run: Forward, node: str) -> Forward:
-        """Return the processor's closure, which remembers the key.
-
-        :param node: name of the processor's node.
-        """
-
-        def run_keyed(key: Any, value: Any, _node: str = node) -> None:
-            # The processor may change a key in place that is no plain value.
-            self._key = self._kept(key)
-            self._processing = True
-            try:
-                run(key, value)
-            finally:
-                self._processing = False
-
-        return run_keyed
-
-    def kept_by(self, forward: Forward) -> Forward:
-        """Return a function to forward that takes only the record's own key."""
-
-        def forward_keyed(key: Any, value: Any) -> None:
-            if not self._processing:
-                raise TopologyError(
-                    f"{self._where} forwards while it processes no record, and process_values keeps each "
-                    "record's key",
-                    fix="forward in process() alone, or use process(...), which may forward any key at any "
-                    "moment",
-                )
-            own = self._key
-            if key is not own and (type(key) is not type(own) or key != own):
-                raise TopologyError(
-                    f"{self._where} forwards another key than that of {self._place()}, and process_values "
-                    "keeps keys",
-                    fix="forward record.key, or use process(...): what groups or joins its results "
-                    "repartitions them",
-                )
-            forward(key, value)
-
-        return forward_keyed
-
-    def _kept(self, key: Any) -> Any:
-        try:
-            return kept(key)
-        except UncopyableError as error:
-            raise TopologyError(
-                f"{self._where}: {error}, and process_values compares each key with what is forwarded",
-                fix="give the class a __deepcopy__, or use process(...)",
-            ) from error
-
-    def _place(self) -> str:
-        record = self._record_context.record
-        if record is None:
-            return "what reached it"
-        return f"{record.topic()}-{record.partition()}@{record.offset()}"
 
 
 @answers_java_names
@@ -178,6 +103,47 @@ class Processor(ABC, Generic[K, V, KR, VR]):
 ProcessorDef = Callable[[], Processor[K, V, KR, VR]]
 
 
+class AsyncProcessor(ABC, Generic[K, V, KR, VR]):
+    """Processes the records of one task, several calls at once; each task makes a new instance, which all its
+    calls share.
+
+    ``init`` comes before the first record and ``close`` after the last one and before the last commit, both
+    on the task's own thread; their results are committed. A task that fails is not closed.
+
+    >>> import asyncio
+    >>> class Words(AsyncProcessor):
+    ...     def init(self, context):
+    ...         self.context = context
+    ...
+    ...     async def process(self, record):
+    ...         await asyncio.sleep(1 / len(record.value))  # asks a service
+    ...         for word in record.value.split():
+    ...             self.context.forward(record.key, word)
+    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    >>> builder.stream("lines").process_async(Words).send_to("words")
+    >>> with TopologyTestDriver(builder.build(), application_id="demo", async_seed=7) as driver:
+    ...     driver.pipe_records("lines", [("1", "an ox", 1), ("2", "two", 2), ("3", "three of them", 3)])
+    ...     [record.value for record in driver.read_output("words")]
+    ['an', 'ox', 'two', 'three', 'of', 'them']
+    """
+
+    def init(self, context: AsyncProcessorContext[KR, VR]) -> None:
+        """Keep the context."""
+
+    @abstractmethod
+    def process(self, record: ProcessorRecord[K, V]) -> Awaitable[None] | None:
+        """Process one record: written with ``async def``, or with ``def`` where the node has
+        ``threads=True``.
+        """
+
+    def close(self) -> None:
+        """Release what ``init`` acquired."""
+
+
+#: Makes a new processor for each task: a class, or a function without arguments.
+AsyncProcessorDef = Callable[[], AsyncProcessor[K, V, KR, VR]]
+
+
 class ValueTransformer(ABC, Generic[K, V, VR]):
     """Replaces the values of a table in one task; a new instance is made for each.
 
@@ -222,42 +188,71 @@ class ValueTransformer(ABC, Generic[K, V, VR]):
 ValueTransformerDef = Callable[[], ValueTransformer[K, V, VR]]
 
 
-class AsyncProcessor(ABC, Generic[K, V, KR, VR]):
-    """Processes the records of one task, several calls at once; each task makes a new instance, which all its
-    calls share.
+class FixedKey:
+    """The key of the record that one processor processes.
 
-    ``init`` comes before the first record and ``close`` after the last one and before the last commit, both
-    on the task's own thread; their results are committed. A task that fails is not closed.
-
-    >>> import asyncio
-    >>> class Words(AsyncProcessor):
-    ...     def init(self, context):
-    ...         self.context = context
-    ...
-    ...     async def process(self, record):
-    ...         await asyncio.sleep(1 / len(record.value))  # asks a service
-    ...         for word in record.value.split():
-    ...             self.context.forward(record.key, word)
-    >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-    >>> builder.stream("lines").process_async(Words).send_to("words")
-    >>> with TopologyTestDriver(builder.build(), application_id="demo", async_seed=7) as driver:
-    ...     driver.pipe_records("lines", [("1", "an ox", 1), ("2", "two", 2), ("3", "three of them", 3)])
-    ...     [record.value for record in driver.read_output("words")]
-    ['an', 'ox', 'two', 'three', 'of', 'them']
+    :param services: services of its node.
     """
 
-    def init(self, context: AsyncProcessorContext[KR, VR]) -> None:
-        """Keep the context."""
+    __slots__ = ("_key", "_processing", "_record_context", "_where")
 
-    @abstractmethod
-    def process(self, record: ProcessorRecord[K, V]) -> Awaitable[None] | None:
-        """Process one record: written with ``async def``, or with ``def`` where the node has
-        ``threads=True``.
+    def __init__(self, services: ProcessorServices) -> None:
+        self._record_context = services.record_context
+        self._where = f"task {services.task_id}: processor {services.node!r}"
+        self._key: Any = None
+        self._processing = False
+
+    def processing(self, run: Forward, node: str) -> Forward:
+        """Return the processor's closure, which remembers the key.
+
+        :param node: name of the processor's node.
         """
 
-    def close(self) -> None:
-        """Release what ``init`` acquired."""
+        def run_keyed(key: Any, value: Any, _node: str = node) -> None:
+            # The processor may change a key in place that is no plain value.
+            self._key = self._kept(key)
+            self._processing = True
+            try:
+                run(key, value)
+            finally:
+                self._processing = False
 
+        return run_keyed
 
-#: Makes a new processor for each task: a class, or a function without arguments.
-AsyncProcessorDef = Callable[[], AsyncProcessor[K, V, KR, VR]]
+    def kept_by(self, forward: Forward) -> Forward:
+        """Return a function to forward that takes only the record's own key."""
+
+        def forward_keyed(key: Any, value: Any) -> None:
+            if not self._processing:
+                raise TopologyError(
+                    f"{self._where} forwards while it processes no record, and process_values keeps each "
+                    "record's key",
+                    fix="forward in process() alone, or use process(...), which may forward any key at any "
+                    "moment",
+                )
+            own = self._key
+            if key is not own and (type(key) is not type(own) or key != own):
+                raise TopologyError(
+                    f"{self._where} forwards another key than that of {self._place()}, and process_values "
+                    "keeps keys",
+                    fix="forward record.key, or use process(...): what groups or joins its results "
+                    "repartitions them",
+                )
+            forward(key, value)
+
+        return forward_keyed
+
+    def _kept(self, key: Any) -> Any:
+        try:
+            return kept(key)
+        except UncopyableError as error:
+            raise TopologyError(
+                f"{self._where}: {error}, and process_values compares each key with what is forwarded",
+                fix="give the class a __deepcopy__, or use process(...)",
+            ) from error
+
+    def _place(self) -> str:
+        record = self._record_context.record
+        if record is None:
+            return "what reached it"
+        return f"{record.topic()}-{record.partition()}@{record.offset()}"

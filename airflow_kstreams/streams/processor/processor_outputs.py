@@ -1,6 +1,5 @@
-"""Passes the results of a processor to children and topics, on the task's own thread.
-
-Keeps the results of a call that runs beside others, until its place in input order comes.
+"""Passes the results of a processor to children and topics on the task's own thread, and keeps those of a
+call that runs beside others until its place in input order comes.
 
 Rule: a context variable holds the call of the running code; coroutines, their tasks and ``asyncio.to_thread``
 pass it on by themselves. A result is copied at once, as a sink would have written it at once. Once the call

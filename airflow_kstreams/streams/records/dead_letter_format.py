@@ -1,4 +1,5 @@
-"""Makes dead letters of records, and reads them again.
+"""Makes dead letters of records and reads them again, and decides which results that their topic does not
+take are left out.
 
 A letter is the consumed record with headers more, which say what happened (``__streams.errors.*``, KIP-1034).
 So it is larger than its record, and the dead-letter topic may not take it. Rule: a letter always says what
@@ -6,12 +7,11 @@ failed and where its record was consumed. What does not fit is left out, the val
 own headers and its key, and a header says so (``__streams.errors.left.out``); the record itself stands
 at the place that the letter names, as long as the topic keeps it.
 
-Results that their topic does not take, and what is left out (``production.exception.handler``).
-
-Rule: a result is left out only if no broker has taken it. What the client refuses is left out where it was to
-be sent. What the broker refuses for its size fails the attempt, which aborts; the next attempt knows the
-result by its content and leaves it out before it is sent. So what is committed is what a topology would have
-given that never made the result. Changelogs are not sent by what this module makes, and are never left out.
+Rule of results (``production.exception.handler``): a result is left out only if no broker has taken it. What
+the client refuses is left out where it was to be sent. What the broker refuses for its size fails the
+attempt, which aborts; the next attempt knows the result by its content and leaves it out before it is sent.
+So what is committed is what a topology would have given that never made the result. Changelogs are not sent
+by what this module makes, and are never left out.
 """
 
 from __future__ import annotations

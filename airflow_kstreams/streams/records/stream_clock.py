@@ -1,4 +1,5 @@
-"""Stream time of a task: one clock per source topic, and the timers of its nodes.
+"""Keeps the stream time of a task, one clock per source topic, and fires the timers of its nodes, by stream
+time and by the wall clock.
 
 Rule (KIP-28, "Stream Time"): a topic's stream time is the smallest partition time of its unfinished
 partitions and never goes back; a node inherits the stream time of its parents, and where several meet, the
@@ -17,8 +18,8 @@ What time brings comes in this order:
    repartition topic, as it may change keys, so no result is late by that.
 
 So what a timer gives is judged, by windows and joins below, at the moment at which it is due: not at that of
-the record that ends a quiet time. That makes results of step 1 independent of where runs are cut: the end of
-a run brings stream time to a moment in the same steps (``runtime/end_of_run.py``), all topics together, and
+the record that ends a quiet time. That makes results of step 1 independent of where runs end: the end of
+a run brings stream time to a moment in the same steps (``runtime/execution.py``), all topics together, and
 what is due by then comes ahead of the records behind it, in one run as in two.
 
 What is only cleared away goes with the next moment at which something is given, or with the record, and
@@ -33,11 +34,9 @@ record is not made up for.
 Crash argument: a record and what time brings ahead of it are one step, between whose parts no commit comes.
 Moments depend on what stores hold, which is restored, and on the stream time of records.
 
-Wall-clock timers of one task.
-
-Rule: a timer calls back once when its moment has come, however many periods have passed since, and the next
-moment lies on its own grid; as in Kafka Streams. The host looks at the clock between records. What depends on
-the wall clock is not the same when a run is repeated.
+Rule of the wall clock: a timer calls back once when its moment has come, however many periods have passed
+since, and the next moment lies on its own grid; as in Kafka Streams. The host looks at the clock between
+records. What depends on the wall clock is not the same when a run is repeated.
 """
 
 from __future__ import annotations
@@ -49,144 +48,11 @@ from dataclasses import dataclass
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 
-
-def system_clock_ms() -> int:
-    """Return the machine's time, epoch milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
-@dataclass(slots=True)
-class WallClockTimer:
-    """A repeating timer.
-
-    :ivar due_ms: when it calls back next, epoch milliseconds.
-    """
-
-    interval_ms: int
-    due_ms: int
-    callback: Callable[[int], None]
-
-
-class TaskWallClock:
-    """The wall clock as one task sees it, and the timers on it.
-
-    :param now_ms: the time, epoch milliseconds.
-    """
-
-    def __init__(self, now_ms: Callable[[], int], record_context: TaskRecordContext) -> None:
-        self.now_ms = now_ms
-        self._record_context = record_context
-        self._timers: list[WallClockTimer] = []
-
-    def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back every so often, first when one interval has passed.
-
-        :param callback: gets the wall-clock time.
-        :return: cancels the timer; may be called twice.
-        """
-        timer = WallClockTimer(interval_ms, self.now_ms() + interval_ms, callback)
-        self._timers.append(timer)
-
-        def cancel() -> None:
-            if timer in self._timers:
-                self._timers.remove(timer)
-
-        return cancel
-
-    def due(self) -> bool:
-        """Say whether anything is due."""
-        if not self._timers:
-            return False
-        now_ms = self.now_ms()
-        return any(timer.due_ms <= now_ms for timer in self._timers)
-
-    def fire(self) -> bool:
-        """Call back whatever is due, and say whether anything was."""
-        if not self._timers:
-            return False
-        now_ms = self.now_ms()
-        due = [timer for timer in self._timers if timer.due_ms <= now_ms]
-        context = self._record_context
-        before = context.timestamp_ms
-        for timer in due:
-            if timer not in self._timers:  # an earlier callback cancelled it
-                continue
-            context.record = None
-            context.timestamp_ms = now_ms
-            timer.due_ms += ((now_ms - timer.due_ms) // timer.interval_ms + 1) * timer.interval_ms
-            timer.callback(now_ms)
-        context.timestamp_ms = before
-        return bool(due)
-
-
 #: Whether a timer calls back behind the record, when it is due, and the place of its node in topological
 #: order: timers call back in this order.
 Moment = tuple[bool, int, int]
 #: Behind every moment.
 AT_LAST: Moment = (True, NEVER, 0)
-
-
-class TopicClock:
-    """Stream time of one topic in one task.
-
-    :ivar time_ms: epoch milliseconds, -1 before the first record.
-    :ivar due_ms: no timer is due while ``time_ms`` lies below this.
-    :ivar timers: of the nodes that the topic leads to, by place.
-    """
-
-    __slots__ = ("due_ms", "time_ms", "timers", "topic")
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.time_ms = -1
-        self.due_ms = NEVER
-        self.timers: list[NodeTimer] = []
-
-
-class NodeTimer:
-    """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
-
-    __slots__ = (
-        "_clocks",
-        "_kept_in",
-        "callback",
-        "due_ms",
-        "needed_ms",
-        "place",
-        "stream_time",
-    )
-
-    def __init__(
-        self,
-        place: tuple[bool, int],
-        clocks: Sequence[TopicClock],
-        stream_time: Callable[[], int],
-        callback: Callable[[int], None],
-        kept_in: Sequence[list[NodeTimer]],
-    ) -> None:
-        #: Whether it calls back behind the record, and its node's place in topological order.
-        self.place = place
-        self.due_ms = self.needed_ms = NEVER
-        self.stream_time = stream_time
-        self.callback = callback
-        self._clocks = clocks
-        self._kept_in = kept_in
-
-    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
-        """Arm the timer for a moment; None disarms it."""
-        self.due_ms = NEVER if due_ms is None else due_ms
-        self.needed_ms = self.due_ms if needed_ms is None else needed_ms
-        # Where several topics meet, the moment may be reached by the other one's time: then look at once.
-        look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
-        for clock in self._clocks:
-            if look_ms < clock.due_ms:
-                clock.due_ms = look_ms
-
-    def end(self) -> None:
-        """Disarm the timer for good, and have it forgotten."""
-        self.due_ms = self.needed_ms = NEVER
-        for timers in self._kept_in:
-            timers.remove(self)
 
 
 class StreamClock:
@@ -349,6 +215,69 @@ class StreamClock:
             clock.due_ms = due_ms
 
 
+class TopicClock:
+    """Stream time of one topic in one task.
+
+    :ivar time_ms: epoch milliseconds, -1 before the first record.
+    :ivar due_ms: no timer is due while ``time_ms`` lies below this.
+    :ivar timers: of the nodes that the topic leads to, by place.
+    """
+
+    __slots__ = ("due_ms", "time_ms", "timers", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.time_ms = -1
+        self.due_ms = NEVER
+        self.timers: list[NodeTimer] = []
+
+
+class NodeTimer:
+    """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
+
+    __slots__ = (
+        "_clocks",
+        "_kept_in",
+        "callback",
+        "due_ms",
+        "needed_ms",
+        "place",
+        "stream_time",
+    )
+
+    def __init__(
+        self,
+        place: tuple[bool, int],
+        clocks: Sequence[TopicClock],
+        stream_time: Callable[[], int],
+        callback: Callable[[int], None],
+        kept_in: Sequence[list[NodeTimer]],
+    ) -> None:
+        #: Whether it calls back behind the record, and its node's place in topological order.
+        self.place = place
+        self.due_ms = self.needed_ms = NEVER
+        self.stream_time = stream_time
+        self.callback = callback
+        self._clocks = clocks
+        self._kept_in = kept_in
+
+    def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
+        """Arm the timer for a moment; None disarms it."""
+        self.due_ms = NEVER if due_ms is None else due_ms
+        self.needed_ms = self.due_ms if needed_ms is None else needed_ms
+        # Where several topics meet, the moment may be reached by the other one's time: then look at once.
+        look_ms = self.due_ms if self.due_ms > self.stream_time() else -1
+        for clock in self._clocks:
+            if look_ms < clock.due_ms:
+                clock.due_ms = look_ms
+
+    def end(self) -> None:
+        """Disarm the timer for good, and have it forgotten."""
+        self.due_ms = self.needed_ms = NEVER
+        for timers in self._kept_in:
+            timers.remove(self)
+
+
 def _next_given_ms(clock: TopicClock) -> int:
     """Return the first moment of a topic at which a timer gives something ahead of a record."""
     first_ms = NEVER
@@ -356,3 +285,72 @@ def _next_given_ms(clock: TopicClock) -> int:
         if timer.needed_ms < first_ms and not timer.place[0]:
             first_ms = timer.needed_ms
     return first_ms
+
+
+class TaskWallClock:
+    """The wall clock as one task sees it, and the timers on it.
+
+    :param now_ms: the time, epoch milliseconds.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], record_context: TaskRecordContext) -> None:
+        self.now_ms = now_ms
+        self._record_context = record_context
+        self._timers: list[WallClockTimer] = []
+
+    def every(self, interval_ms: int, callback: Callable[[int], None]) -> Callable[[], None]:
+        """Call back every so often, first when one interval has passed.
+
+        :param callback: gets the wall-clock time.
+        :return: cancels the timer; may be called twice.
+        """
+        timer = WallClockTimer(interval_ms, self.now_ms() + interval_ms, callback)
+        self._timers.append(timer)
+
+        def cancel() -> None:
+            if timer in self._timers:
+                self._timers.remove(timer)
+
+        return cancel
+
+    def due(self) -> bool:
+        """Say whether anything is due."""
+        if not self._timers:
+            return False
+        now_ms = self.now_ms()
+        return any(timer.due_ms <= now_ms for timer in self._timers)
+
+    def fire(self) -> bool:
+        """Call back whatever is due, and say whether anything was."""
+        if not self._timers:
+            return False
+        now_ms = self.now_ms()
+        due = [timer for timer in self._timers if timer.due_ms <= now_ms]
+        context = self._record_context
+        before = context.timestamp_ms
+        for timer in due:
+            if timer not in self._timers:  # an earlier callback cancelled it
+                continue
+            context.record = None
+            context.timestamp_ms = now_ms
+            timer.due_ms += ((now_ms - timer.due_ms) // timer.interval_ms + 1) * timer.interval_ms
+            timer.callback(now_ms)
+        context.timestamp_ms = before
+        return bool(due)
+
+
+@dataclass(slots=True)
+class WallClockTimer:
+    """A repeating timer.
+
+    :ivar due_ms: when it calls back next, epoch milliseconds.
+    """
+
+    interval_ms: int
+    due_ms: int
+    callback: Callable[[int], None]
+
+
+def system_clock_ms() -> int:
+    """Return the machine's time, epoch milliseconds."""
+    return time.time_ns() // 1_000_000

@@ -26,6 +26,13 @@ from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtract
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LARGEST_MS = 2**63 - 1
 
+#: Why what might be a moment is none.
+_NO_MOMENT: dict[Any, str] = {
+    str: " that is no ISO 8601 with an offset from UTC",
+    datetime: " without an offset from UTC",
+    float: " without a unit",
+}
+
 #: Gives the latest time that a record of a partition may be dated, epoch milliseconds. Asked once per fetch.
 LatestAllowed = Callable[[], int]
 
@@ -266,6 +273,7 @@ def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> 
         given = f"{shown_extractor(extractor)} gave a number {'below 0' if found < 0 else 'beyond 64 bits'}"
     else:
         given = f"{shown_extractor(extractor)} gave {'None' if found is None else type(found).__name__}"
+        given += next((why for kind, why in _NO_MOMENT.items() if isinstance(found, kind)), "")
     if extractor is not None and extractor.invalid == "partition_time":
         return InvalidTimestampError(
             f"no valid timestamp ({given}), and none before it in its partition to take instead"

@@ -15,14 +15,6 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
-from airflow_kstreams.streams.codegen.source_loop import (
-    RunBatch,
-    RunMixed,
-    Source,
-    Time,
-    mixed_loop,
-    source_loop,
-)
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec, RetryPolicy, retry_store
 from airflow_kstreams.streams.graph.components import connected_stores, parents, table_changes
@@ -52,7 +44,16 @@ from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace, Re
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology
-from airflow_kstreams.streams.runtime.sinks import KeyPlaces, sink_code
+from airflow_kstreams.streams.runtime.sources_and_sinks import (
+    KeyPlaces,
+    RunBatch,
+    RunMixed,
+    Source,
+    Time,
+    mixed_loop,
+    sink_code,
+    source_loop,
+)
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store

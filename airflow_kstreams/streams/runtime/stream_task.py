@@ -55,14 +55,19 @@ from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
-from airflow_kstreams.streams.runtime.execution import Execution, LoggedChanges, next_needed_ms, pass_moments
+from airflow_kstreams.streams.runtime.execution import (
+    Execution,
+    InlineExecution,
+    next_needed_ms,
+    pass_moments,
+)
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
-from airflow_kstreams.streams.runtime.inline import InlineExecution
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Commit points of a task with cached results, in released records, unless the user sets another number.

@@ -1,6 +1,5 @@
-"""Holds what a task asks of the world around it, beside records.
-
-Connects the nodes of a subtopology: the topics that lead to each, and forwarding to several.
+"""Holds what a task asks of the world around it, beside records, and connects the nodes of a subtopology: the
+topics that lead to each, and forwarding to several.
 """
 
 from __future__ import annotations

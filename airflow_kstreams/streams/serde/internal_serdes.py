@@ -1,19 +1,17 @@
-"""A table's change as it goes to the tables below it, and its serde on the way through a repartition topic,
-byte-equal to Kafka Streams' ChangedSerializer since 3.5.
+"""Defines what internal topics and stores hold, with their serdes: a table's change, an entry of a retry
+topic, the records of a foreign-key join.
 
-The last byte names the bytes before it: 0 the old value, 1 the new one, 2 the new value's length, a varint in
-Protocol Buffers' zigzag form, the new value and the old one.
+A table's change, as it goes to the tables below it through a repartition topic, is byte-equal to Kafka
+Streams' ChangedSerializer since 3.5. The last byte names the bytes before it: 0 the old value, 1 the new one,
+2 the new value's length, a varint in Protocol Buffers' zigzag form, the new value and the old one.
 
-Defines the entries of a retry topic: parked records, each until a later call for it has ended.
+A retry topic holds parked records, each until a later call for it has ended. A key is the parked record's own
+serialized key and its number in the order of parking; a value holds all that a later attempt, task or run
+needs to call again as if the record had just been consumed.
 
-A key is the parked record's own serialized key and its number in the order of parking; a value holds all that
-a later attempt, task or run needs to call again as if the record had just been consumed.
-
-Defines the records and entries of a foreign-key join's internal topics and stores
-(:mod:`.foreign_key_join`).
-
-Keys and values of the tables are held as the bytes of their own serdes, so each is serialized once, however
-many records carry it. Nothing outside an application reads these topics, so the format is this package's own.
+A foreign-key join holds keys and values of the tables as the bytes of their own serdes, so each is serialized
+once, however many records carry it. Nothing outside an application reads its topics, so the format is this
+package's own.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@ Rule: an object has one form in bytes. Fields are in the order of the class, tho
 name; keys of dicts and items of sets are sorted; there are no spaces. Other producers may write the same
 object in another form, so a key that was read is not always written as it was (``topology/entry_keys.py``).
 
-Refuses types that msgspec does not read where a serde is made, and names types in ids of serdes.
-
-msgspec itself accepts any class as a type, and fails only when it reads a value of an unknown one.
+A type that msgspec does not read is refused where a serde is made: msgspec itself accepts any class, and
+fails only when it reads a value of an unknown one.
 """
 
 from __future__ import annotations

@@ -60,12 +60,12 @@ def _check_reads_and_writes(topology: Topology) -> None:
     if not ends and not any(store.logged for store in topology.stores):
         raise TopologyError(
             f"topology without sink: what {sources[0].name!r} ({sources[0].site}) reads is written nowhere",
-            fix="add a sink, e.g. send_to('topic'), or foreach(action), or a logged store",
+            fix="add a sink, e.g. send_to('topic'), or foreach(action), or a processor, or a logged store",
         )
 
 
-#: Operators that a stream may end in, and have its effect there.
-_ENDS = ("foreach", "foreach_async", "processor_async")
+#: Operators that call what may have its effect there, so that a stream may end in them.
+_ENDS = ("fixed_key_processor", "foreach", "foreach_async", "peek", "processor", "processor_async")
 
 
 def _is_end(node: Node) -> bool:

@@ -1,11 +1,23 @@
-"""Keeps the state that clients of an in-memory Kafka share: topics, groups, transactions, due actions."""
+"""Keeps the state that clients of an in-memory Kafka share: topics, groups, transactions, due actions.
+
+:class:`TransactionCoordinator` imitates the transaction coordinator: producer ids, epochs, decisions, and
+their markers. A decision (commit or abort) is final at once; its markers reach the partitions and groups
+later, each at its own time, and until then the last stable offsets do not move. The next transaction of the
+same id, and a producer that claims the id, must wait for the markers.
+
+Fencing: claiming an id raises its epoch at once and aborts the older epoch's open transaction; a transaction
+that outlives its timeout is aborted and its producer fenced in the same way. Requests of an older epoch are
+refused from then on. A request of the *same* epoch is not: it ends or extends the open transaction, because
+requests name no transaction. That makes repeated requests dangerous.
+"""
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -27,7 +39,174 @@ from airflow_kstreams.testing.in_memory_kafka.log import (
     Transaction,
     offsets_bytes,
 )
-from airflow_kstreams.testing.in_memory_kafka.transactions import TransactionCoordinator
+
+
+class FencedError(Exception):
+    """The request is of an older epoch."""
+
+
+class ConcurrentError(Exception):
+    """The previous transaction's markers are still being written: ask again."""
+
+
+class InvalidTransactionError(Exception):
+    """There is no transaction to end, or it ended the other way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The epoch of a claimed transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Owner:
+    """The coordinator's state of a transactional id."""
+
+    producer_id: int
+    epoch: int = -1
+    timeout_ms: int = 0
+    transaction: Transaction | None = None
+    completing: Transaction | None = None
+    last_committed: bool | None = None
+
+
+class TransactionCoordinator:
+    """Keeps every transactional id.
+
+    :param broker: the broker that it belongs to; without leaders, decisions leave no marker (KAFKA-20734).
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._owners: dict[str, _Owner] = {}
+
+    def claim(self, transactional_id: str, timeout_ms: int) -> Claim:
+        """Claim an id.
+
+        :raises ConcurrentError: the older epoch's transaction is fenced and decided, but not completed yet.
+        """
+        owner = self._owners.get(transactional_id)
+        if owner is None:
+            owner = self._owners[transactional_id] = _Owner(producer_id=1000 + len(self._owners))
+        if owner.transaction is not None:
+            owner.epoch += 1
+            self._decide(owner, owner.transaction, committed=False)
+        if owner.completing is not None:
+            raise ConcurrentError
+        owner.epoch += 1
+        owner.timeout_ms = timeout_ms
+        owner.last_committed = None
+        return Claim(transactional_id=transactional_id, producer_id=owner.producer_id, epoch=owner.epoch)
+
+    def add_partition(self, claim: Claim, log: PartitionLog) -> Transaction:
+        """Add a partition to the open transaction, beginning one if there is none.
+
+        :raises FencedError: the claim is not the newest.
+        :raises ConcurrentError: the previous transaction is not completed yet.
+        """
+        transaction = self._transaction(claim)
+        transaction.logs.setdefault(log.at, log)
+        return transaction
+
+    def add_offsets(
+        self, claim: Claim, group: str, offsets: dict[TopicPartition, CommittedOffset]
+    ) -> Transaction:
+        """Add offsets to the open transaction, beginning one if there is none; raises as
+        :meth:`add_partition`.
+        """
+        transaction = self._transaction(claim)
+        transaction.offsets.setdefault(group, {}).update(offsets)
+        return transaction
+
+    def end(self, claim: Claim, *, committed: bool) -> None:
+        """Decide the open transaction; deciding the same way again has no effect.
+
+        :raises FencedError: the claim is not the newest.
+        :raises InvalidTransactionError: none is open, and the last one was not decided this way.
+        """
+        owner = self._current(claim)
+        if owner.transaction is None:
+            if owner.last_committed != committed:
+                raise InvalidTransactionError
+            return
+        self._decide(owner, owner.transaction, committed=committed)
+
+    def time_out(self, transactional_id: str) -> bool:
+        """Abort the open transaction of an id and fence its producer, as the broker does after the timeout.
+
+        :return: whether one was open.
+        """
+        owner = self._owners.get(transactional_id)
+        if owner is None or owner.transaction is None:
+            return False
+        owner.epoch += 1
+        self._decide(owner, owner.transaction, committed=False)
+        return True
+
+    def hanging(self) -> list[str]:
+        """Return the ids with a transaction that is open or not completed yet."""
+        return [name for name, owner in self._owners.items() if owner.transaction or owner.completing]
+
+    def is_pending(self, group: str, partitions: Collection[TopicPartition]) -> bool:
+        """Whether a transaction that is not completed holds the group's offset of one of the partitions."""
+        return any(
+            not transaction.offsets.get(group, {}).keys().isdisjoint(partitions)
+            for owner in self._owners.values()
+            for transaction in (owner.transaction, owner.completing)
+            if transaction is not None
+        )
+
+    def _current(self, claim: Claim) -> _Owner:
+        owner = self._owners[claim.transactional_id]
+        if owner.epoch != claim.epoch:
+            raise FencedError
+        return owner
+
+    def _transaction(self, claim: Claim) -> Transaction:
+        owner = self._current(claim)
+        if owner.transaction is not None:
+            return owner.transaction
+        if owner.completing is not None:
+            raise ConcurrentError
+        begun = owner.transaction = Transaction(
+            transactional_id=claim.transactional_id, producer_id=claim.producer_id, epoch=claim.epoch
+        )
+        self._broker.later(max(1, owner.timeout_ms), lambda: self._expire(owner, begun))
+        return begun
+
+    def _expire(self, owner: _Owner, transaction: Transaction) -> None:
+        if owner.transaction is transaction:
+            owner.epoch += 1
+            self._decide(owner, transaction, committed=False)
+
+    def _decide(self, owner: _Owner, transaction: Transaction, *, committed: bool) -> None:
+        transaction.committed = committed
+        if not self._broker.led():
+            transaction.logs, transaction.offsets = {}, {}
+        owner.transaction, owner.completing = None, transaction
+        owner.last_committed = committed
+        transaction.unmarked = len(transaction.logs) + len(transaction.offsets)
+        self._broker.decided(transaction)
+        if not transaction.unmarked:
+            owner.completing = None
+
+        def mark(place: PartitionLog | str) -> None:
+            if isinstance(place, PartitionLog):
+                place.mark(transaction, self._broker.clock.now_ms())
+            elif committed:
+                self._broker.group(place).update(transaction.offsets[place])
+            transaction.unmarked -= 1
+            if not transaction.unmarked:
+                owner.completing = None
+
+        places: list[PartitionLog | str] = [*transaction.logs.values(), *transaction.offsets]
+        for place in places:
+            self._broker.later(self._broker.marker_lag_ms(), partial(mark, place))
+
 
 #: Pause of a client before it asks again.
 _RETRY_SECONDS = 0.1
@@ -113,14 +292,7 @@ class Broker:
         self._ids = itertools.count(1)
         self._groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
         self._due: list[tuple[int, int, Callable[[], None]]] = []
-        self.transactions = TransactionCoordinator(
-            later=self.later,
-            now_ms=clock.now_ms,
-            led=self.led,
-            marker_lag_ms=self._marker_lag_ms,
-            on_decided=self._decided,
-            on_offsets=lambda group, done: self._group(group).update(done.offsets[group]),
-        )
+        self.transactions = TransactionCoordinator(self)
 
     def led(self) -> bool:
         """Whether partitions have leaders."""
@@ -269,10 +441,7 @@ class Broker:
     def append(self, log: PartitionLog, content: Content) -> LogRecord:
         """Append a record outside any transaction."""
         record = log.append(self.dated(log, content))
-        if self.observer is not None:
-            self.observer(
-                Commit(at_ms=self.clock.now_ms(), transactional_id=None, records=(record,), offsets={})
-            )
+        self._observe([record], {})
         return record
 
     # == groups
@@ -281,7 +450,7 @@ class Broker:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """Return committed offsets, without those of transactions that are not completed."""
-        known = self._group(group)
+        known = self.group(group)
         return {partition: known[partition] for partition in partitions if partition in known}
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -296,20 +465,12 @@ class Broker:
                 fix="commit fewer, or less with them",
                 code=refusal,
             )
-        self._group(group).update(offsets)
-        if self.observer is not None:
-            self.observer(
-                Commit(
-                    at_ms=self.clock.now_ms(),
-                    transactional_id=None,
-                    records=(),
-                    offsets={group: dict(offsets)},
-                )
-            )
+        self.group(group).update(offsets)
+        self._observe([], {group: offsets})
 
     def expire_offsets(self, group: str, partitions: Iterable[TopicPartition] | None) -> None:
         """Forget a group's committed offsets; None for all partitions."""
-        known = self._group(group)
+        known = self.group(group)
         for partition in list(known if partitions is None else partitions):
             known.pop(partition, None)
 
@@ -317,19 +478,31 @@ class Broker:
         """Return the groups with committed offsets or members."""
         return {group for held in (self._groups, self.members) for group, content in held.items() if content}
 
-    def _group(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+    def group(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of a group, which may have none yet."""
         return self._groups.setdefault(group, {})
 
-    def _decided(self, transaction: Transaction) -> None:
-        if transaction.committed and self.observer is not None:
+    def decided(self, transaction: Transaction) -> None:
+        """Take the decision of a transaction, before its markers are written."""
+        if transaction.committed:
+            self._observe(transaction.records, transaction.offsets, transaction.transactional_id)
+
+    def marker_lag_ms(self) -> int:
+        """Draw the delay of a transaction's marker."""
+        return 0 if self.random is None else self.random.choice((0, 0, 1, 4, 25))
+
+    def _observe(
+        self,
+        records: Sequence[LogRecord],
+        offsets: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
+        transactional_id: str | None = None,
+    ) -> None:
+        if self.observer is not None:
             self.observer(
                 Commit(
                     at_ms=self.clock.now_ms(),
-                    transactional_id=transaction.transactional_id,
-                    records=tuple(transaction.records),
-                    offsets={group: dict(found) for group, found in transaction.offsets.items()},
+                    transactional_id=transactional_id,
+                    records=tuple(records),
+                    offsets={group: dict(found) for group, found in offsets.items()},
                 )
             )
-
-    def _marker_lag_ms(self) -> int:
-        return 0 if self.random is None else self.random.choice((0, 0, 1, 4, 25))

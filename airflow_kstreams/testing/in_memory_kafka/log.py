@@ -1,11 +1,10 @@
-"""Keeps one partition's log: records, transaction markers, the last stable offset.
+"""Keeps one partition's log: records, transaction markers, the last stable offset, and sizes by Kafka's
+formats.
 
 Invariant: offsets only grow and are never given twice, unless the log is truncated; compaction and deletion
 leave gaps. The last stable offset is the first offset of the oldest transaction without a marker in this
 partition, else the high watermark; a read_committed reader sees the records before it, except those of
 aborted transactions.
-
-Computes the sizes of records, batches and commits of offsets, by Kafka's formats.
 
 Three limits have three measures. The client measures a record by its largest size in a request, not
 compressed. A partition's leader measures a batch by its size in the log, headers of batch and records
@@ -50,27 +49,22 @@ class Transaction:
     unmarked: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogRecord:
-    """A record in a log, with the attributes of the port ``Record``."""
+    """A record in a log, with the attributes of the port ``Record``.
 
-    __slots__ = ("_at", "_headers", "_key", "_timestamp_ms", "_value", "epoch", "position", "transaction")
+    :ivar transaction: the one that wrote it; None outside any.
+    :ivar epoch: epoch of the leader that took it; None if there are no leaders.
+    """
 
-    def __init__(
-        self,
-        at: TopicPartition,
-        position: int,
-        content: Content,
-        transaction: Transaction | None,
-        epoch: int = 0,
-    ) -> None:
-        self._at = at
-        self.epoch = epoch
-        self.position = position
-        self._key, self._value, self._timestamp_ms, self._headers = content
-        self.transaction = transaction
+    at: TopicPartition
+    position: int
+    content: Content
+    transaction: Transaction | None = None
+    epoch: int | None = 0
 
     def __repr__(self) -> str:
-        return f"LogRecord({self._at}@{self.position}, {self._key!r}: {self._value!r})"
+        return f"LogRecord({self.at}@{self.position}, {self.key()!r}: {self.value()!r})"
 
     @property
     def aborted(self) -> bool:
@@ -79,11 +73,11 @@ class LogRecord:
 
     def topic(self) -> str:
         """Return the topic."""
-        return self._at.topic
+        return self.at.topic
 
     def partition(self) -> int:
         """Return the partition."""
-        return self._at.partition
+        return self.at.partition
 
     def offset(self) -> int:
         """Return the offset in the partition."""
@@ -91,22 +85,22 @@ class LogRecord:
 
     def key(self) -> bytes | None:
         """Return the serialized key."""
-        return self._key
+        return self.content[0]
 
     def value(self) -> bytes | None:
         """Return the serialized value."""
-        return self._value
+        return self.content[1]
 
     def timestamp(self) -> tuple[int, int]:
         """Return the timestamp's type and the timestamp, epoch milliseconds."""
-        return _CREATE_TIME, self._timestamp_ms
+        return _CREATE_TIME, self.content[2]
 
     def headers(self) -> Headers | None:
         """Return the headers in order, None when there are none."""
-        return self._headers
+        return self.content[3]
 
     def leader_epoch(self) -> int | None:
-        """Return the epoch of the leader that took the record."""
+        """Return the epoch of the leader that took the record, None if there are no leaders."""
         return self.epoch
 
 
@@ -168,7 +162,7 @@ class PartitionLog:
             if left.producer_id == transaction.producer_id:
                 del self._open[id(left)]
                 for record in left.records:
-                    if record._at == self.at:
+                    if record.at == self.at:
                         record.transaction = transaction
         self._entries.append(_Marker(self.high_watermark, now_ms))
         self.high_watermark += 1

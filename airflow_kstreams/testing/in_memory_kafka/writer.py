@@ -23,18 +23,18 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.dead_letter_format import content_id
 from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
-from airflow_kstreams.testing.in_memory_kafka.broker import Broker
+from airflow_kstreams.testing.in_memory_kafka.broker import (
+    Broker,
+    Claim,
+    ConcurrentError,
+    FencedError,
+    InvalidTransactionError,
+)
 from airflow_kstreams.testing.in_memory_kafka.log import (
     Content,
     PartitionLog,
     is_too_large,
     request_bytes,
-)
-from airflow_kstreams.testing.in_memory_kafka.transactions import (
-    Claim,
-    ConcurrentError,
-    FencedError,
-    InvalidTransactionError,
 )
 
 _SENT_EARLY = 0.25

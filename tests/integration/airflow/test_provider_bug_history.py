@@ -15,7 +15,7 @@ import pytest
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout
 
-from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished
+from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, condition_to_json
 from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -105,8 +105,11 @@ class Calls:
 
 
 def _trigger(waited: RunFinished | NewData) -> ConditionTrigger:
-    return ConditionTrigger.waiting_for(
-        waited, kafka_conn_id="kafka_default", poke_interval=0.05, deadline=time.time() + 60
+    return ConditionTrigger(
+        condition=condition_to_json(waited),
+        kafka_conn_id="kafka_default",
+        poke_interval=0.05,
+        deadline=time.time() + 60,
     )
 
 

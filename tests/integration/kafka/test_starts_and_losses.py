@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.cimpl import NewPartitions
 
-from airflow_kstreams.batch.protocol.slice.task_share import Span, TaskShare, slice_of, without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import Span, TaskShare, slice_of, without_partitions
 from airflow_kstreams.batch.task.work import task_slice
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import DataLossError

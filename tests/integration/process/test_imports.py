@@ -31,8 +31,10 @@ answer = sorted(sys.modules)
 """
 
 _COMMANDS = """
-import sys
-import airflow_kstreams.streams, airflow_kstreams.cli.app
+import importlib, pkgutil, sys
+import airflow_kstreams.streams, airflow_kstreams.cli.commands
+for module in pkgutil.iter_modules(airflow_kstreams.cli.commands.__path__, "airflow_kstreams.cli.commands."):
+    importlib.import_module(module.name)
 answer = sorted(sys.modules)
 """
 

@@ -17,7 +17,7 @@ from airflow_kstreams.batch.continuous.start import begin_continuous, delete_met
 from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWatch, TaskThread
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup

@@ -18,8 +18,13 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     intermediate_stop_record,
 )
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.stops import frozen_at, partitions_of, to_freeze
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, shares_of
+from airflow_kstreams.batch.protocol.slice.stops import (
+    TaskShare,
+    frozen_at,
+    partitions_of,
+    shares_of,
+    to_freeze,
+)
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 
 #: How long a hidden end of the metadata topic is waited for; a task that died may have left it.

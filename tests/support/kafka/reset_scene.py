@@ -14,8 +14,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset

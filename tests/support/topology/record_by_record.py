@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
-from airflow_kstreams.streams.codegen import source_loop as engine
 from airflow_kstreams.streams.codegen.loop_code import Inlining
-from airflow_kstreams.streams.codegen.source_loop import (
+from airflow_kstreams.streams.records.error_handling import ErrorHandling
+from airflow_kstreams.streams.records.timestamp_reading import as_consumed
+from airflow_kstreams.streams.runtime import sources_and_sinks as engine
+from airflow_kstreams.streams.runtime.sources_and_sinks import (
     CommitRequests,
     RunBatch,
     Source,
     Time,
     decoded_ahead,
 )
-from airflow_kstreams.streams.records.error_handling import ErrorHandling
-from airflow_kstreams.streams.records.timestamp_reading import as_consumed
 
 
 def record_by_record(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.replay_records import Replay
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.report.results import (

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from airflow_kstreams.cli.app import app, main
+from airflow_kstreams.cli import commands
+from airflow_kstreams.cli.app import COMMANDS, app, main
 from airflow_kstreams.streams.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -24,7 +25,20 @@ def invoke(*arguments: str) -> Result:
 def test_commands_are_listed_when_asked_for_help() -> None:
     result = invoke("--help")
     assert result.exit_code == 0
-    assert {"describe", "explore"} <= {*re.findall(r"\w+", result.stdout)}
+    listed = re.findall(r"^  ([a-z-]+)  +\S", result.stdout.partition("Commands:")[2], re.MULTILINE)
+    assert listed == [*COMMANDS]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_has_a_help_text_when_it_is_listed(command: str) -> None:
+    result = invoke(command, "--help")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert f"Usage: airflow-kstreams {command} " in result.stdout
+
+
+def test_every_file_of_a_command_is_listed() -> None:
+    files = {path.stem.replace("_", "-") for path in Path(commands.__file__).parent.glob("[!_]*.py")}
+    assert files == {*COMMANDS}
 
 
 def test_entry_point_is_the_command_when_installed() -> None:

@@ -76,15 +76,6 @@ def test_records_are_back_and_counted_when_run(kafka: InMemoryKafka) -> None:
     assert "There is nothing to bring back from app-dead-letter." in invoke(*REPLAY).stdout
 
 
-def test_other_name_does_the_same_and_says_how_the_command_is_called(kafka: InMemoryKafka) -> None:
-    result = invoke("replay", *OPTIONS)
-
-    assert result.exit_code == 0
-    assert result.stderr == "note: this command is called: airflow-kstreams dead-letters replay\n"
-    assert kafka.values("in") == [DEAD.encode()] * 2
-    assert not re.search(r"^ *replay", invoke("--help").stdout, re.MULTILINE)
-
-
 @pytest.mark.promise("dry-runs-change-nothing")
 def test_nothing_changes_when_run_dry(kafka: InMemoryKafka) -> None:
     result = invoke(*REPLAY, "--dead-letter-topic", "named", "--dry-run")

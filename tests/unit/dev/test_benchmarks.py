@@ -491,19 +491,23 @@ def test_new_results_replace_all_lines_of_their_workload_and_no_others() -> None
     assert results.merged(old, new, ["b", "a"]) == [result("b"), new[0]]
 
 
-def test_page_names_the_command_for_every_line() -> None:
-    shown = page.page([result(), result(system="quix-streams", ours_ratio=12.5)])
-    assert "`dev/bench --workload stateless --system quix-streams`" in shown
+def test_details_have_a_line_for_every_result() -> None:
+    shown = page.details([result(), result(system="quix-streams", ours_ratio=12.5)])
     assert "| quix-streams | exactly once | 500 | 2.00 | 1: 2.00 - 2.00 | 300 | 12.50 |" in shown
     assert "- a machine" in shown
+
+
+def test_page_has_every_bar_when_some_are_not_measured() -> None:
+    shown = page.page([result(), result(system="quix-streams", ours_ratio=12.5)])
     assert (
         "| stateless against Quix Streams, tuned, exactly once | at least 10 x | 12.50 x | reached |" in shown
     )
     assert "not measured yet" in shown
 
 
-def test_page_is_what_is_stored() -> None:
+def test_pages_are_what_is_stored() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(results.read()), "run dev/bench --page"
+    assert page.DETAILS.read_text(encoding="utf-8") == page.details(results.read()), "run dev/bench --page"
 
 
 def test_charts_are_drawn_for_what_was_measured(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.kafka.delivery import RefusedRecords, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
 from airflow_kstreams.streams.errors import KStreamsError
 
 
@@ -43,7 +43,7 @@ def test_client_ends_with_its_writer_although_a_task_still_holds_the_call() -> N
         bootstrap="b:1",
         timeout_seconds=1.0,
         explain=lambda error, _: KStreamsError(str(error), fix=""),
-        refused=RefusedRecords({}, {}),
+        refused=DeliveryFailures({}, {}),
     )
     task: dict[str, Any] = {"produce": produce}
     task["itself"] = task

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka import delivery as module
 from airflow_kstreams.kafka.client_errors import Access
-from airflow_kstreams.kafka.delivery import DeliveryFailures, RefusedRecords, WriterRefusals
+from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals
 from airflow_kstreams.kafka.events import ClientEvents
 
 TOPIC = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed")
@@ -27,7 +27,7 @@ class Client:
 
     def __init__(self) -> None:
         self.events = ClientEvents()
-        self.failures = DeliveryFailures(RefusedRecords({}, {}))
+        self.failures = DeliveryFailures({}, {})
         self.told: list[Callable[[], None]] = []
         self.now = 0.0
 

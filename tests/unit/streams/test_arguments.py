@@ -128,7 +128,7 @@ _REFUSED = {
 
 
 def _a_function(_: Any) -> Callable[..., None]:
-    return lambda *_: None
+    return lambda *_: _[0]
 
 
 def calls() -> Iterator[tuple[str, str, str]]:
@@ -500,8 +500,8 @@ def test_call_is_taken_when_it_declares_what_it_is_offered() -> None:
     async def called(value: str, *, context: Any, resource: Any = None) -> str:
         return value
 
-    async def pair(key: str, value: str) -> str:
-        return value
+    async def pair(first: str, second: str) -> str:
+        return first
 
     builder().stream("in").map_values_async(called)
     two: Any = pair

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -71,6 +75,53 @@ def test_run_fails_and_names_the_record_when_a_timestamp_is_invalid(value: Any) 
     driver = driver_of(timestamps.value_field("ms"))
     with pytest.raises(RecordError, match=r"in-0@0 .*no valid timestamp .*value_field\(ms\)"):
         driver.pipe_input("in", key="k", value=value, timestamp_ms=7)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dated:
+    ms: Any
+
+
+NOON_MS = 1_769_860_800_000
+
+
+@pytest.mark.parametrize(
+    ("found", "unit"),
+    [
+        ("2026-01-31T12:00:00Z", None),
+        ("2026-01-31T13:00:00.000999+01:00", "s"),
+        (datetime(2026, 1, 31, 12, tzinfo=UTC), None),
+        (datetime(2026, 1, 31, 7, tzinfo=timezone(timedelta(hours=-5))), "ns"),
+        (NOON_MS, None),
+        (NOON_MS, "ms"),
+        (NOON_MS / 1000, "s"),
+        (NOON_MS // 1000, "s"),
+        (NOON_MS * 1000 + 999, "us"),
+        (NOON_MS * 1_000_000 + 999_999, "ns"),
+        (Decimal("1769860800.0009"), "s"),
+    ],
+)
+def test_field_may_hold_what_serdes_give_for_a_moment(found: Any, unit: Any) -> None:
+    extractor = timestamps.value_field("ms", unit=unit)
+    record = timestamps.ConsumedRecord("k", Dated(found), 7, [], "in", 0, 0)
+    assert extractor.bound(lambda: 0)(record) == NOON_MS
+
+
+@pytest.mark.parametrize(
+    "found",
+    [datetime(2026, 1, 31), math.nan, math.inf, Decimal("NaN"), True, "soon", "2026-01-31", [1]],  # noqa: DTZ001
+)
+def test_field_is_handed_on_as_it_is_when_it_is_no_moment(found: Any) -> None:
+    extractor = timestamps.value_field("ms", unit="s")
+    record = timestamps.ConsumedRecord("k", Dated(found), 7, [], "in", 0, 0)
+    assert extractor.bound(lambda: 0)(record) is found
+
+
+def test_unit_is_part_of_what_an_extractor_is() -> None:
+    assert timestamps.value_field("ms").id == "value_field(ms)"
+    assert timestamps.value_field("ms", unit="s").id == "value_field(ms, unit=s)"
+    with pytest.raises(TopologyError, match="unit='minutes'"):
+        timestamps.value_field("ms", unit="minutes")  # type: ignore[arg-type]
 
 
 def test_record_is_dropped_and_counted_when_invalid_ones_are_skipped() -> None:
@@ -153,7 +204,16 @@ def test_policies_are_named_and_what_was_found_is_not_when_a_timestamp_is_invali
     assert "987" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("found", "kind"), [("soon", "str"), (5.5, "float"), (True, "bool"), (None, "None")])
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ("soon", "str that is no ISO 8601 with an offset from UTC"),
+        ("2026-01-31T12:00:00", "str that is no ISO 8601 with an offset from UTC"),
+        (5.5, "float without a unit"),
+        (True, "bool"),
+        (None, "None"),
+    ],
+)
 def test_type_is_named_when_a_field_is_no_whole_number(found: object, kind: str) -> None:
     driver = driver_of(timestamps.value_field("ms"))
     with pytest.raises(RecordError) as caught:

@@ -21,7 +21,6 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.errors import StoreSerdeError, TaskCorruptedError
-from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
 from airflow_kstreams.testing import OutputRecord, TopologyTestDriver
 
 
@@ -369,18 +368,3 @@ def test_aggregate_is_refused_when_a_later_run_would_restore_another_one(storage
             driver.pipe_input("numbers", key="a", value=1, timestamp_ms=0)
         assert "serdes.json(dict[int,int])" in raised.value.fix
         assert driver.read_output("demo-seen-changelog") == []
-
-
-def test_driver_reads_back_every_value_when_a_run_would_have_stopped_doing_so() -> None:
-    made = builder()
-    made.stream("numbers").group_by_key().aggregate(
-        lambda: None,
-        lambda _, number, __: (number,) if number == READ_BACK_VALUES else [number],
-        store="last",
-    )
-
-    with TopologyTestDriver(made.build(), application_id="demo") as driver:
-        for number in range(READ_BACK_VALUES):
-            driver.pipe_input("numbers", key="a", value=number, timestamp_ms=0)
-        with pytest.raises(StoreSerdeError, match=r"store 'last', at a key of 1 B: .*type tuple"):
-            driver.pipe_input("numbers", key="a", value=READ_BACK_VALUES, timestamp_ms=0)

@@ -1,8 +1,6 @@
-"""Defines the findings that make up a diagnosis.
+"""Runs every check of an application, and defines the findings that make up the diagnosis.
 
-Holds what the checks look at: the subject, and what was read of the cluster once for all of them.
-
-Runs every check of an application.
+The checks look at one subject, and at what was read of the cluster once for all of them.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from itertools import pairwise
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topic_settings import alter_command, internal_settings
+from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -27,59 +25,49 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: ``message.max.bytes`` of the client library.
 CLIENT_MAX_BYTES = 1_000_000
-
 _FIRST_GAP_MS = 24 * 3_600_000
 _GAPS = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The application that the checks look at.
-
-    :param groups: asks the topology's own partition grouper; None when it has none.
-    :param gap_ms: longest time between two runs; None to take it from the ledger.
-    :param producer_max_bytes: the client's ``message.max.bytes``.
-    """
-
-    plan: TopologyPlan
-    settings: ApplicationSettings
-    groups: AskGroups | None = None
-    gap_ms: int | None = None
-    producer_max_bytes: int = CLIENT_MAX_BYTES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorView:
-    """The subject, and the cluster as it was read once for all checks.
-
-    :param topics: the application's topics and the brokers' own that exist, by name.
-    :param ledger: the application's.
-    """
-
-    subject: Subject
-    cluster: ClusterPort
-    admin: AdminPort
-    clock: Clock
-    topics: Mapping[str, TopicDescription]
-    ledger: Ledger
-
-    @property
-    def plan(self) -> TopologyPlan:
-        """The topology's."""
-        return self.subject.plan
-
-    @property
-    def gap_ms(self) -> int:
-        """Longest time between the beginnings of two runs that follow each other, of the last ones; a day
-        before there were two.
-        """
-        if self.subject.gap_ms:
-            return self.subject.gap_ms
-        begun = [run.begun_ms for run in self.ledger.latest(_GAPS)]
-        return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
-
-
 _NAMED = 4
+#: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
+#: which an operator would mend what they find.
+CHECKS = (
+    "broker_checks",
+    "topic_checks",
+    "global_table_checks",
+    "key_checks",
+    "growing_checks",
+    "run_checks",
+)
+
+
+def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = None) -> list[Finding]:
+    """Make every check.
+
+    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
+    """
+    group_id = subject.plan.application_id
+    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
+        return list(_findings(cluster, admin, reader, subject, clock or SystemClock()))
+
+
+def _findings(
+    cluster: ClusterPort, admin: AdminPort, reader: ReaderPort, subject: Subject, clock: Clock
+) -> Iterator[Finding]:
+    plan = matched_plan(subject.plan, admin, subject.settings)
+    subject = replace(subject, plan=plan)
+    user_topics = {*plan.sources, *plan.outputs, *plan.globals}
+    found = dict(admin.describe_topics({*user_topics, *internal_settings(plan)}))
+    yield ok("broker", "answers")
+    for pattern, matches in plan.patterns.items():
+        yield ok("patterns", f"{pattern} matches {', '.join(matches)}")
+    try:
+        found |= admin.describe_topics(BROKERS_OWN)
+    except KafkaClientError as refused:
+        yield not_permitted("the brokers' own topics", refused)
+    ledger = read_ledger(cluster, plan.application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
+    seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
+    for name in CHECKS:
+        yield from import_module(f"{__package__}.{name}").check(seen)
 
 
 class Level(enum.Enum):
@@ -135,6 +123,53 @@ def not_permitted(what: str, refused: KafkaClientError) -> Finding:
     return warning("permissions", f"{what} cannot be looked at: {refused.cause}", refused.fix)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The application that the checks look at.
+
+    :param groups: asks the topology's own partition grouper; None when it has none.
+    :param gap_ms: longest time between two runs; None to take it from the ledger.
+    :param producer_max_bytes: the client's ``message.max.bytes``.
+    """
+
+    plan: TopologyPlan
+    settings: ApplicationSettings
+    groups: AskGroups | None = None
+    gap_ms: int | None = None
+    producer_max_bytes: int = CLIENT_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorView:
+    """The subject, and the cluster as it was read once for all checks.
+
+    :param topics: the application's topics and the brokers' own that exist, by name.
+    :param ledger: the application's.
+    """
+
+    subject: Subject
+    cluster: ClusterPort
+    admin: AdminPort
+    clock: Clock
+    topics: Mapping[str, TopicDescription]
+    ledger: Ledger
+
+    @property
+    def plan(self) -> TopologyPlan:
+        """The topology's."""
+        return self.subject.plan
+
+    @property
+    def gap_ms(self) -> int:
+        """Longest time between the beginnings of two runs that follow each other, of the last ones; a day
+        before there were two.
+        """
+        if self.subject.gap_ms:
+            return self.subject.gap_ms
+        begun = [run.begun_ms for run in self.ledger.latest(_GAPS)]
+        return max((later - earlier for earlier, later in pairwise(begun)), default=_FIRST_GAP_MS)
+
+
 def names(topics: Iterable[str]) -> str:
     """Return the first few names, and how many more there are."""
     listed = sorted(topics)
@@ -164,45 +199,3 @@ def set_topic(topic: str, **configs: str) -> str:
     :param configs: dots as underscores.
     """
     return alter_command(topic, {name.replace("_", "."): value for name, value in configs.items()})
-
-
-#: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
-#: which an operator would mend what they find.
-CHECKS = (
-    "broker_checks",
-    "topic_checks",
-    "global_table_checks",
-    "key_checks",
-    "growing_checks",
-    "run_checks",
-)
-
-
-def diagnose(cluster: ClusterPort, subject: Subject, *, clock: Clock | None = None) -> list[Finding]:
-    """Make every check.
-
-    :raises KafkaClientError: the cluster cannot be reached, or does not let this user look at topics.
-    """
-    group_id = subject.plan.application_id
-    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
-        return list(_findings(cluster, admin, reader, subject, clock or SystemClock()))
-
-
-def _findings(
-    cluster: ClusterPort, admin: AdminPort, reader: ReaderPort, subject: Subject, clock: Clock
-) -> Iterator[Finding]:
-    plan = matched_plan(subject.plan, admin, subject.settings)
-    subject = replace(subject, plan=plan)
-    user_topics = {*plan.sources, *plan.outputs, *plan.globals}
-    found = dict(admin.describe_topics({*user_topics, *internal_settings(plan)}))
-    yield ok("broker", "answers")
-    for pattern, matches in plan.patterns.items():
-        yield ok("patterns", f"{pattern} matches {', '.join(matches)}")
-    try:
-        found |= admin.describe_topics(BROKERS_OWN)
-    except KafkaClientError as refused:
-        yield not_permitted("the brokers' own topics", refused)
-    ledger = read_ledger(cluster, plan.application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
-    seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
-    for name in CHECKS:
-        yield from import_module(f"{__package__}.{name}").check(seen)

@@ -31,8 +31,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
-from airflow_kstreams.batch.protocol.topic_settings import internal_settings
-from airflow_kstreams.batch.protocol.topics import refuse_other_topics
+from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
 from airflow_kstreams.batch.task.work import refuse_lost_progress, refuse_slice_loss

@@ -18,7 +18,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     warning,
 )
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
-from airflow_kstreams.batch.protocol.topic_settings import alter_command, harmful, internal_settings
+from airflow_kstreams.batch.protocol.topics import alter_command, harmful, internal_settings
 from airflow_kstreams.batch.run.source_topics import check_topics
 from airflow_kstreams.streams.errors import KafkaClientError, TopologyError
 from airflow_kstreams.streams.ports import TopicDescription

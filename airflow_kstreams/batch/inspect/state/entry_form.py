@@ -1,9 +1,8 @@
-"""Turns the records of a changelog into the entries of its store, for each kind of store.
+"""Turns the records of a changelog into the entries of its store, for each kind of store, and the text of a
+key, as a user writes it, into the key's bytes.
 
 A kind that writes its keys in a form of its own registers itself: ``entry_form.register(ItsSpec, its_form)``.
 Every other one is read as a key-value store whose keys are those of its changelog.
-
-Converts the text of a key, as a user writes it, into the key's bytes.
 """
 
 from __future__ import annotations

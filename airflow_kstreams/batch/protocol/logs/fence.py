@@ -1,18 +1,16 @@
-"""Fences the transactional ids of tasks that may still be at work.
+"""Fences the transactional ids of tasks that may still be at work, once every partition in their transactions
+has a leader.
 
 A zombie task may still hold an open transaction with outputs, offsets or a done notification in it. Claiming
 its transactional id makes the broker abort that transaction and refuse everything that the zombie sends from
 then on. The writer that claims it lives for a moment only.
 
-Lets no transaction end before every partition in it has a leader.
-
-Claiming a transactional id aborts its open transaction: the coordinator writes a marker into every partition
-that takes part, before the claim returns. Brokers 4.3.0 and 4.3.1 (KAFKA-20734) leave out partitions that
-have no leader at that moment, as when brokers come back after a crash, and report the transaction as ended.
-Its records lie open in the log then, and the next commit under the same id makes them visible: results twice.
-
-So a coordinator or task that claims an id, or aborts what it began, first sees that these partitions have
-leaders. Brokers without that defect wait for them in any case.
+To abort a transaction the coordinator writes a marker into every partition that takes part, before the claim
+returns. Brokers 4.3.0 and 4.3.1 (KAFKA-20734) leave out partitions that have no leader at that moment, as
+when brokers come back after a crash, and report the transaction as ended. Its records lie open in the log
+then, and the next commit under the same id makes them visible: results twice. So a coordinator or task that
+claims an id, or aborts what it began, first sees that these partitions have leaders. Brokers without that
+defect wait for them in any case.
 """
 
 from __future__ import annotations
@@ -27,41 +25,7 @@ from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicPartitio
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
-
-def written_topics(
-    *plans: TopologyPlan, settings: ApplicationSettings | None = None, subtopology: int | None = None
-) -> set[str]:
-    """Return the topics that tasks may write in transactions; some may not exist.
-
-    A topic that a processor names only as it sends is not among them.
-
-    :param plans: of the tasks' topologies.
-    :param settings: say where dead letters go.
-    :param subtopology: whose tasks; None for all.
-    """
-    topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
-    for sub in (sub for plan in plans for sub in plan.subtopologies):
-        if subtopology in (None, sub.id):
-            topics |= {*sub.changelogs.values(), *sub.sinks}
-    if settings is not None and any(has_dead_letters(plan, settings) for plan in plans):
-        topics.add(settings.dead_letter_topic)
-    return topics
-
-
-def await_leaders(admin: AdminPort, topics: Collection[str]) -> None:
-    """Return once every partition of those topics that exist has a leader.
-
-    :raises KafkaClientError: one had none within the client's time limit, or the broker did not answer.
-    """
-    found = admin.describe_topics(topics)
-    partitions = [TopicPartition(topic, n) for topic in sorted(found) for n in range(found[topic].partitions)]
-    if partitions:
-        # Only its leader knows where a partition ends.
-        admin.end_offsets(partitions, isolation="read_uncommitted")
-
-
 log = logging.getLogger(__name__)
-
 #: How many transactional ids are claimed at the same time.
 _PARALLEL = 16
 #: Nothing is ever written by these, so the shortest timeout every broker accepts does.
@@ -96,3 +60,35 @@ def _claim(cluster: ClusterPort, transactional_id: str) -> None:
         writer.init_transactions()
     finally:
         writer.close()
+
+
+def written_topics(
+    *plans: TopologyPlan, settings: ApplicationSettings | None = None, subtopology: int | None = None
+) -> set[str]:
+    """Return the topics that tasks may write in transactions; some may not exist.
+
+    A topic that a processor names only as it sends is not among them.
+
+    :param plans: of the tasks' topologies.
+    :param settings: say where dead letters go.
+    :param subtopology: whose tasks; None for all.
+    """
+    topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
+    for sub in (sub for plan in plans for sub in plan.subtopologies):
+        if subtopology in (None, sub.id):
+            topics |= {*sub.changelogs.values(), *sub.sinks}
+    if settings is not None and any(has_dead_letters(plan, settings) for plan in plans):
+        topics.add(settings.dead_letter_topic)
+    return topics
+
+
+def await_leaders(admin: AdminPort, topics: Collection[str]) -> None:
+    """Return once every partition of those topics that exist has a leader.
+
+    :raises KafkaClientError: one had none within the client's time limit, or the broker did not answer.
+    """
+    found = admin.describe_topics(topics)
+    partitions = [TopicPartition(topic, n) for topic in sorted(found) for n in range(found[topic].partitions)]
+    if partitions:
+        # Only its leader knows where a partition ends.
+        admin.end_offsets(partitions, isolation="read_uncommitted")

@@ -1,13 +1,12 @@
-"""Describes open transactions that hold a last stable offset back: their age, and how to find the producer.
-
-The client has no call that names the producers of a partition; Kafka's own tool has. The age is that of the
-record at the last stable offset, which is the transaction's first in this partition.
-
-Checks, before anything is written, that transactions can be as long as the settings let them be.
+"""Checks how long transactions may be before anything is written, and describes open ones that hold a last
+stable offset back.
 
 A transaction lasts from one commit to the next, ``commit.interval.ms`` at most unless user functions or the
 cluster are slow. The broker aborts it after ``transaction.timeout.ms``, and refuses a timeout above its own
 ``transaction.max.timeout.ms``. Each must leave room for the one before.
+
+The age of an open transaction is that of the record at the last stable offset, which is the transaction's
+first in this partition. The client has no call that names the producers of a partition; Kafka's own tool has.
 """
 
 from __future__ import annotations
@@ -23,10 +22,12 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, TopicP
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
-
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 #: How many commit intervals a transaction must be able to last: a commit that is due has to be made, too.
 _INTERVALS = 2
+#: For all partitions together: the age only helps the person who reads it.
+_PATIENCE = Patience(seconds=3.0, since="start", error=None)
+_POLL_SECONDS = 0.5
 
 
 def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> None:
@@ -58,11 +59,6 @@ def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> No
             fix=f"set transaction.timeout.ms to {limit_ms} or less, or raise {MAX_TIMEOUT} in the brokers' "
             "configuration",
         )
-
-
-#: For all partitions together: the age only helps the person who reads it.
-_PATIENCE = Patience(seconds=3.0, since="start", error=None)
-_POLL_SECONDS = 0.5
 
 
 def ages(

@@ -1,4 +1,4 @@
-"""Reads the metadata topic, and folds its records into the state of a run; the fold is pure.
+"""Reads the metadata topic, follows it, and folds its records into the state of a run; the fold is pure.
 
 States and what makes them (KIP-95)::
 
@@ -17,8 +17,6 @@ Crash argument: begin writes tombstones, stop offsets and the completed marker i
 anywhere in it shows a read_committed reader the state before. A foreign writer without transactions, in the
 spec's order, crashes into: some tombstones (marker still live: FINISHED as before), all tombstones or some
 stops (no marker: NEW), all stops (NEW), marker (RUNNING).
-
-Follows the metadata topic: each look reads only what is new.
 """
 
 from __future__ import annotations
@@ -72,7 +70,8 @@ from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, Reader
 READS = 3
 #: A partition or an offset as the format writes it: no sign, no leading zero, at most 64 bits.
 _NUMBER = "(0|[1-9][0-9]{0,18})"
-
+#: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.
+_TRUSTED_SECONDS = 3_600
 #: (input partition, intermediate partition) -> offset.
 Notifications = Mapping[tuple[TopicPartition, TopicPartition], int]
 
@@ -370,10 +369,6 @@ def _foreign(
 
 def _partition(topic: str, number: str) -> TopicPartition:
     return TopicPartition(topic, int(number))
-
-
-#: A tombstone stays for ``delete.retention.ms``, a day unless set; one that a view has missed is found again.
-_TRUSTED_SECONDS = 3_600
 
 
 class MetadataView:

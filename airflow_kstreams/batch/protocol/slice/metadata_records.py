@@ -21,11 +21,9 @@ Keys are ambiguous in general (topics may hold dashes, underscores and digits), 
 ``check_keys`` refuses a topology whose keys coincide: compaction knows nothing of headers. A key of a piece
 coincides with none: no name of a topic or an application holds ``#``.
 
-Splits values of the protocol that are larger than a record, and joins their pieces.
-
-Rule: a value that fits is one record. A larger one is split: piece ``n`` has the key ``<key>#<n>``, and the
-record of the key itself, which comes after all of them in the same transaction, holds their number and the
-hash of the whole in headers. No topic name has a ``#``, so no other key of the protocol is like a piece's.
+Rule of pieces: a value that fits is one record. A larger one is split: piece ``n`` has the key ``<key>#<n>``,
+and the record of the key itself, which comes after all of them in the same transaction, holds their number
+and the hash of the whole in headers.
 
 Invariant: a reader gets the value that was written, or learns that it has not got it. Readers of committed
 records see all pieces or none. Compaction keeps each key's last record, so pieces of an older, longer value

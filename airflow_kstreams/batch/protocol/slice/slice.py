@@ -1,6 +1,5 @@
-"""Defines what a run processes: the slice that begin froze, and the plan that travels with it.
-
-Brings stream time, at the end of a run, to the moment that begin froze.
+"""Defines what a run processes: the slice that begin froze, and the plan that travels with it, with the
+moment to which the end of the run brings stream time.
 
 A run that stops at the end of its data interval has read what is dated before. The interval's windows need no
 further record; but stream time is that of records, so their results would come with the first record dated
@@ -21,7 +20,6 @@ Rule:
    advanced. One with records parked in a retry topic is not, either, unless the user asks for it by name; nor
    one that reads a topic of which partitions wait for others, or lies below such. Nothing is advanced in a
    run whose stop offsets another program has frozen (KIP-95's bare records).
-
 5. Every commit says beside the offsets when the task has something to do next. A run starts the tasks that
    have something to read, or to do before the moment; without such tasks it starts no Spark. For a task that
    does not run, finish advances the stream time beside its offsets, with the finished marker: nothing was

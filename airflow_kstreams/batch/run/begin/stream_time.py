@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due

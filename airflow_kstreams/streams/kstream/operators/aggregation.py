@@ -116,9 +116,17 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
 
 def fold_of(fold: Fold, context: NodeContext) -> Fold:
     """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
-    what is in the store.
+    what is in the store, and a reducer that gives None is named in the log.
     """
     copied = copier(context, fold.kind)
+    if fold.kind == "reduce":
+        reduce_, nothing = fold.add, nothing_kept(context, fold.kind)
+
+        def reduced(key: Any, value: Any, so_far: Any) -> Any:
+            result = reduce_(key, value, so_far)
+            return nothing() if result is None else result
+
+        fold = replace(fold, add=reduced)
     if copied is None:
         return fold
     return replace(
@@ -128,21 +136,26 @@ def fold_of(fold: Fold, context: NodeContext) -> Fold:
     )
 
 
-def nothing_kept(context: NodeContext) -> Callable[[], None]:
-    """Return what says, once in a task, that a fold gave None where there was no aggregate yet: the record is
-    in no table then, and that is what comes of a function which changes its aggregate and returns nothing.
+def nothing_kept(context: NodeContext, kind: str) -> Callable[[], None]:
+    """Return what says, once in a task, that a fold gave None where it hardly means to delete: where there
+    was no aggregate yet, and from a reducer. The record is in no table then, and that is what comes of a
+    function which changes its aggregate and returns nothing.
+
+    :param kind: of fold: ``aggregate`` or ``reduce``.
     """
     said = False
+    what = "of two values" if kind == "reduce" else "for a key that has no aggregate yet"
 
     def say() -> None:
         nonlocal said
         if not said:
             said = True
             log.warning(
-                "task %s: node %r gave None for a key that has no aggregate yet, so it keeps nothing of the "
-                "record; a function that changes its aggregate in place must return it",
+                "task %s: node %r gave None %s, so it keeps nothing of the record; a function that changes "
+                "its aggregate in place must return it",
                 context.task_id,
                 context.node,
+                what,
             )
 
     return say
@@ -178,12 +191,17 @@ class KeyFold:
         emitter = TableEmitter(forward, context, children, store=spec.name, cached=spec.cached)
         count_null = context.counting("null")
         copied = copier(context, self.fold.kind)
-        nothing = nothing_kept(context)
+        nothing = nothing_kept(context, self.fold.kind)
 
         def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
-            if so_far and copied is not None:
+            before = bool(so_far)
+            if before and copied is not None:
                 so_far = f"{code.name(copied, 'copied')}({so_far})"
-            return self.fold.write(code, key, value, so_far)
+            written = self.fold.write(code, key, value, so_far)
+            if not before or self.fold.kind != "reduce":
+                return written
+            made = code.variable("made")
+            return f"({made} if ({made} := {written}) is not None else {code.name(nothing, 'nothing')}())"
 
         def write(code: LoopCode, key: str, value: str) -> None:
             with code.block(f"if {key} is None or {value} is None"):
@@ -229,6 +247,7 @@ class TableFold:
             forward, context, children, store=self.store.name, cached=self.store.cached and bool(children)
         )
         before, emit_change = emitter.before, emitter.change
+        nothing, reduces = nothing_kept(context, self.fold.kind), self.fold.kind == "reduce"
 
         def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
             key_bytes = serialize_key(key)
@@ -243,6 +262,8 @@ class TableFold:
                     result = subtract(key, change.old, result)
             if change.new is not None:
                 result = begin(key, change.new) if result is None else add(key, change.new, result)
+                if result is None and (reduces or entry is None):
+                    nothing()
             emit_change(key_bytes, key, kept, result, newest_ms)
 
         return run

@@ -1,9 +1,9 @@
-"""Operators without state, made of lines of code (see ``graph/inlining.py``).
+"""Defines operators without state: those that call a function for each record, at once or asynchronously, and
+those that branch, pass on and drop.
 
-The operator whose function takes its time: calls run side by side, and results leave in input order.
-
-What the function is called with, and what becomes of the answer, its kind says; the task runs the calls
-(``calls/``, ``runtime/pipeline/``).
+They are made of lines of code (see ``graph/services.py``). What a function is called with, and what becomes
+of its answer, its kind says (``function_kinds.py``). The calls of an asynchronous operator run side by side,
+and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,17 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import BOTH, Func
 from airflow_kstreams.streams.records.record_context import InContext, RecordContext
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
+Predicate = Callable[[K, V], bool]
+KeyValueMapper = Callable[[K, V], tuple[KR, VR]]
+ValueMapper = Callable[[V], VR]
+FlatMapper = Callable[[K, V], Iterable[tuple[KR, VR]]]
+FlatValueMapper = Callable[[V], Iterable[VR]]
+KeySelector = Callable[[K, V], KR]
+GroupSelector = Callable[[K, V], KR | None]
+Action = Callable[[K, V], object]
+#: Gives a list of (name, bytes or None).
+HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
+TimestampFunction = Callable[[K, V], int]
 #: A coroutine function, or with threads a plain one, that takes what the plain operator's function takes.
 AsyncFunction = Callable[..., Any]
 #: The same by operator; each may declare ``context`` and ``resource`` beside what it takes.
@@ -36,83 +47,6 @@ ThreadKeyValueMapper = Callable[Concatenate[K, V, ...], tuple[KR, VR]]
 ThreadFlatValueMapper = Callable[Concatenate[V, ...], Iterable[VR]]
 ThreadPredicate = Callable[Concatenate[K, V, ...], bool]
 ThreadAction = Callable[Concatenate[K, V, ...], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asynchronous:
-    """Calls its function for each record, and does with the answer what its kind says.
-
-    :param function: the user's.
-    :param calls: how.
-    :param with_context: whether it is given the record's context; of plain operators only.
-    """
-
-    kind: FunctionKind
-    function: AsyncFunction
-    calls: CallOptions
-    with_context: bool = False
-
-    @property
-    def type(self) -> str:
-        """Kind of node."""
-        return f"{self.kind.type}_async"
-
-    @property
-    def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
-        return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
-
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        kind = self.kind
-        spec = CallSpec(
-            function=in_list(self.function, self.type) if kind.listed else self.function,
-            arguments=kind.arguments,
-            options=self.calls,
-            hands_on=kind.hands_on,
-            with_context=self.with_context,
-        )
-        return context.calls(spec, context.answered(kind.write, forward, children))
-
-
-def in_list(function: AsyncFunction, call: str) -> AsyncFunction:
-    """Return a function that gives a list of what another one gives one by one: a generator's body then runs
-    in the call.
-
-    :param call: the DSL method, for messages.
-    """
-    if is_async(function):
-
-        @functools.wraps(function)
-        async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
-            return [*results_of(call, await function(*arguments, **offered))]
-
-        return listed_async
-
-    @functools.wraps(function)
-    def listed(*arguments: Any, **offered: Any) -> list[Any]:
-        return [*results_of(call, function(*arguments, **offered))]
-
-    return listed
-
-
-Predicate = Callable[[K, V], bool]
-KeyValueMapper = Callable[[K, V], tuple[KR, VR]]
-ValueMapper = Callable[[V], VR]
-FlatMapper = Callable[[K, V], Iterable[tuple[KR, VR]]]
-FlatValueMapper = Callable[[V], Iterable[VR]]
-KeySelector = Callable[[K, V], KR]
-GroupSelector = Callable[[K, V], KR | None]
-Action = Callable[[K, V], object]
-#: Gives a list of (name, bytes or None).
-HeadersFunction = Callable[[K, V], Sequence[tuple[str, bytes | None]]]
-TimestampFunction = Callable[[K, V], int]
-
-
-def _written_context(code: LoopCode) -> str:
-    """Return the expression for the context of what is processed."""
-    made = code.name(RecordContext, "RecordContext")
-    return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,3 +239,67 @@ class DropNulls:
                 code.forward(key, value)
 
         return context.written(write, forward, children)
+
+
+def _written_context(code: LoopCode) -> str:
+    """Return the expression for the context of what is processed."""
+    made = code.name(RecordContext, "RecordContext")
+    return f"{made}({code.record}, {code.timestamp_ms}, {code.headers})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asynchronous:
+    """Calls its function for each record, and does with the answer what its kind says.
+
+    :param function: the user's.
+    :param calls: how.
+    :param with_context: whether it is given the record's context; of plain operators only.
+    """
+
+    kind: FunctionKind
+    function: AsyncFunction
+    calls: CallOptions
+    with_context: bool = False
+
+    @property
+    def type(self) -> str:
+        """Kind of node."""
+        return f"{self.kind.type}_async"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What the engine knows of the operator."""
+        return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
+
+    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
+        """Make the closure of one task."""
+        kind = self.kind
+        spec = CallSpec(
+            function=in_list(self.function, self.type) if kind.listed else self.function,
+            arguments=kind.arguments,
+            options=self.calls,
+            hands_on=kind.hands_on,
+            with_context=self.with_context,
+        )
+        return context.calls(spec, context.answered(kind.write, forward, children))
+
+
+def in_list(function: AsyncFunction, call: str) -> AsyncFunction:
+    """Return a function that gives a list of what another one gives one by one: a generator's body then runs
+    in the call.
+
+    :param call: the DSL method, for messages.
+    """
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def listed_async(*arguments: Any, **offered: Any) -> list[Any]:
+            return [*results_of(call, await function(*arguments, **offered))]
+
+        return listed_async
+
+    @functools.wraps(function)
+    def listed(*arguments: Any, **offered: Any) -> list[Any]:
+        return [*results_of(call, function(*arguments, **offered))]
+
+    return listed

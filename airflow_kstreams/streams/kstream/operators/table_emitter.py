@@ -1,22 +1,16 @@
-"""Emits what changed in a table that a task keeps in a store.
+"""Emits what changed in a table that a task keeps in a store, with old and new values where a table below
+takes them, and lets one table read another.
 
 Rule: a cached table emits at each commit point, once per key changed since the last one, in order of first
 change, the newest value with the entry's timestamp; an uncached one emits with every record. A deleted key is
 emitted with None. A key that was not in the table at the last emission and is not now is not emitted: there
 is nothing to take back. A table that is tracked, because a table below it takes changes, emits with each new
-value the one that it emitted before (:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`).
+value the one that it emitted before.
 
-Crash argument: what is dirty is never saved. A crash loses the dirty keys together with the uncommitted
-records that made them so; the attempt that resumes reads those records again and, since commit points are
-counted in records, emits the same keys in the same order.
-
-Carries old and new values through tables, and lets one table read another.
-
-**What travels.** A node that keeps or derives a table hands each child either the new value of a key, as it
-always did, or a :class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. It
-is the child's operator that says which (its trait ``old_values``), so streams, sinks and ``suppress`` see
-nothing new, and a table without tables below it does what it did, at the cost it had. Where no node below
-needs old values, none are computed.
+**What travels.** A node that keeps or derives a table hands each child either the new value of a key or an
+:class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of new and old value. The child's operator
+says which (its trait ``old_values``), so streams, sinks and ``suppress`` see new values only. Where no node
+below needs old values, none are computed.
 
 **Where old values come from.** A table with a store has them there: the entry before the record. A cached
 table emits once per key and commit point; its old value is the one of the last emission, which it remembers
@@ -43,9 +37,11 @@ committed alone and the tables come from different topics, so is every other.
 
 A join of a stream with a table without a store asks for the table as it is now, as with a store.
 
-**Crash argument.** What is remembered between two commit points is never saved: at a commit point every
-cached table has emitted, in topological order, so nothing is remembered there, and a table's store is what
-it has emitted. The attempt that resumes starts from such a point.
+**Crash argument.** What is dirty, and what is remembered between two commit points, is never saved: at a
+commit point every cached table has emitted, in topological order, so nothing is remembered there, and a
+table's store is what it has emitted. A crash loses the dirty keys together with the uncommitted records that
+made them so; the attempt that resumes reads those records again and, since commit points are counted in
+records, emits the same keys in the same order.
 """
 
 from __future__ import annotations
@@ -63,58 +59,6 @@ from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 Entry = tuple[Any, int]
 #: What stands for the entry of a key that has none.
 ABSENT: tuple[None, int] = (None, -1)
-
-
-class Deliveries:
-    """Hands a table's changes to its children, one after another, and knows which have got the current one.
-
-    :param forward: hands a value to every child.
-    :param children: of the table's node.
-    """
-
-    def __init__(self, forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> None:
-        taking = context.taking_changes
-        if taking.isdisjoint(children):
-            self._edges: tuple[tuple[Forward, bool], ...] = ((forward, False),)
-        else:
-            self._edges = tuple((child, name in taking) for name, child in children.items())
-        self._places = {name: place for place, name in enumerate(children)}
-        self._place = len(self._edges)
-        self._key: Any = None
-        self._change: OldAndNew | None = None
-        #: Hands one change to every child, in build order. An only child knows each as soon as there is one.
-        self.give: Callable[[Any, OldAndNew], None] = self._to_all
-        if len(self._edges) == 1:
-            ((child, takes),) = self._edges
-            self.give = child if takes else lambda key, change: child(key, change.new)
-
-    def _to_all(self, key: Any, change: OldAndNew) -> None:
-        self._key = key
-        self._change = change
-        for place, (child, takes) in enumerate(self._edges):
-            self._place = place
-            child(key, change if takes else change.new)
-        self._place = len(self._edges)
-
-    def write(self, code: LoopCode, key: str, change: str, new: str) -> None:
-        """Write that one change is handed to every child.
-
-        :param new: variable that holds the change's new value.
-        """
-        if len(self._edges) == 1:
-            ((_, takes),) = self._edges
-            code.forward(key, change if takes else new)
-        else:
-            code.line(f"{code.name(self.give, 'give')}({key}, {change})")
-
-    def before(self, key: Any, child: str | None) -> tuple[Entry | None] | None:
-        """Return, in a tuple, the entry that a child knows of a key whose change has not come to it yet; None
-        if no change is on its way.
-        """
-        change = self._change
-        if child is None or change is None or self._place >= self._places[child] or key != self._key:
-            return None
-        return (None,) if change.old is None else ((change.old, change.old_ms),)
 
 
 class TableEmitter:
@@ -293,3 +237,55 @@ class TableEmitter:
             code.line(
                 f"value, entry_ms = None, {code.name(self._deleted, 'deleted')}.get(key_bytes, latest_ms)"
             )
+
+
+class Deliveries:
+    """Hands a table's changes to its children, one after another, and knows which have got the current one.
+
+    :param forward: hands a value to every child.
+    :param children: of the table's node.
+    """
+
+    def __init__(self, forward: Forward, context: NodeContext, children: Mapping[str, Forward]) -> None:
+        taking = context.taking_changes
+        if taking.isdisjoint(children):
+            self._edges: tuple[tuple[Forward, bool], ...] = ((forward, False),)
+        else:
+            self._edges = tuple((child, name in taking) for name, child in children.items())
+        self._places = {name: place for place, name in enumerate(children)}
+        self._place = len(self._edges)
+        self._key: Any = None
+        self._change: OldAndNew | None = None
+        #: Hands one change to every child, in build order. An only child knows each as soon as there is one.
+        self.give: Callable[[Any, OldAndNew], None] = self._to_all
+        if len(self._edges) == 1:
+            ((child, takes),) = self._edges
+            self.give = child if takes else lambda key, change: child(key, change.new)
+
+    def _to_all(self, key: Any, change: OldAndNew) -> None:
+        self._key = key
+        self._change = change
+        for place, (child, takes) in enumerate(self._edges):
+            self._place = place
+            child(key, change if takes else change.new)
+        self._place = len(self._edges)
+
+    def write(self, code: LoopCode, key: str, change: str, new: str) -> None:
+        """Write that one change is handed to every child.
+
+        :param new: variable that holds the change's new value.
+        """
+        if len(self._edges) == 1:
+            ((_, takes),) = self._edges
+            code.forward(key, change if takes else new)
+        else:
+            code.line(f"{code.name(self.give, 'give')}({key}, {change})")
+
+    def before(self, key: Any, child: str | None) -> tuple[Entry | None] | None:
+        """Return, in a tuple, the entry that a child knows of a key whose change has not come to it yet; None
+        if no change is on its way.
+        """
+        change = self._change
+        if child is None or change is None or self._place >= self._places[child] or key != self._key:
+            return None
+        return (None,) if change.old is None else ((change.old, change.old_ms),)

@@ -28,7 +28,6 @@ from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
-from airflow_kstreams.streams.runtime.execution import LoggedChanges, changes_of
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import (
     InFlightLimit,
     InFlightRecord,
@@ -36,6 +35,7 @@ from airflow_kstreams.streams.runtime.pipeline.in_flight_record import (
 )
 from airflow_kstreams.streams.runtime.pipeline.released_changes import ReleasedChanges
 from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology, StageRunner
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 
 #: Records chosen before the pipeline looks again at what it may release.
 _CHOSEN_AT_ONCE = 64

@@ -1,6 +1,5 @@
-"""A record in flight: what it has done in the stages behind it, and what it still has to do in later ones.
-
-The limit of a task with calls: how many records may be in flight, and how many bytes they may hold.
+"""Holds a record in flight, what it has done in the stages behind it and what it still has to do in later
+ones, and limits how many may be in flight and how many bytes they may hold.
 """
 
 from __future__ import annotations
@@ -18,6 +17,9 @@ from airflow_kstreams.streams.records.timestamp_reading import as_consumed
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
+#: Records in flight for each call that may run, unless the user sets their number: while one call is slow,
+#: the others go on.
+_IN_FLIGHT_PER_CALL = 20
 #: A store's name and its changes, as ``StateStore.drain_changes`` returns them.
 StoreChanges = tuple[str, list[tuple[bytes, bytes | None, int]]]
 
@@ -145,11 +147,6 @@ class InFlightRecord:
         if record is not None:
             place = f"{record.topic()}-{record.partition()}@{record.offset()}"
         return f"{place} waits for {self.pending} calls of {', '.join(nodes) or 'no node'}"
-
-
-#: Records in flight for each call that may run, unless the user sets their number: while one call is slow,
-#: the others go on.
-_IN_FLIGHT_PER_CALL = 20
 
 
 class InFlightLimit:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from airflow_kstreams.streams.runtime.execution import Change
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import StoreChanges
+from airflow_kstreams.streams.state.stores.state_store import Change
 
 
 class ReleasedChanges:

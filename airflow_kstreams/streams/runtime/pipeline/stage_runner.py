@@ -1,4 +1,4 @@
-"""Runs one stage for one record.
+"""Runs one stage of a bound subtopology for one record.
 
 Rule: first time passes (``stream_clock.py``): what timers of the stages before brought about ahead of the
 record comes among the stage's own timers in the order of their moments, with stream time there. Then comes
@@ -7,8 +7,6 @@ then what waited for a commit point. After a stage before the last, what it chan
 taken out, and kept with the record until its release.
 
 Invariant: outside of :meth:`StageRunner.run`, every change of a store of an early stage is with its record.
-
-The stages of a bound subtopology, as a pipeline needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from airflow_kstreams.streams.codegen.source_loop import CommitRequests
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.stages import Stages
@@ -26,42 +23,7 @@ from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallC
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
-
-#: Nodes and their callbacks for one event, in topological order.
-NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
-
-
-class StagedTopology(NamedTuple):
-    """The stages of a bound subtopology, and what belongs to each.
-
-    :param clocks: stream time of each stage.
-    :param wall_clocks: wall-clock timers of each stage.
-    :param stores: every store by name.
-    :param early_stores: the logged stores of each stage but the last, by name.
-    :param cached: node -> stage, of the nodes that emit at commit points.
-    :param flushes: emit at commit points.
-    :param opens: let the processors start.
-    :param closes: let the processors close.
-    :param requests: whether user code asks for a commit.
-    :param retries: what is called again.
-    :param begin: runs a record through the first stage.
-    """
-
-    stages: Stages
-    handoff: StageHandoff
-    context: TaskRecordContext
-    clocks: Sequence[StreamClock]
-    wall_clocks: Sequence[TaskWallClock]
-    stores: Mapping[str, Any]
-    early_stores: Sequence[Mapping[str, Any]]
-    counters: Counters
-    cached: Mapping[str, int]
-    flushes: NodeCallbacks
-    opens: NodeCallbacks
-    closes: NodeCallbacks
-    requests: CommitRequests
-    retries: Retries
-    begin: Callable[[RecordRun], int]
+from airflow_kstreams.streams.runtime.sources_and_sinks import CommitRequests
 
 
 class StageRunner:
@@ -231,3 +193,40 @@ class StageRunner:
 
 def _fail(error: Exception) -> None:
     raise error
+
+
+#: Nodes and their callbacks for one event, in topological order.
+NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
+
+
+class StagedTopology(NamedTuple):
+    """The stages of a bound subtopology, and what belongs to each.
+
+    :param clocks: stream time of each stage.
+    :param wall_clocks: wall-clock timers of each stage.
+    :param stores: every store by name.
+    :param early_stores: the logged stores of each stage but the last, by name.
+    :param cached: node -> stage, of the nodes that emit at commit points.
+    :param flushes: emit at commit points.
+    :param opens: let the processors start.
+    :param closes: let the processors close.
+    :param requests: whether user code asks for a commit.
+    :param retries: what is called again.
+    :param begin: runs a record through the first stage.
+    """
+
+    stages: Stages
+    handoff: StageHandoff
+    context: TaskRecordContext
+    clocks: Sequence[StreamClock]
+    wall_clocks: Sequence[TaskWallClock]
+    stores: Mapping[str, Any]
+    early_stores: Sequence[Mapping[str, Any]]
+    counters: Counters
+    cached: Mapping[str, int]
+    flushes: NodeCallbacks
+    opens: NodeCallbacks
+    closes: NodeCallbacks
+    requests: CommitRequests
+    retries: Retries
+    begin: Callable[[RecordRun], int]

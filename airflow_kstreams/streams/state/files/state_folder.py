@@ -1,4 +1,5 @@
-"""Claims a task's folder of local state for one attempt at a time.
+"""Claims a task's folder of local state for one attempt at a time, in steps that are each atomic, or harmless
+when torn.
 
 Rule: after a clean end, state lies in the task's home, ``<root>/<application id>-state/<task>``. An attempt
 claims it by renaming it to a name of its own, ``<task>.<token>``, or makes that folder when there is no home;
@@ -14,8 +15,6 @@ a lock file without a folder is removed like one with a folder. A crash anywhere
 leaves no home, so the next attempt begins with an empty folder. The renames are made durable before anything
 in the folder is changed or trusted, so a crash of the machine cannot bring back the home together with files
 of a later time.
-
-Makes the steps on local files for claiming and keeping state, each atomic or harmless when torn.
 """
 
 from __future__ import annotations
@@ -28,49 +27,6 @@ from contextlib import suppress
 from pathlib import Path
 
 _OWNER_ONLY = 0o700
-
-
-class LocalFiles:
-    """Local files. Tests replace this object by one that crashes between any two steps."""
-
-    def make_folder(self, path: Path) -> None:
-        """Make a folder that only this user may enter, with its parents; an existing one is fine."""
-        path.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename atomically.
-
-        :raises FileNotFoundError: there is no source.
-        :raises OSError: the target is a folder that is not empty.
-        """
-        source.rename(target)
-
-    def sync_folder(self, path: Path) -> None:
-        """Make the files created, renamed and removed in a folder survive a crash of the machine."""
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def write(self, path: Path, data: bytes) -> None:
-        """Write a file and make its content survive a crash of the machine; not atomic."""
-        with path.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def remove(self, path: Path) -> None:
-        """Remove a file; a missing one is fine."""
-        path.unlink(missing_ok=True)
-
-    def remove_tree(self, path: Path) -> None:
-        """Remove a file, or a folder with everything in it; a missing one is fine."""
-        if path.is_dir() and not path.is_symlink():
-            with suppress(FileNotFoundError):
-                shutil.rmtree(path)
-        else:
-            self.remove(path)
 
 
 class StateFolder:
@@ -187,3 +143,46 @@ def _sweep(home: Path, files: LocalFiles) -> None:
                 files.remove_tree(path.with_suffix(""))
             finally:
                 lock.remove(files)
+
+
+class LocalFiles:
+    """Local files. Tests replace this object by one that crashes between any two steps."""
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder that only this user may enter, with its parents; an existing one is fine."""
+        path.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename atomically.
+
+        :raises FileNotFoundError: there is no source.
+        :raises OSError: the target is a folder that is not empty.
+        """
+        source.rename(target)
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the files created, renamed and removed in a folder survive a crash of the machine."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a file and make its content survive a crash of the machine; not atomic."""
+        with path.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; a missing one is fine."""
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a file, or a folder with everything in it; a missing one is fine."""
+        if path.is_dir() and not path.is_symlink():
+            with suppress(FileNotFoundError):
+                shutil.rmtree(path)
+        else:
+            self.remove(path)

@@ -1,4 +1,4 @@
-"""Keeps entries that expire by stream time, for window and session stores.
+"""Implements the stores whose entries expire by stream time: window store and session store.
 
 Rule: an entry's id is a tuple that begins with the moment it ages from (the start of a window, the end of a
 session) and ends with the serialized key, so ids sort by age. An entry expires when stream time reaches that
@@ -8,16 +8,10 @@ in the changelog. The rule is the same in memory and in RocksDB.
 Crash argument: only the entries decide what expires when; a store restored from its changelog, at any drain,
 expires the same entries at the same stream times.
 
-Implements the session store: one value per key and session.
-
-A session runs from the time of its first record to that of its last, both included. A changelog key is the
-serialized key followed by the session's end and start, epoch milliseconds in 8 bytes each, signed,
-big-endian: what Kafka's ``SessionWindowedSerializer`` writes.
-
-Implements the window store: one value per key and window start.
-
-A changelog key is the serialized key followed by the window's start, epoch milliseconds in 8 bytes, signed,
-big-endian: what Kafka's ``TimeWindowedSerializer`` writes.
+A window store has one value per key and window start, a session store one per key and session, which runs
+from the time of its first record to that of its last, both included. A changelog key is the serialized key
+followed by the window's start, or by the session's end and start, epoch milliseconds in 8 bytes each, signed,
+big-endian: what Kafka's ``TimeWindowedSerializer`` and ``SessionWindowedSerializer`` write.
 """
 
 from __future__ import annotations

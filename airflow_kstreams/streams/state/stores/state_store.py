@@ -1,16 +1,31 @@
-"""Defines the methods of every store for the task that logs and restores it.
-
-Defines key-value stores for users, operators, and the task that logs and restores them.
-"""
+"""Defines the methods of stores, for users and operators and for the task that logs and restores them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.type_variables import K, V
+
+#: A change of a store: key, value or None, timestamp.
+Change = tuple[bytes, bytes | None, int]
+
+
+class LoggedChanges(NamedTuple):
+    """The changes of one store that the next commit logs.
+
+    :param changelog: topic.
+    :param least: how many changes there are at least, as the store counted them.
+    :param most: how many there are at most.
+    :param changes: the changes.
+    """
+
+    changelog: str
+    least: int
+    most: int
+    changes: Iterator[Change]
 
 
 class StateStore(Protocol):
@@ -40,7 +55,7 @@ class StateStore(Protocol):
         """Return how many changes the next drain gives at least, counted without it."""
         ...
 
-    def drain_changes(self) -> Iterator[tuple[bytes, bytes | None, int]]:
+    def drain_changes(self) -> Iterator[Change]:
         """Yield (key, value or None, timestamp_ms) once per key changed since the last drain, in order of
         first change.
 
@@ -65,51 +80,6 @@ class StateStore(Protocol):
         :raises StateStoreError: a value is not of the store's format.
         """
         ...
-
-
-@runtime_checkable
-class PersistentStore(Protocol):
-    """Methods of a store in files for the task.
-
-    A store that is used without :meth:`open` keeps its files in a temporary folder, which is removed with it.
-    """
-
-    @property
-    def store_format(self) -> str:
-        """The files' format, serdes included; files of another format are not opened."""
-        ...
-
-    def open(self, folder: Path) -> None:
-        """Keep the files in a folder, made unless it exists; entries that it holds are the store's.
-
-        :raises StateStoreError: the files cannot be read or written.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the files, which then durably hold all drained and restored entries. Iterators end.
-
-        Changes that were not drained are lost: they were never committed.
-
-        Closing twice is harmless.
-
-        :raises StateStoreError: the files cannot be written.
-        """
-        ...
-
-
-def restore_each(restore: Callable[[bytes, bytes | None, int], None], records: Sequence[Record]) -> int:
-    """Apply changelog records one by one, for a store without a bulk path.
-
-    :param restore: the store's :meth:`StateStore.restore`.
-    :return: size of their keys and values in bytes.
-    """
-    size_bytes = 0
-    for record in records:
-        key, value = record.key() or b"", record.value()
-        restore(key, value, record.timestamp()[1])
-        size_bytes += len(key) + len(value or b"")
-    return size_bytes
 
 
 class KeyValueStore(StateStore, Protocol[K, V]):
@@ -156,3 +126,54 @@ class KeyValueStore(StateStore, Protocol[K, V]):
     def put_entry(self, key: bytes, entry: tuple[Any, int] | None) -> None:
         """Set (value, timestamp_ms) of a serialized key; None deletes it."""
         ...
+
+
+@runtime_checkable
+class PersistentStore(Protocol):
+    """Methods of a store in files for the task.
+
+    A store that is used without :meth:`open` keeps its files in a temporary folder, which is removed with it.
+    """
+
+    @property
+    def store_format(self) -> str:
+        """The files' format, serdes included; files of another format are not opened."""
+        ...
+
+    def open(self, folder: Path) -> None:
+        """Keep the files in a folder, made unless it exists; entries that it holds are the store's.
+
+        :raises StateStoreError: the files cannot be read or written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the files, which then durably hold all drained and restored entries. Iterators end.
+
+        Changes that were not drained are lost: they were never committed.
+
+        Closing twice is harmless.
+
+        :raises StateStoreError: the files cannot be written.
+        """
+        ...
+
+
+def changes_of(store: StateStore, changelog: str) -> LoggedChanges:
+    """Return what a store of the last stage gives to log."""
+    least, most = store.undrained_at_least(), store.undrained_count()
+    return LoggedChanges(changelog, least, most, store.drain_changes())
+
+
+def restore_each(restore: Callable[[bytes, bytes | None, int], None], records: Sequence[Record]) -> int:
+    """Apply changelog records one by one, for a store without a bulk path.
+
+    :param restore: the store's :meth:`StateStore.restore`.
+    :return: size of their keys and values in bytes.
+    """
+    size_bytes = 0
+    for record in records:
+        key, value = record.key() or b"", record.value()
+        restore(key, value, record.timestamp()[1])
+        size_bytes += len(key) + len(value or b"")
+    return size_bytes

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.metrics.figures import (
     speed_text,
     task_line,
 )
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport, by_subtopology
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport, by_subtopology
 from airflow_kstreams.streams.figures.call_figures import Latencies, LatencyRecorder
 
 

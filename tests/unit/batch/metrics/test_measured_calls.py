@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.metrics.call_metrics import node_figures, thread_figures
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, serdes
 from airflow_kstreams.streams.calls.call import AsyncNode

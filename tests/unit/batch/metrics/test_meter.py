@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.metrics.figures import SAMPLE_SECONDS, TaskMeter
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, metrics_in_all
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, metrics_in_all
 from airflow_kstreams.streams.figures.call_figures import Latencies
 
 

@@ -4,10 +4,11 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.fold import check_run_id
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import (
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import (
+    LIMIT_BYTES,
     MOST_BYTES,
     NOTHING_YET,
+    OffsetMetadata,
     PackedCounts,
     TaskMetrics,
 )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES, OffsetMetadata, PackedCounts
 from airflow_kstreams.streams.figures.record_counts import LeftOut, RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.task import attempt as task_attempt
 from airflow_kstreams.batch.task import commit as task_commit
+from airflow_kstreams.batch.task import runner as task_attempt
 from airflow_kstreams.streams import KStreamBuilder, serdes
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

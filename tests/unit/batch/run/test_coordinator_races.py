@@ -11,7 +11,7 @@ import pytest
 
 from airflow_kstreams.batch.protocol.slice.metadata_records import FINISHED
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.task_share import without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import without_partitions
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.batch.run.coordinator import Coordinator

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.protocol.topic_settings import ROOM_BYTES, alter_command
+from airflow_kstreams.batch.protocol.topics import ROOM_BYTES, alter_command
 from airflow_kstreams.streams import (
     KStreamBuilder,
     Processor,

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import PackedCounts
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, PackedCounts
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.batch.report.counts import count_rows, headline
 from airflow_kstreams.batch.run.finish import audit

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Level, Subject, diagnose
 from airflow_kstreams.batch.protocol.needed_permissions import run_permissions
-from airflow_kstreams.batch.protocol.slice.task_share import without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import without_partitions
 from airflow_kstreams.batch.report.lineage import lineage_of
 from airflow_kstreams.batch.task.global_table_read import GlobalTables
 from airflow_kstreams.batch.task.runner import TaskRunner

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.metrics.figures import TaskMeter
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskMetrics
 from airflow_kstreams.batch.task.commit import TaskClients
 from airflow_kstreams.batch.task.loop import TaskLoop, next_chunk
 from airflow_kstreams.batch.task.work import BoundedEnd

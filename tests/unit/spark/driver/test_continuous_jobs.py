@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan
 from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.driver import StopSignals

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.spark.driver import hosts
 from airflow_kstreams.spark.driver.executors import SparkExecutors
 from airflow_kstreams.streams.errors import RunError, SparkSessionError

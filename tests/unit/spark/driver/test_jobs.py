@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.spark.driver import jobs
 from airflow_kstreams.spark.driver.executors import packed
 from airflow_kstreams.spark.driver.hosts import error_in

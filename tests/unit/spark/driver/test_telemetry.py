@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
-from airflow_kstreams.batch.protocol.offsets.task_report import TaskMetrics, TaskReport
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport
 from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver
 from airflow_kstreams.spark.driver.telemetry import MOST_POINTS, Measured, OpenTelemetry, by_hand

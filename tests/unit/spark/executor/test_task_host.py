@@ -10,7 +10,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.core.files import SparkFiles
 
-from airflow_kstreams.batch.protocol.slice.task_share import TaskShare, without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.batch.task.global_table_read import OF_PROCESS
 from airflow_kstreams.kafka import schema_registry
 from airflow_kstreams.kafka.schema_registry import SchemaRegistry

@@ -87,12 +87,16 @@ def outputs(topology: Topology, settings: dict[str, Any]) -> list[tuple[Any, Any
         return [(record.key, record.value) for record in driver.read_output("out")]
 
 
+def test_error_says_what_a_mapper_returned_when_it_is_nothing() -> None:
+    with pytest.raises(RecordError, match="map: the function returned NoneType"):
+        outputs(mapped(None), {})
+
+
 @pytest.mark.parametrize(("build", "call", "settings"), WAYS)
 @pytest.mark.parametrize(
     ("result", "found"),
     [
         (7, "int"),
-        (None, "NoneType"),
         ("ab", "str"),
         (b"ab", "bytes"),
         ({"a": 1, "b": 2}, "dict"),

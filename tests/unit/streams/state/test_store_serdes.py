@@ -6,6 +6,7 @@ refused before it is committed.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import re
 from collections import defaultdict
@@ -36,7 +37,7 @@ from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
-from airflow_kstreams.streams.state.stores.store_serdes import READ_BACK_VALUES
+from airflow_kstreams.streams.state.stores.store_serdes import kept_types
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.records import FakeRecord
 
@@ -236,13 +237,44 @@ def test_errors_name_store_and_type_when_a_serde_fails(spec: MakeSpec, put: Call
         _store(spec(_JSON)).restore_batch([record])
 
 
-def test_only_the_first_values_are_read_back_when_a_task_writes_many() -> None:
-    def fill(store: Any) -> None:
-        for number in range(READ_BACK_VALUES):
-            store.put(str(number), number)
-        store.put("last", (1, 2))
+@pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf], (1, 2), {"n": math.nan}, {1: 2}])
+@STORES
+def test_value_is_refused_when_a_task_has_written_many_that_fit(
+    spec: MakeSpec, put: Callable[[Any], object], value: Any
+) -> None:
+    store = _store(spec(_JSON))
+    for number in range(1_000):
+        put(_Putting(store, {"n": number}))
+        list(store.drain_changes())
+    put(_Putting(store, value))
+    with pytest.raises(StoreSerdeError, match=rf"type {type(value).__name__} that"):
+        list(store.drain_changes())
 
-    assert len(_drained(_key_value(_JSON), fill)) == READ_BACK_VALUES + 1
+
+@pytest.mark.parametrize("value", ["x", 1.5, True])
+def test_value_of_another_type_is_refused_when_its_serde_only_checks_what_it_reads(value: Any) -> None:
+    with pytest.raises(StoreSerdeError, match=f"type {type(value).__name__}"):
+        _drained(_key_value(serdes.json(int)), lambda store: store.put("k", value))
+
+
+class _Number(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize("value", [[_Number.ONE], {"n": _Number.ONE}, _Number.ONE])
+def test_subclass_of_a_plain_type_is_refused_when_it_comes_back_as_the_plain_one(value: Any) -> None:
+    with pytest.raises(StoreSerdeError, match=f"type {type(value).__name__} that"):
+        _drained(_key_value(_JSON), lambda store: store.put("k", value))
+
+
+def test_types_are_taken_without_a_look_only_from_serdes_that_keep_them() -> None:
+    own = Serde(id="json", serialize=lambda value: b"1", deserialize=lambda data: 1)
+    assert kept_types(own) == frozenset()
+    assert kept_types(serdes.json(_Order)) == frozenset()
+    assert kept_types(serdes.json(int)) == {int}
+    assert kept_types(_JSON) == kept_types(serdes.msgpack()) == {bool, int, str}
+    assert kept_types(serdes.string()) == {str}
+    assert kept_types(serdes.double()) == {float}
 
 
 def test_value_of_a_store_on_disk_is_refused_when_it_is_not_logged() -> None:

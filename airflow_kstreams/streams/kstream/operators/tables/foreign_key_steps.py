@@ -1,8 +1,22 @@
-"""The last node of a foreign-key join: brings copies of left entries and answers of right ones together.
+"""Defines the three nodes of a foreign-key join: the left table subscribes, the right one answers, the last
+node brings both together (:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole
+join).
 
-Rule: an answer makes a result if it comes from the foreign key of the newest copy and carries the hash of its
-value (Kafka Streams' rule for stale responses). Copies and answers come through two topics, in any order
-between them. So an answer that comes before its copy is kept, and makes its result when the copy comes.
+**The left table's node** subscribes its entries to what their foreign keys name. Rule: a change of an entry
+is one copy for the resolver and, if the new value has a foreign key, one subscription under it, both with the
+hash of its value and time. A foreign key that the entry no longer has gets the end of the subscription. In an
+inner join an entry without a result still asks its last foreign key for an answer, as in Kafka Streams, so
+that the deletion has the time that it has there.
+
+**The right table's node** answers subscriptions, and tells subscribers what changed. Rule: a subscription is
+kept under foreign key and left key, and answered with the right entry as this node has been given it; then
+every change of the right entry is told to all that are subscribed to it, in the order of their keys' bytes. A
+subscription that ends is forgotten.
+
+**The resolver** brings copies of left entries and answers of right ones together. Rule: an answer makes a
+result if it comes from the foreign key of the newest copy and carries the hash of its value (Kafka Streams'
+rule for stale responses). Copies and answers come through two topics, in any order between them. So an answer
+that comes before its copy is kept, and makes its result when the copy comes.
 
 How it is known that answers come early: of one left key and one foreign key, copies are in the order in which
 they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through one
@@ -22,21 +36,6 @@ the copy was missing in the count, and the copy makes the last result of it. At 
 been read, and nothing is kept.
 
 A deletion is emitted for a key that is in the result, and for no other one.
-
-The right table's node of a foreign-key join: answers subscriptions, and tells subscribers what changed
-(:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole join).
-
-Rule: a subscription is kept under foreign key and left key, and answered with the right entry as this node
-has been given it; then every change of the right entry is told to all that are subscribed to it, in the order
-of their keys' bytes. A subscription that ends is forgotten.
-
-The left table's node of a foreign-key join: subscribes its entries to what their foreign keys name
-(:mod:`airflow_kstreams.streams.kstream.tables.foreign_key_join` describes the whole join).
-
-Rule: a change of an entry is one copy for the resolver and, if the new value has a foreign key, one
-subscription under it, both with the hash of its value and time. A foreign key that the entry no longer has
-gets the end of the subscription. In an inner join an entry without a result still asks its last foreign key
-for an answer, as in Kafka Streams, so that the deletion has the time that it has there.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rule: ``selector(key, value)`` runs on the new and on the old value. What the old value stood for is to be
 subtracted under its key, and what the new one stands for added under its own. Equal keys go as one record,
 so that no reader sees the group without the entry; different ones as two, the one to subtract first. A pair
-whose key or value is None is in no group.
+whose key or value is None is in no group, and neither is an entry for which the selector gives None.
 
 Order: all changes of one entry of the table come from one task, and those for one group go through one
 partition of the repartition topic, so each is subtracted after it was added. Entries that are other keys' of
@@ -22,8 +22,8 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import pair_of
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
-#: ``selector(key, value)`` gives the key of the group, and the value that goes into it.
-EntrySelector = Callable[[K, V], tuple[KR | None, VR | None]]
+#: ``selector(key, value)`` gives the key of the group, and the value that goes into it; None: in no group.
+EntrySelector = Callable[[K, V], tuple[KR | None, VR | None] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class TableSelect:
             if value is None:
                 return None
             pair = selector(key, value)
+            if pair is None:
+                return None
             if type(pair) is not tuple or len(pair) != 2:
                 pair = pair_of("group_by", pair)
             group, grouped = pair

@@ -119,7 +119,7 @@ class _Windows:
         self.size_ms = operator.window.size_ms
         fold = fold_of(operator.fold, context)
         self.begin, self.add = fold.begin, fold.add
-        self.nothing = nothing_kept(context)
+        self.nothing = nothing_kept(context, fold.kind)
         self.emitter = emitter
         self.wanted, self.tracked = emitter.wanted, emitter.tracked
         self.dirty, self.changed = emitter.dirty, emitter.changed

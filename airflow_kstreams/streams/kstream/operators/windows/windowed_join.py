@@ -1,4 +1,4 @@
-"""The joins of two windowed streams, ``left`` and ``right``.
+"""Joins two windowed streams, ``left`` and ``right``, and closes the join's windows as time passes.
 
 Rule: each stream keeps its elements for the other, for its own window and grace of stream time. A left
 element at ``l`` and a right one at ``r`` match if their keys are equal and
@@ -25,11 +25,15 @@ matches is ``l + size(left)``, so the window of l closes when stream time passes
 
     ``l + size(left) + min(grace(left), size(right) + grace(right))``
 
-and that of a right element likewise, sides exchanged. Results are emitted ahead of the record that brings
-stream time there, in the order in which windows close, left ones first, then by arrival, with the element's
-own time. They are as late as that, and no later (``stream_clock.py``): another join or window behind this one
-needs a grace to take them in.
-An element without key can have no partner: it is joined with None as it arrives, and not kept.
+and that of a right element in the same way, sides exchanged. Results are emitted ahead of the record that
+brings stream time there, in the order in which windows close, left ones first, then by arrival, with the
+element's own time. They are as late as that, and no later (``stream_clock.py``): another join or window
+behind this one needs a grace to take them in. An element without key can have no partner: it is joined with
+None as it arrives, and not kept.
+
+One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
+at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
+hold and from stream time, so the timer of a restored task stands where the old one stood.
 
 At the end of a run, elements whose window is still open wait for the next run (``at_run_end="hold"``). With
 ``flush`` they are joined with None there and then, a single time, and stay: a partner that comes in a later
@@ -41,14 +45,6 @@ waits, had no partner yet, and was not joined with None yet.
 Crash argument: elements, whether they wait, their removal, and all results are functions of the records
 processed and the stream time they brought, and the records' offsets, the stores' changes and the results are
 committed together. The stores put the elements that wait in order again when they are restored.
-
-Closes the windows of a join as time passes: elements without partner are joined with None when their
-window closes or the run ends, and the stores forget what is past. The rule is that of
-:mod:`airflow_kstreams.streams.kstream.operators.windows.windowed_join`.
-
-One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
-at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
-hold and from stream time, so the timer of a restored task stands where the old one stood.
 """
 
 from __future__ import annotations

@@ -26,8 +26,12 @@ from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
-from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
-from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
+from airflow_kstreams.streams.state.stores.store_serdes import (
+    VALUE_OFFSET,
+    key_deserializer,
+    timestamp_bytes,
+    timestamp_of,
+)
 
 
 class Cell(msgspec.Struct, gc=False):
@@ -81,7 +85,7 @@ class InMemoryKeyValueStore(KeyedAccess):
         changed = self.changed.copy()
         self.changed.clear()
         serialize = self.spec.value_serde.serialize
-        values = self.stored_values
+        values, kept = self.stored_values, self.stored_values.kept
         for key, cell in changed.items():
             cell.noted = False
             value = cell.value
@@ -95,7 +99,7 @@ class InMemoryKeyValueStore(KeyedAccess):
             except Exception:
                 data = values.serialize(key, value)  # raises the error that explains it
             else:
-                if values.unchecked:
+                if type(value) not in kept:
                     values.check(key, value, data)
             yield key, data, cell.timestamp_ms
 

@@ -39,7 +39,7 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import (
     times_to_bytes,
     up_to,
 )
-from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
+from airflow_kstreams.streams.state.stores.store_serdes import VALUE_OFFSET, timestamp_bytes, timestamp_of
 
 #: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached
 #: first.

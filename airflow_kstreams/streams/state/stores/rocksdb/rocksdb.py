@@ -24,8 +24,12 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import RocksDBFiles, StoreFiles
-from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
-from airflow_kstreams.streams.state.stores.stored_form import VALUE_OFFSET, timestamp_bytes, timestamp_of
+from airflow_kstreams.streams.state.stores.store_serdes import (
+    VALUE_OFFSET,
+    key_deserializer,
+    timestamp_bytes,
+    timestamp_of,
+)
 
 #: Entries kept as objects, and how many bytes they may have taken up when serialized: whichever is reached
 #: first.

@@ -1,4 +1,5 @@
-"""Opens one RocksDB database per store, through ``rocksdict`` in raw mode: bytes in, bytes out.
+"""Opens one RocksDB database per store, through ``rocksdict`` in raw mode, with keys as bytes in their order
+and a queue for changes.
 
 Reasons for the options:
 
@@ -12,15 +13,13 @@ Reasons for the options:
 - Bloom filters of 10 bits a key answer most lookups of absent keys without a read.
 - LZ4 halves the files for next to no time. Two background threads flush and compact.
 
-Writes times and keys as bytes in the same order, for RocksDB, which orders keys by their bytes.
+RocksDB orders keys by their bytes. A time is its distance from the least time, 8 bytes, big-endian. A key
+before other bytes is escaped: 0 is written as 0 255, and 0 0 ends it. So no key is the beginning of another
+one, and escaped keys sort as keys.
 
-A time is its distance from the least time, 8 bytes, big-endian. A key before other bytes is escaped: 0 is
-written as 0 255, and 0 0 ends it. So no key is the beginning of another one, and escaped keys sort as keys.
-
-Queues changes for the next drain in RocksDB, when too many entries change at once for memory: all that
-expire, or waited for a partner, when stream time leaps.
-
-Invariant: a drain empties it. So it is empty whenever files are left to a later run.
+The queue holds changes for the next drain when too many entries change at once for memory: all that expire,
+or waited for a partner, when stream time leaps. Invariant: a drain empties it. So it is empty whenever files
+are left to a later run.
 """
 
 from __future__ import annotations

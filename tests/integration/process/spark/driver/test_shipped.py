@@ -12,7 +12,7 @@ import pytest
 from pyspark import cloudpickle
 
 from airflow_kstreams import __version__
-from airflow_kstreams.batch.protocol.slice.task_share import Span, TaskShare, without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import Span, TaskShare, without_partitions
 from airflow_kstreams.spark.driver.package_archive import remedy, shipped
 from airflow_kstreams.spark.executor.task_host import TaskHost
 from airflow_kstreams.streams.settings import ApplicationSettings

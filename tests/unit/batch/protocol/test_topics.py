@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.protocol.topic_settings import alter_command
+from airflow_kstreams.batch.protocol.topics import alter_command
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
