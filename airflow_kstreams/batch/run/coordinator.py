@@ -43,7 +43,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
-from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
@@ -82,6 +82,7 @@ from airflow_kstreams.batch.run.lease.lease import (
     refuse_other_topology,
 )
 from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses, with_matches
+from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -331,7 +332,7 @@ class Coordinator:
         """Return what a new slice changes in the ledger, None if nothing but the lease."""
         after = dataclasses.replace(
             ledger,
-            assignment=new.assignment or ledger.assignment,
+            assignment=new.assignment,
             own_topics=new.own_topics or ledger.own_topics,
         )
         if ledger.current_continuous is not None:
@@ -362,6 +363,7 @@ class Coordinator:
         topics = {*slice_.plan.topology.sources, *slice_.plan.changelog_ids}
         refuse_other_topics(self.session.admin, slice_, topics)
         refuse_harmful_settings(self.session.admin, plan)
+        ensure_dead_letter_topic(self.session.admin, plan, self._settings)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
-from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topics import (
     REPARTITION,
@@ -112,7 +112,7 @@ def ensure_topics(
     settings: ApplicationSettings,
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
 ) -> SourceTopics:
@@ -139,10 +139,14 @@ def ensure_topics(
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
-        limits = _limits(admin, plan, settings, found)
+        # Of the topics that exist and that records of the topology are in.
+        held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
+        if has_dead_letters(plan, settings):
+            held |= admin.describe_topics([settings.dead_letter_topic]).keys()
+        limits = max_message_bytes(admin, held)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
-        _ensure_dead_letter_topic(admin, plan, settings, largest)
+        ensure_dead_letter_topic(admin, plan, settings)
         # Deletes nothing, and is refused if finish could not delete either: better known now than after
         # hours.
         admin.delete_records({TopicPartition(topic, 0): 0 for topic in plan.repartition_topics})
@@ -156,26 +160,13 @@ def ensure_topics(
     )
 
 
-def _limits(
-    admin: AdminPort,
-    plan: TopologyPlan,
-    settings: ApplicationSettings,
-    found: Mapping[str, TopicDescription],
-) -> dict[str, int]:
-    """Return ``max.message.bytes`` of the topics that exist and that records of the topology are in."""
-    held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
-    if has_dead_letters(plan, settings):
-        held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-    return max_message_bytes(admin, held)
-
-
 def check_topics(
     admin: AdminPort,
     plan: TopologyPlan,
     settings: ApplicationSettings,
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
@@ -184,8 +175,7 @@ def check_topics(
     :raises TopologyError: as for :func:`ensure_topics`.
     """
     user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
-    entries = recorded.subtopologies.values() if recorded is not None else ()
-    former = {topic for entry in entries for topic in entry.changelogs}
+    former = {topic for entry in recorded.current for topic in entry.changelogs}
     found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
     if refuse_loss is not None:
         refuse_loss(found)
@@ -202,7 +192,7 @@ def group_found(
     found: Mapping[str, TopicDescription],
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
     """Group the partitions of topics as they are, or as they would be, and check what :func:`check_topics`
@@ -220,8 +210,7 @@ def group_found(
     if refuse_groups is not None:
         refuse_groups(grouped)
     refuse_left_behind(recorded, plan, found)
-    if recorded is not None:
-        refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
+    refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(
         recorded,
         plan,
@@ -254,14 +243,13 @@ def _refuse_other_count(
         )
 
 
-def _ensure_dead_letter_topic(
-    admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings, largest: int
-) -> None:
+def ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: ApplicationSettings) -> None:
     """Create the dead-letter topic if records may go there and the user has not named one.
 
-    It has one partition, so that dead letters keep the order in which a task met them.
+    A run that is taken up again asks for it, too: its settings may have changed since its slice began. The
+    topic has one partition, so that dead letters keep the order in which a task met them.
 
-    :param largest: what the inputs hold; repartition topics hold more, and theirs may be letters, too.
+    :raises ConfigError: the user has named one that does not exist.
     """
     if not has_dead_letters(plan, settings):
         return
@@ -275,6 +263,8 @@ def _ensure_dead_letter_topic(
             fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
             "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
+    largest = largest_read(plan, max_message_bytes(admin, admin.describe_topics(plan.sources).keys()))
+    # Repartition topics hold more than the inputs, and their records may be letters, too.
     configs = {**REPARTITION, **with_room(largest + ROOM_BYTES)}
     admin.create_topics([topic_spec(topic, 1, configs, settings)])
 

@@ -19,7 +19,7 @@ from airflow_kstreams.streams.ports import TopicDescription
 
 
 def refuse_left_behind(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> None:
     """Refuse to leave state behind while another store begins empty that may be meant to go on with it.
 
@@ -51,7 +51,7 @@ def refuse_left_behind(
 
 
 def left_behind(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> tuple[str, ...]:
     """Say which state of stores without a name of the user's is left behind, for a plan that
     :func:`refuse_left_behind` has taken.
@@ -102,7 +102,7 @@ class _BeginningEmpty:
 
 
 def _left_behind(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> list[_LeftBehind]:
     return [
         _LeftBehind(
@@ -110,7 +110,7 @@ def _left_behind(
             made_of=entry.unnamed[topic],
             kind=(entry.state_kinds.get(topic), entry.store_serdes.get(topic)),
         )
-        for entry in (recorded.subtopologies.values() if recorded is not None else ())
+        for entry in recorded.current
         for topic, topic_id in entry.changelogs.items()
         if topic in entry.unnamed and topic not in plan.changelogs
         if topic in found and found[topic].topic_id == topic_id
@@ -118,10 +118,9 @@ def _left_behind(
 
 
 def _beginning_empty(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
+    recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> Iterator[_BeginningEmpty]:
-    entries = () if recorded is None else (*recorded.subtopologies.values(), *recorded.former)
-    known = {item for entry in entries for item in entry.changelogs.items()}
+    known = {item for entry in recorded.entries for item in entry.changelogs.items()}
     for sub in plan.subtopologies:
         for store in sub.stores:
             topic = sub.changelogs.get(store, "")
@@ -135,17 +134,13 @@ def _beginning_empty(
                 )
 
 
-def returned(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
-) -> list[str]:
+def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
     """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
     a retry topic that a topology has dropped.
 
     :param found: what the broker says of the recorded changelogs.
     """
-    former = (
-        {} if recorded is None else {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
-    )
+    former = {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
     return [
         t
         for t in sorted(former)

@@ -1,7 +1,7 @@
 """Reads the global tables of a run, once in a process for all of its tasks.
 
 Rule: the piece of each topic that begin froze, folded by key: the newest value, none where it is null; what
-has no key is left out and counted, in one of the run's tasks (``task_share.py`` says in which). It is kept as
+has no key is left out and counted, in one of the run's tasks (``stops.py`` says in which). It is kept as
 bytes, in memory or in files that go with it, and shared by the tasks of the process, which only read it. The
 tables of another run are dropped.
 

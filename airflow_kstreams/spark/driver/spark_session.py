@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 import threading
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from airflow_kstreams.launch.jvm_options import starting_quickly
@@ -39,8 +41,10 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     :param name: name in Spark's UI.
     :param master: Spark's master; if None, that of spark-submit or ``MASTER``, else a local one with every
         core.
-    :raises ConfigError: Spark is configured in a way that breaks the task protocol.
+    :raises ConfigError: Spark is configured in a way that breaks the task protocol, or two versions of it are
+        mixed.
     """
+    refuse_mixed_pyspark()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession
 
@@ -60,6 +64,26 @@ def open_session(name: str, master: str | None = None) -> SparkSession:
     check_session(session)
     plan_quickly(session)
     return session
+
+
+def refuse_mixed_pyspark() -> None:
+    """Refuse ``pyspark`` beside a ``pyspark-client`` of another version.
+
+    They have their files in common, and whichever was installed last has overwritten the other's.
+
+    :raises ConfigError: the versions differ.
+    """
+    found: dict[str, str] = {}
+    for name in ("pyspark", "pyspark-client"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if len({*found.values()}) > 1:
+        raise ConfigError(
+            f"pyspark {found['pyspark']} and pyspark-client {found['pyspark-client']} are installed in one "
+            "environment, and overwrite each other's files",
+            fix="install one version of both: pip install --force-reinstall --no-deps "
+            f"pyspark=={found['pyspark-client']} pyspark-client=={found['pyspark-client']}",
+        )
 
 
 def plan_quickly(session: SparkSession) -> None:

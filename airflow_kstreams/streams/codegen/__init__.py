@@ -1,12 +1,11 @@
-"""Functions made of lines that nodes write: the loops of sources, an emission at a commit point, the closure
+"""Makes functions of lines that nodes write: the loops of sources, an emission at a commit point, the closure
 of a node.
 
-Two kinds of loops have the same lines (``source_loop.py``). Each source has one. The sources of a task share
-another one where their records alternate: with two topics that alternate record by record it makes 5.4 times
-as many records a second, because to choose, enter and leave a loop for each record costs more than most
-records. With one source, and with long runs of records of one topic, the shared loop is not used.
+Two kinds of loops have the same lines (``runtime/sources_and_sinks.py``). Each source has one. The sources of
+a task share another one where their records alternate: with two topics that alternate record by record it
+makes 5.4 times as many records a second, because to choose, enter and leave a loop for each record costs more
+than most records. With one source, and with long runs of records of one topic, the shared loop is not used.
 
-Called by ``runtime`` while it binds a task, and by the folds of ``kstream``. Imports ``graph``, ``records``
-and ``state.stores``. No text of a user becomes code, and what a single operator does is written at the
-operator.
+Called by ``runtime`` while it binds a task. Imports ``graph`` and ``records``. No text of a user becomes
+code, and what a single operator does is written at the operator.
 """

@@ -1,4 +1,4 @@
-"""The text of a function, written node by node; the other side of ``graph/inlining.py``.
+"""Writes the text of a function, node by node; the other side of ``LoopCode`` (``graph/services.py``).
 
 A node is written into a loop once for each way that leads to it. Where that would be too much, or too deep
 for Python's compiler, the loop calls the node's closure, which is compiled from the same lines

@@ -44,8 +44,8 @@ from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeW
 #: - ``free``: the node gives any number of records.
 Flow = Literal["kept", "parted", "free"]
 
-#: What a node that takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.Change` of each key does
-#: with old values.
+#: What a node that takes a :class:`~airflow_kstreams.streams.serde.internal_serdes.OldAndNew` of each key
+#: does with old values.
 #:
 #: - ``needs``: it computes with them.
 #: - ``passes on``: it needs them only if a node below it does.

@@ -39,8 +39,8 @@ from airflow_kstreams.streams.topology.validation import same_timestamps, two_so
 class Serdes:
     """The serdes of a stream's keys and values; None where an operator made something new.
 
-    :param key_lost: which operator made the new key, for messages, e.g. ``map at app.py:12``.
-    :param value_lost: which operator made the new value.
+    :param key_lost: the operator that made the new key, for messages, e.g. ``map at app.py:12``.
+    :param value_lost: the operator that made the new value.
     """
 
     key: Serde | None
@@ -57,15 +57,15 @@ class Serdes:
         return self.key_lost if side == "key" else self.value_lost
 
     def with_new_key(self, call: str) -> Serdes:
-        """Return what is known after a method that changed the key."""
+        """Return the description after a method that changed the key."""
         return dataclasses.replace(self, key=None, key_lost=f"{call} at {call_site()}")
 
     def with_new_value(self, call: str) -> Serdes:
-        """Return what is known after a method that changed the value."""
+        """Return the description after a method that changed the value."""
         return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
 
     def given(self, call: str, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return what is known with the serdes that the user gave.
+        """Return the description with the serdes that the user gave.
 
         :raises TopologyError: one of them is no serde.
         """
@@ -87,7 +87,7 @@ def check_name(name: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Owner:
+class _NamedBy:
     """The call whose state or topic has a name.
 
     :param call: the DSL method.
@@ -132,7 +132,7 @@ class StreamGraph:
         self.unnamed: dict[str, UnnamedStore] = {}
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, _NamedBy] = {}
         self._tables: dict[str, tuple[str, CallSite]] = {}
         self._global_tables: dict[str, GlobalTableDef] = {}
         self._repartitions: dict[str, tuple[tuple[str, Serde, Serde, DropNulls, int | None], CallSite]] = {}
@@ -154,7 +154,7 @@ class StreamGraph:
         :param option: the argument with which the user would name it.
         :raises TopologyError: another call has the name.
         """
-        name, ours = lasting_name(reads, kind), _Owner(call, call_site(), option)
+        name, ours = lasting_name(reads, kind), _NamedBy(call, call_site(), option)
         known = self._owners.setdefault(name, ours)
         if known is not ours:
             raise TopologyError(
@@ -334,11 +334,12 @@ class StreamGraph:
         drop: DropNulls | None = None,
         partitions: int | None = None,
     ) -> str:
-        """Return the source that reads ``parent`` rekeyed; asking twice alike gives the same.
+        """Return the source that reads ``parent`` rekeyed; the same arguments give the same source.
 
-        :param drop: which records do not go through; those without key or value unless given. One without
-            key goes to any partition.
-        :param partitions: of the topic, None for as many as the largest source of what writes it.
+        :param drop: selects the records that do not go through; by default those without key or value. A
+            record without key that goes through gets any partition.
+        :param partitions: of the topic; None for as many as the largest source of the writing subtopology
+            has.
         :raises TopologyError: another stream was repartitioned under the name.
         """
         drop = drop or DropNulls()

@@ -1,10 +1,10 @@
-"""One subtopology bound into closures: what a task runs for each record.
+"""Binds one subtopology into closures, which a task runs for each record.
 
 Nodes are bound from the leaves up, so that every closure holds its children directly and a record travels by
-plain calls; where a node says how, the loop of its source holds its lines instead (``source_loop.py``). A
-closure takes ``(key, value, _node=<name>)``; the default argument costs nothing per call and lets
-:func:`~airflow_kstreams.streams.records.error_handling.failing_node` read from a traceback at which node an
-error happened.
+plain calls; where a node says how, the loop of its source holds its lines instead
+(``sources_and_sinks.py``). A closure takes ``(key, value, _node=<name>)``; the default argument costs nothing
+per call and lets :func:`~airflow_kstreams.streams.records.user_traceback.failing_node` read from a traceback
+at which node an error happened.
 """
 
 from __future__ import annotations

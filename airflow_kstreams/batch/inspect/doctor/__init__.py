@@ -1,7 +1,7 @@
 """Looks for what may break the promise, before it does: the cluster, the topics, the application's state.
 
 Only looks: it claims nothing, commits nothing and creates nothing. One module makes the checks of one kind;
-``diagnosis`` lists them and reads what they all look at (``seen``).
+``findings`` lists them and reads what they all look at.
 """
 
 from __future__ import annotations

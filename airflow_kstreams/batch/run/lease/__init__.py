@@ -1,5 +1,5 @@
-"""The lease of a run: who may work on it, how long another's lease is watched, how one's own is renewed.
+"""Decides by a lease which coordinator may work on a run: takes it, watches another's, renews its own.
 
-Called by ``run.session``, ``run.coordinator`` and ``continuous``. The record of the lease is in
+Called by ``run.coordinator`` and ``continuous``. The record of the lease is in
 ``ledger.facts``.
 """

@@ -1,6 +1,5 @@
 """Adds the nodes, topics and stores that join two tables by a foreign key. The operators of these nodes
-stand in ``operators/tables``: ``foreign_key_subscribe.py``, ``foreign_key_answer.py`` and
-``foreign_key_resolve.py``.
+stand in ``operators/tables/foreign_key_steps.py``.
 
 **The shape.** Kafka Streams (KIP-213) sends subscriptions to the right table's task, and its responses back
 to the left table's: a cycle of topics, which a run that reads up to frozen stops could never end. Here it is
@@ -12,7 +11,7 @@ left table ── subscribe ──► <name>-subscriptions ──► answer (bes
 ```
 
 The resolver is a subtopology of its own. It has a copy of the left table, fed by ``<name>-copies``, and does
-what Kafka Streams does beside the left table itself.
+the work that Kafka Streams does beside the left table itself.
 
 **Equal keys.** ``<name>-subscriptions`` has the right table's key serde and partition count, and the other
 two the bytes of the left table's keys and one partition count: so a subscription lies with the right entry,
@@ -68,7 +67,7 @@ ForeignKeyJoinKind = Literal["join", "left_join"]
 class JoinByForeignKey:
     """The options of a join by a foreign key, see :meth:`KTable.join`.
 
-    :param store: where the result is kept.
+    :param store: the store of the result.
     :param value_serde: of the results.
     :param name: of the join, None for one of what it is.
     """

@@ -18,7 +18,7 @@ from airflow_kstreams.streams import (
     TopologyBuilder,
     serdes,
 )
-from airflow_kstreams.streams.errors import RecordError
+from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import Interceptor
 from tests.support.kafka.in_process import Application
@@ -117,6 +117,34 @@ def test_dead_letter_of_a_large_record_holds_it_and_cuts_what_is_said_of_the_err
     assert (headers["__streams.errors.stacktrace"] or b"").startswith(b"(cut, 10")
     assert len(headers["__streams.errors.stacktrace"] or b"") < 8_100
     assert "__streams.errors.left.out" not in headers
+
+
+def test_run_that_failed_goes_on_when_dead_letters_are_asked_for_before_it_is_taken_up(
+    kafka: InMemoryKafka,
+) -> None:
+    kafka.alter_topic("in", max_message_bytes="5000000")
+    kafka.append("in", b"v", b"k")
+    with pytest.raises(RecordError):
+        application(kafka, copied(fails), {}).run("run-1")
+
+    application(kafka, copied(fails), DEAD_LETTERS).run("run-1")
+
+    assert [letter.value() for letter in kafka.records(DEAD)] == [b"v"]
+    assert limit_of(kafka, DEAD) == 5_000_000 + 2 * ROOM_BYTES
+
+
+def test_run_is_not_taken_up_when_the_dead_letter_topic_of_its_new_settings_does_not_exist(
+    kafka: InMemoryKafka,
+) -> None:
+    kafka.append("in", b"v", b"k")
+    with pytest.raises(RecordError):
+        application(kafka, copied(fails), {}).run("run-1")
+    named = {**DEAD_LETTERS, "errors.dead.letter.queue.topic.name": "letters"}
+    with pytest.raises(ConfigError, match="the dead-letter topic 'letters' does not exist"):
+        application(kafka, copied(fails), named).run("run-1")
+    kafka.create_topic("letters")
+    application(kafka, copied(fails), named).run("run-1")
+    assert len(kafka.records("letters")) == 1
 
 
 def test_dead_letter_loses_its_value_not_its_place_when_it_does_not_fit(

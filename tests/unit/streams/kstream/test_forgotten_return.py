@@ -21,6 +21,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.testing import TopologyTestDriver
 
+pytestmark = pytest.mark.promise("forgotten-returns-are-seen")
+
 
 def builder() -> KStreamBuilder:
     return KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -78,7 +80,10 @@ def test_function_is_refused_when_its_code_can_only_return_none(call: str) -> No
 
 
 def sometimes(key: Any, value: Any) -> Any:
-    return value if value else None
+    if value:
+        return value
+    print(key)
+    return None
 
 
 def stops(key: Any, value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Stores one side of a windowed join in RocksDB, for more elements than memory holds. Rules, order and
 changelog are those of ``join_store.py``.
 
-Rows, all in the order of their bytes (``byte_order.py``):
+Rows, all in the order of their bytes (``rocksdb_files.py``):
 
 - ``e`` + escaped key + t + arrival number -> one byte, 1 if the element waits, and the value: the elements of
   a key from one time to another are one range.
