@@ -20,7 +20,7 @@ AggregateCode = Callable[[LoopCode, str, str, str], str]
 
 
 class Folding(NamedTuple):
-    """How a fold is written.
+    """Describes the lines of a fold.
 
     :param aggregate: the aggregate of a record's value and the aggregate so far.
     :param nothing: called where there was no aggregate and is none now.
@@ -36,7 +36,7 @@ def write_fold(
     """Write how a record with key and value is folded.
 
     :param record: the variables that hold key and value.
-    :param folding: how the new aggregate is written.
+    :param folding: writes the new aggregate.
     :param store: a key-value store of any kind.
     """
     key, value = record

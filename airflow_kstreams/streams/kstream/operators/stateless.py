@@ -1,9 +1,9 @@
 """Defines operators without state: those that call a function for each record, at once or asynchronously, and
 those that branch, pass on and drop.
 
-They are made of lines of code (see ``graph/services.py``). What a function is called with, and what becomes
-of its answer, its kind says (``function_kinds.py``). The calls of an asynchronous operator run side by side,
-and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
+They are made of lines of code (see ``graph/services.py``). The kind of the function (``function_kinds.py``)
+says what its arguments are, and what the node does with its answer. The calls of an asynchronous operator run
+side by side, and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Stateless:
 def by_key_and_value(
     kind: FunctionKind, function: Callable[..., Any]
 ) -> tuple[FunctionKind, Callable[..., Any]]:
-    """Return the kind of node that calls with key and value, and what it calls, for a function of the value
-    that declares the key.
+    """Return the kind of node that calls with key and value, and the function it calls, for a function of the
+    value that declares the key.
     """
     kind = dataclasses.replace(kind, by_value=False)
     if is_async(function):
