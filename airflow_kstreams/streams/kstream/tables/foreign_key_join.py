@@ -178,7 +178,7 @@ def join_by_foreign_key(
 
 
 def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
-    """Return a table whose node hands values on, kept in a store that is named by what it is.
+    """Return a table whose node hands values on, kept in a store that is called after the join.
 
     :param call: the method that needs its entries.
     :raises TopologyError: the serde of its values is not known.
@@ -188,7 +188,9 @@ def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
         graph.serde("key", None, table.serdes, call),
         graph.serde("value", None, table.serdes, call),
     )
-    name = graph.store_name(table.reads, "table", call)
+    (copies,) = table.stores
+    name = f"{copies.removesuffix('-copies')}-table"
+    graph.note_beside(copies, name)
     return _kept(table, StoreSpec(name=name, key_serde=keys, value_serde=values))
 
 

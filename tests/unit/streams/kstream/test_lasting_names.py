@@ -197,6 +197,18 @@ def test_plan_says_which_stores_the_user_gave_no_name_and_how_to_give_it(line: s
     assert unnamed == {f"app-{name}" for name in expected}
 
 
+@pytest.mark.parametrize(
+    ("name", "store"), [(None, "orders-shops-foreign-key-join-table"), ("mine", "mine-table")]
+)
+def test_result_of_a_join_by_foreign_key_is_kept_under_the_name_of_the_join(
+    name: str | None, store: str
+) -> None:
+    builder = made()
+    result = builder.table("orders").join(builder.table("shops"), taken, foreign_key=taken, name=name)
+    builder.stream("asks").join(result.map_values(taken, value_serde=serdes.json()), taken)
+    assert f"{store}-changelog" in lasting(builder.build())
+
+
 def test_pattern_is_part_of_a_name_as_far_as_it_can_be() -> None:
     name = lasting_name(("/flights-\\d{4}/",), "count")
     assert re.fullmatch(r"flights-d-4-[0-9a-f]{8}-count", name), name
