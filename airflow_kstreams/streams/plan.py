@@ -154,6 +154,30 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     windowed: bool = False
 
 
+class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
+    """A store that has no name of the user's, but one of what it is (``streams/kstream/lasting_names.py``).
+
+    :param kind: of the operator that keeps it.
+    :param reads: what that reads.
+    :param pin: the argument with which the user gives it the name that it has.
+    """
+
+    kind: str
+    reads: tuple[str, ...]
+    pin: str
+
+    @property
+    def family(self) -> str:
+        """``join``, ``table``, or ``fold``: operators of other families keep nothing alike."""
+        if "join" in self.kind:
+            return "join"
+        return "table" if self.kind in ("table", "to-table") else "fold"
+
+    def __str__(self) -> str:
+        """Return e.g. ``count of orders``."""
+        return f"{self.kind} of {', '.join(self.reads)}"
+
+
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One connected component of the topology.
 
@@ -170,6 +194,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param entry_keys: changelog topic -> what is known of the keys of its entries.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
+    :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
     """
 
     id: int
@@ -184,6 +209,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     entry_keys: dict[str, EntryKeys] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
+    unnamed: dict[str, UnnamedStore] = {}
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,11 +28,14 @@ from airflow_kstreams.batch.protocol.topics import (
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,
-    refuse_orphans,
     refuse_regrouping,
+    with_changelogs,
+)
+from airflow_kstreams.batch.run.state_left import (
+    left_behind,
+    refuse_left_behind,
     refuse_returned,
     returned,
-    with_changelogs,
 )
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
@@ -152,7 +155,7 @@ def ensure_topics(
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
         bound=bound,
-        warnings=small_topics(plan, settings, limits),
+        warnings=(*small_topics(plan, settings, limits), *left_behind(recorded, plan, found)),
     )
 
 
@@ -205,7 +208,7 @@ def group_found(
     grouped = group_sources(plan, counts, groups, first=first, bound=bound)
     if refuse_groups is not None:
         refuse_groups(grouped)
-    refuse_orphans(recorded, plan, found)
+    refuse_left_behind(recorded, plan, found)
     refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(
         recorded,

@@ -115,7 +115,7 @@ def table_of(
 ) -> KnownTable:
     """Add the node that keeps a stream's newest values, behind a repartition topic if the key changed.
 
-    :param name: of the node and of the repartition topic, None for a numbered one and the store's.
+    :param name: of the node and of the repartition topic, None for a numbered node and the store's name.
     :raises TopologyError: a serde is missing, or the store does not fit.
     """
     call, graph = "to_table", stream.graph
@@ -131,9 +131,8 @@ def table_of(
         check_table_keys(store, keys, call)
         spec = store
     else:
-        spec = StoreSpec(
-            name=store or graph.name("KSTREAM-TOTABLE-STATE-STORE"), key_serde=keys, value_serde=values
-        )
+        name_of_store = store or graph.store_name(stream.reads, "to-table", call)
+        spec = StoreSpec(name=name_of_store, key_serde=keys, value_serde=values)
     if stream.key_changed:
         drop = DropNulls(keep_null_values=True)
         parent = graph.repartition(name or spec.name, stream.node, keys, values, drop=drop)
@@ -141,7 +140,7 @@ def table_of(
         _check_same_keys(stream, keys)
         parent = stream.with_own_values().node
     node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,), name=name)
-    return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
+    return kept_table(graph, node, spec, stream.reads, redated=stream.redated and not stream.key_changed)
 
 
 def derived_spec(
@@ -196,7 +195,7 @@ def derived(
     kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
     node = table.graph.operator(kind, operator, table.node, stores, name=name)
     if spec is not None:
-        return kept_table(table.graph, node, spec, redated=table.redated)
+        return kept_table(table.graph, node, spec, table.reads, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)
 
 

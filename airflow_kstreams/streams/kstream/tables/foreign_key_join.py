@@ -43,8 +43,9 @@ from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
 from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import (
     ForeignKey,
     ForeignKeyAnswer,
@@ -57,7 +58,7 @@ from airflow_kstreams.streams.kstream.tables.derived_tables import derived_spec
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.serde import internal_serdes
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
-from airflow_kstreams.streams.serde.base import Serde, Side
+from airflow_kstreams.streams.serde.base import Serde
 
 ForeignKeyJoinKind = Literal["join", "left_join"]
 
@@ -68,7 +69,7 @@ class JoinByForeignKey:
 
     :param store: the store of the result.
     :param value_serde: of the results.
-    :param name: of the join, None for a numbered one.
+    :param name: of the join, None for one of what it is.
     """
 
     foreign_key: ForeignKey
@@ -85,10 +86,10 @@ class _Join:
     name: str
     left: bool
     storage: Storage
-    left_keys: SerdeOfTopic
-    left_values: SerdeOfTopic
-    right_keys: SerdeOfTopic
-    right_values: SerdeOfTopic
+    left_keys: Serde
+    left_values: Serde
+    right_keys: Serde
+    right_values: Serde
 
     @property
     def subscriptions(self) -> str:
@@ -101,6 +102,22 @@ class _Join:
     @property
     def answers(self) -> str:
         return f"{self.name}-answers"
+
+    @property
+    def keys_of_left(self) -> SerdeOfTopic:
+        return _of(self.copies, "key", self.left_keys)
+
+    @property
+    def values_of_left(self) -> SerdeOfTopic:
+        return _of(self.copies, "value", self.left_values)
+
+    @property
+    def keys_of_right(self) -> SerdeOfTopic:
+        return _of(self.subscriptions, "key", self.right_keys)
+
+    @property
+    def values_of_right(self) -> SerdeOfTopic:
+        return _of(self.answers, "value", self.right_values)
 
 
 def join_by_foreign_key(
@@ -128,31 +145,40 @@ def join_by_foreign_key(
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)
     spec = derived_spec(left, serdes, options.store, options.value_serde, call)
-    name = graph.node_name("KTABLE-FK-JOIN", options.name)
-
-    def within(topic: str, side: Side, table: KnownTable) -> SerdeOfTopic:
-        serde = graph.serde(side, None, table.serdes, call)
-        return SerdeOfTopic(topic=ProtocolTopics.repartition(f"{name}-{topic}"), side=side, serde=serde)
-
+    check_name(options.name)
+    keys = [graph.serde("key", None, table.serdes, call) for table in (left, right)]
+    values = [graph.serde("value", None, table.serdes, call) for table in (left, right)]
+    reads, kind = (*left.reads, *right.reads), f"foreign-key-{call.replace('_', '-')}"
+    name = options.name or graph.lasting_name(reads, kind, call, option="name")
     join = _Join(
         graph=graph,
         name=name,
         left=call == "left_join",
         storage="rocksdb" if any(kept.storage == "rocksdb" for kept in left.kept_in) else "memory",
-        left_keys=within("copies", "key", left),
-        left_values=within("copies", "value", left),
-        right_keys=within("subscriptions", "key", right),
-        right_values=within("answers", "value", right),
+        left_keys=keys[0],
+        left_values=values[0],
+        right_keys=keys[1],
+        right_values=values[1],
     )
+    if options.name is None:
+        graph.take_note(reads, kind, f'name="{name}"', join.subscriptions, join.copies)
     subscriptions, copies = _subscribing(join, left, options.foreign_key)
     node, kept_in = _resolving(join, joiner, copies, _answering(join, right, subscriptions))
-    known = Serdes(key=join.left_keys.serde, value=serdes.value, value_lost=serdes.value_lost)
-    result = KnownTable(graph=graph, node=node, serdes=known, spec=None, kept_in=(kept_in,), passing=True)
+    known = Serdes(key=join.left_keys, value=serdes.value, value_lost=serdes.value_lost)
+    result = KnownTable(
+        graph=graph,
+        node=node,
+        serdes=known,
+        reads=(lasting_name(reads, kind),),
+        spec=None,
+        kept_in=(kept_in,),
+        passing=True,
+    )
     return result if spec is None else _kept(result, spec)
 
 
 def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
-    """Return a table whose node hands values on, kept in a store with a numbered name.
+    """Return a table whose node hands values on, kept in a store that is called after the join.
 
     :param call: the method that needs its entries.
     :raises TopologyError: the serde of its values is not known.
@@ -162,16 +188,17 @@ def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
         graph.serde("key", None, table.serdes, call),
         graph.serde("value", None, table.serdes, call),
     )
-    return _kept(
-        table, StoreSpec(name=graph.name("KTABLE-FK-JOIN-STATE-STORE"), key_serde=keys, value_serde=values)
-    )
+    (copies,) = table.stores
+    name = f"{copies.removesuffix('-copies')}-table"
+    graph.note_beside(copies, name)
+    return _kept(table, StoreSpec(name=name, key_serde=keys, value_serde=values))
 
 
 def _kept(table: KnownTable, spec: StoreSpec) -> KnownTable:
     node = table.graph.operator("KTABLE-SOURCE", TableSource(store=spec), table.node, (spec.name,))
     # A stream that was made before: its records meet the table as they left it.
     table.graph.topology.move_children(table.node, node)
-    return kept_table(table.graph, node, spec)
+    return kept_table(table.graph, node, spec, table.reads)
 
 
 def _subscribing(join: _Join, left: KnownTable, foreign_key: ForeignKey) -> tuple[str, str]:
@@ -180,18 +207,18 @@ def _subscribing(join: _Join, left: KnownTable, foreign_key: ForeignKey) -> tupl
     operator = ForeignKeySubscribe(
         foreign_key=foreign_key,
         left=join.left,
-        left_keys=join.left_keys,
-        left_values=join.left_values,
-        right_keys=join.right_keys,
+        left_keys=join.keys_of_left,
+        left_values=join.values_of_left,
+        right_keys=join.keys_of_right,
         copies=f"{join.copies}-repartition-filter",
         subscriptions=f"{join.subscriptions}-repartition-filter",
     )
     node = graph.operator("KTABLE-FK-JOIN-SUBSCRIBE", operator, left.node)
     copies = graph.repartition(
-        join.copies, node, builtin_serdes.bytes(), internal_serdes.left_copies(join.left_values.serde)
+        join.copies, node, builtin_serdes.bytes(), internal_serdes.left_copies(join.left_values)
     )
     subscriptions = graph.repartition(
-        join.subscriptions, node, join.right_keys.serde, internal_serdes.subscriptions(join.left_keys.serde)
+        join.subscriptions, node, join.right_keys, internal_serdes.subscriptions(join.left_keys)
     )
     return subscriptions, copies
 
@@ -201,19 +228,19 @@ def _answering(join: _Join, right: KnownTable, subscriptions: str) -> str:
     graph = join.graph
     store = StoreSpec(
         name=join.subscriptions,
-        key_serde=internal_serdes.subscription_keys(join.right_keys.serde, join.left_keys.serde),
+        key_serde=internal_serdes.subscription_keys(join.right_keys, join.left_keys),
         value_serde=builtin_serdes.bytes(),
         cached=False,
         storage=join.storage,
     )
     operator = ForeignKeyAnswer(
-        table=right.node, store=store, right_keys=join.right_keys, right_values=join.right_values
+        table=right.node, store=store, right_keys=join.keys_of_right, right_values=join.values_of_right
     )
     node = graph.name("KTABLE-FK-JOIN-ANSWER")
     # It reads the stores of the right table: without an edge to them they would be another subtopology's.
     graph.topology.add_operator(node, operator, subscriptions, right.node, stores=right.stores)
     graph.add_table_store(store, node)
-    answers = internal_serdes.answers(join.right_keys.serde, join.right_values.serde)
+    answers = internal_serdes.answers(join.right_keys, join.right_values)
     return graph.repartition(join.answers, node, builtin_serdes.bytes(), answers)
 
 
@@ -223,9 +250,7 @@ def _resolving(join: _Join, joiner: TablesJoiner, copies: str, answers: str) -> 
     store = StoreSpec(
         name=join.copies,
         key_serde=builtin_serdes.bytes(),
-        value_serde=internal_serdes.resolver_entries(
-            join.left_values.serde, join.right_keys.serde, join.right_values.serde
-        ),
+        value_serde=internal_serdes.resolver_entries(join.left_values, join.right_keys, join.right_values),
         cached=False,
         storage=join.storage,
     )
@@ -233,11 +258,15 @@ def _resolving(join: _Join, joiner: TablesJoiner, copies: str, answers: str) -> 
         joiner=joiner,
         left=join.left,
         store=store,
-        left_keys=join.left_keys,
-        left_values=join.left_values,
-        right_values=join.right_values,
+        left_keys=join.keys_of_left,
+        left_values=join.values_of_left,
+        right_values=join.values_of_right,
     )
     node = graph.name("KTABLE-FK-JOIN-RESOLVE")
     graph.topology.add_operator(node, operator, copies, answers)
     graph.add_table_store(store, node)
     return node, store
+
+
+def _of(name: str, side: Literal["key", "value"], serde: Serde) -> SerdeOfTopic:
+    return SerdeOfTopic(topic=ProtocolTopics.repartition(name), side=side, serde=serde)

@@ -286,7 +286,7 @@ def test_result_has_the_keys_serde_and_no_value_serde_when_it_goes_on() -> None:
     assert builder.build().internal_topics == ()
 
 
-def test_stores_are_numbered_as_their_nodes_when_the_join_has_no_name() -> None:
+def test_stores_are_called_after_what_the_join_reads_when_the_join_has_no_name() -> None:
     builder = _builder()
     window = SlidingWindow(size_ms=10, grace_ms=20)
     builder.stream("left").with_window(window).join(
@@ -294,8 +294,8 @@ def test_stores_are_numbered_as_their_nodes_when_the_join_has_no_name() -> None:
     ).send_to("out")
     stores = builder.build().stores
     assert [store.name for store in stores] == [
-        "KSTREAM-JOINTHIS-0000000002-store",
-        "KSTREAM-JOINOTHER-0000000003-store",
+        "left-right-join-left",
+        "left-right-join-right",
     ]
     assert [store.retention_ms for store in stores if isinstance(store, JoinStoreSpec)] == [30, 5]
 
