@@ -73,7 +73,7 @@ class BlockedPartition:
     """A partition that waits for its ancestors.
 
     :param partition: the partition.
-    :param subtopology: that reads it.
+    :param subtopology: the id of the subtopology that reads the topic.
     :param group: its partition group, the number of its task.
     :param ancestors: what it waits for, or waited for when that was last looked at.
     """
