@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
+from airflow_kstreams.batch.metrics import ALL_UNITS, airflow_name
 from airflow_kstreams.launch.run_spec import MetricsTarget
 
 _SECTION = "metrics"

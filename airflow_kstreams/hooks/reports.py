@@ -6,10 +6,9 @@ asset event says of a finished run. The engine does not read XCom back to decide
 
 from __future__ import annotations
 
-from airflow_kstreams.batch.inspect.finished_runs import new_runs
+from airflow_kstreams.batch.inspect.finished_runs import finished_run, last_values, new_runs
 from airflow_kstreams.batch.inspect.state import StoredState
 from airflow_kstreams.batch.report.lineage import announced_runs, event_extra
-from airflow_kstreams.batch.report.reading import finished_run, last_values
 from airflow_kstreams.batch.report.results import (
     NewDataResult,
     PartitionsResult,

@@ -21,8 +21,8 @@ class BackfillOperator(RunTopologyOperator):
     """Processes one past interval once more, beside the live application: begins, processes and finishes a
     run of an application of its own (``docs/backfill.md``).
 
-    It is for DAGs that say themselves which interval, as one that is triggered with a time in its conf. For
-    the intervals of a schedule, ``airflow backfill create`` needs no task of its own.
+    It serves DAGs that name the interval themselves, such as one that is triggered with a time in its conf.
+    For the intervals of a schedule, ``airflow backfill create`` needs no task of its own.
 
     A retry, and a dag run that is cleared, go on with what was begun, or find it finished. Another dag run
     processes the interval again, in an application ``<application_id>-backfill-<12 hex>`` of its own. A
@@ -33,10 +33,10 @@ class BackfillOperator(RunTopologyOperator):
     :param application: path of the application file, which defines ``topology()``. (templated)
     :param backfill_outputs: the topic to write in place of each one that the topology writes. (templated)
     :param interval_start: first moment of the interval, a ``datetime`` or ISO 8601 text, in UTC unless it
-        says otherwise; that of the dag run's data interval unless given. (templated)
+        says otherwise; by default that of the dag run's data interval. (templated)
     :param interval_end: first moment past the interval; given together with the start. (templated)
-    :param backfill_name: names the backfill, which must be able to name topics; what the dag run conf has
-        under ``backfill`` unless given. (templated)
+    :param backfill_name: the backfill's name, in characters that topic names allow; by default that of the
+        dag run conf under ``backfill``. (templated)
     :param backfill_in_order: whether the intervals are processed in order and share their state.
     :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without
         ``finish`` and ``subtopology``. The events of ``outlets`` say that the run is a backfill.

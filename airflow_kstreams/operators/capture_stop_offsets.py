@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, refuse_outlets
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CaptureStopOffsetsOperator"]
 
 
-class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
+class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
     (KIP-95).
 
@@ -45,35 +42,18 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, BaseOperator):
     :raises ConfigError: there are outlets.
     """
 
-    template_fields: Sequence[str] = (
-        "application_id",
-        "application",
-        "kafka_conn_id",
-        "settings",
-        "backfill_outputs",
-    )
-    template_fields_renderers = {"settings": "json", "backfill_outputs": "json"}
+    template_fields: Sequence[str] = (*RunOperator.template_fields, "application")
     ui_color = "#d5e8f7"
 
     def __init__(
         self,
         *,
-        application_id: str,
         application: str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
-        backfill_outputs: Mapping[str, str] | str | None = None,
-        backfill_in_order: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         refuse_outlets(self.task_id, self.outlets)
-        self.application_id = application_id
         self.application = application
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
-        self.backfill_outputs = backfill_outputs
-        self.backfill_in_order = backfill_in_order
 
     def execute(self, context: Context) -> RunResult:
         """Begin the run."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-
-from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.results import (
     PartitionsResult,
@@ -14,9 +12,8 @@ from airflow_kstreams.batch.report.results import (
     partitions_result,
     processors_result,
 )
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork, Killable
 from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,16 +29,17 @@ _TELL_SECONDS = 30.0
 __all__ = ["ExpandPartitionsOperator", "ExpandProcessorsOperator"]
 
 
-class ExpandPartitionsOperator(BaseOperator):
-    """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, after a look at what
-    that means for the state of an application (``docs/growing.md``).
+class ExpandPartitionsOperator(ApplicationOperator):
+    """Gives a topic more partitions, as ``airflow-kstreams expand partitions`` does, if the application's
+    state allows it (``docs/growing.md``).
 
-    What the next run would refuse is refused before anything changes: a topic never loses partitions again.
-    Runs may go on meanwhile. The task may be repeated: a topic that has so many partitions stays as it is.
+    The task refuses what the next run would refuse before it changes anything, because a topic never loses
+    partitions again. Runs may go on meanwhile. A repeated task leaves a topic that has this number of
+    partitions as it is.
 
     :param application_id: the application that reads the topic. (templated)
     :param topic: the topic. (templated)
-    :param partitions: how many partitions it is to have in all. (templated)
+    :param partitions: total number of partitions that the topic gets. (templated)
     :param kafka_conn_id: connection to Kafka; its user may alter the topic. (templated)
     :param settings: application settings by their dotted names, as the runs have them. (templated)
     :param kwargs: as for every operator: ``task_id``, ``retries``, ...
@@ -56,57 +54,49 @@ class ExpandPartitionsOperator(BaseOperator):
     grow
     """
 
-    template_fields: Sequence[str] = ("application_id", "topic", "partitions", "kafka_conn_id", "settings")
-    template_fields_renderers = {"settings": "json"}
+    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "topic", "partitions")
     ui_color = "#d5f0d9"
 
     def __init__(
         self,
         *,
-        application_id: str,
         topic: str,
         partitions: int | str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.topic = topic
         self.partitions = partitions
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> PartitionsResult:
         """Grow the topic."""
-        from airflow_kstreams.batch.expand.growth import TopicGrowth
+        from airflow_kstreams.batch.expand.growth import grow_topic
         from airflow_kstreams.batch.report.growing import growth_notes
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "grows a topic")
-            with TopicGrowth(work.cluster(), work.settings, topic=self.topic, count=self.partitions) as tool:
-                done = tool.run()
+            done = grow_topic(work.cluster(), work.settings, topic=self.topic, count=self.partitions)
         self.log.info("%s: from %d to %d partitions", done.topic, done.before, done.count)
         for note in growth_notes(done):
             self.log.info("%s", note)
         return partitions_result(done)
 
 
-class ExpandProcessorsOperator(Killable, BaseOperator):
+class ExpandProcessorsOperator(Killable, ApplicationOperator):
     """Gives a subtopology with state more processors, as ``airflow-kstreams expand processors`` does: copies
     the state of the keys that will move, while runs go on, until the next run can take over
     (``docs/growing.md``).
 
-    The task ends when the state that it found is copied; a run takes over in its begin, and copies what runs
-    have added since. With ``wait`` the task goes on copying until one has. A retry goes on where the last try
-    was; when the processors are there, the task finds that done. What cannot be is refused before anything
-    changes.
+    The task ends when it has copied the state that it found; the begin of a run then takes over, and copies
+    what runs have added since. With ``wait`` the task goes on copying until a run has taken over. A retry
+    goes on where the last try stopped, and succeeds at once when the processors are there. The task refuses
+    an impossible number before it changes anything.
 
     :param application_id: the application. (templated)
-    :param processors: how many processors it is to have in all. (templated)
+    :param processors: total number of processors that the subtopology gets. (templated)
     :param subtopology: id of the subtopology; not needed where only one keeps state. (templated)
     :param rate: changelog records per second to read; as fast as it goes unless given. (templated)
-    :param parallel: how many old processors' state to copy side by side. (templated)
+    :param parallel: number of old processors whose state the task copies at the same time. (templated)
     :param wait: whether to go on until a run has taken over. Such a task must not come before the run in its
         own DAG: each would wait for the other.
     :param kafka_conn_id: connection to Kafka; its user may alter and write the changelogs. (templated)
@@ -124,40 +114,31 @@ class ExpandProcessorsOperator(Killable, BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
+        *ApplicationOperator.template_fields,
         "processors",
         "subtopology",
         "rate",
         "parallel",
-        "kafka_conn_id",
-        "settings",
     )
-    template_fields_renderers = {"settings": "json"}
     ui_color = "#d5f0d9"
     _told = float("-inf")
 
-    def __init__(  # noqa: PLR0913 - every parameter is an option
+    def __init__(
         self,
         *,
-        application_id: str,
         processors: int | str,
         subtopology: int | str | None = None,
         rate: float | str | None = None,
         parallel: int | str = 4,
         wait: bool = False,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.processors = processors
         self.subtopology = subtopology
         self.rate = rate
         self.parallel = parallel
         self.wait = wait
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> ProcessorsResult:
         """Copy the state."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseOperator
 
 from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headline, parked_lines, speed_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.application_work import ApplicationWork, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced
 from airflow_kstreams.operators.work.run_settings import RunIdentity
 from airflow_kstreams.operators.work.run_state import refuse_parked
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FinishRunOperator"]
 
 
-class FinishRunOperator(ReportsLineage, BaseOperator):
+class FinishRunOperator(ReportsLineage, RunOperator):
     """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
 
     It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
@@ -46,27 +42,15 @@ class FinishRunOperator(ReportsLineage, BaseOperator):
     :raises RecordsParkedError: records are parked, and ``allow_parked`` is False.
     """
 
-    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings", "backfill_outputs")
-    template_fields_renderers = {"settings": "json", "backfill_outputs": "json"}
     ui_color = "#d5e8f7"
 
     def __init__(
         self,
         *,
-        application_id: str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
-        backfill_outputs: Mapping[str, str] | str | None = None,
-        backfill_in_order: bool = False,
         allow_parked: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
-        self.backfill_outputs = backfill_outputs
-        self.backfill_in_order = backfill_in_order
         self.allow_parked = allow_parked
 
     def execute(self, context: Context) -> RunResult:

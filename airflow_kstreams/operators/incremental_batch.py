@@ -39,8 +39,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     """Lay out one incremental run: ``capture_stop_offsets >> run_topology >> finish_run``.
 
     Give the DAG ``max_active_runs=1`` and, through ``default_args``, retries: an attempt that died is resumed
-    by the next one with the same stop offsets. What is no parameter here reaches the tasks through
-    ``default_args``, too, e.g. ``env_vars`` and ``py_files`` of the tasks on Spark.
+    by the next one with the same stop offsets. Other arguments reach the tasks through ``default_args``, too,
+    e.g. ``env_vars`` and ``py_files`` of the tasks on Spark.
 
     :param application_id: names the consumer group and the internal topics.
     :param application: path of the application file, which defines ``topology()``.
@@ -62,8 +62,8 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
     :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
     :param allow_parked: as for :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator`.
     :return: the task group.
-    :raises ConfigError: the application's path is a template, and only True was given.
-    :raises KStreamsError: the application file, which was to be loaded, is wrong.
+    :raises ConfigError: the application's path is a template, and ``per_subtopology`` is True.
+    :raises KStreamsError: ``per_subtopology`` is True, and the application file is wrong.
 
     >>> from airflow.sdk import DAG
     >>> from airflow_kstreams.operators.incremental_batch import incremental_batch
@@ -102,7 +102,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
 
 
 def _parts(application: str, per_subtopology: bool | Sequence[int]) -> Sequence[int | None]:
-    """Return what each of the run's Airflow tasks runs; None is the whole topology."""
+    """Return the subtopology of each Airflow task that processes; None is the whole topology."""
     if per_subtopology is False:
         return [None]
     if per_subtopology is not True:

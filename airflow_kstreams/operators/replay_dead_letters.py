@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseOperator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
 from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
@@ -19,19 +16,19 @@ if TYPE_CHECKING:
 __all__ = ["ReplayDeadLettersOperator"]
 
 
-class ReplayDeadLettersOperator(BaseOperator):
+class ReplayDeadLettersOperator(ApplicationOperator):
     """Brings the records of an application's dead-letter topic back to the topics they came from, so that the
     next run processes them (``docs/time-and-errors.md``).
 
-    Each letter comes back once, with key, value, time and headers as they were, in spite of crashes: what was
-    brought back is written down in the same transactions. It replays what no replay has replayed
-    before, up to the topic's end as it is found first; a retry goes on to the same end, and counts on to the
-    same limit. What ``where`` and ``limit`` leave stays for later replays.
+    Each letter comes back once, with key, value, time and headers as they were, whatever crashes: the same
+    transactions record what was brought back. It replays the letters that no replay has brought back before,
+    up to the topic's end at its first try; a retry goes on to the same end and the same limit. What ``where``
+    and ``limit`` leave stays for later replays.
 
-    :param application_id: the application whose dead letters. (templated)
+    :param application_id: the application that wrote the dead letters. (templated)
     :param where: only letters whose fields are equal to these texts: ``topic``, ``partition``, ``offset``,
         ``node``, ``exception``, ``message``, ``key``, ``value.NAME`` for a field of JSON values. (templated)
-    :param limit: records to bring back, at most. (templated)
+    :param limit: largest number of records to bring back. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param settings: application settings by their dotted names; ``errors.dead.letter.queue.topic.name`` says
         which topic, if the application names one. (templated)
@@ -50,26 +47,23 @@ class ReplayDeadLettersOperator(BaseOperator):
     replay
     """
 
-    template_fields: Sequence[str] = ("application_id", "where", "limit", "kafka_conn_id", "settings")
-    template_fields_renderers = {"where": "json", "settings": "json"}
+    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "where", "limit")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ApplicationOperator.template_fields_renderers,
+        "where": "json",
+    }
     ui_color = "#ead5f7"
 
     def __init__(
         self,
         *,
-        application_id: str,
         where: Mapping[str, Any] | str | None = None,
         limit: int | str | None = None,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.where = where
         self.limit = limit
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> ReplayResult:
         """Replay."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from airflow.sdk import BaseOperator
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ResetResult, reset_result
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
-from airflow_kstreams.operators.work.application_work import ApplicationWork
+from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
 from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ResetApplicationOperator"]
 
 
-class ResetApplicationOperator(BaseOperator):
+class ResetApplicationOperator(ApplicationOperator):
     """Sets an application's offsets and deletes its internal topics, as ``airflow-kstreams reset`` does, so
     that it processes its input again (``docs/reset.md``).
 
@@ -33,11 +30,11 @@ class ResetApplicationOperator(BaseOperator):
     :param input_topics: topics whose offsets are set: a list, or text with commas between. (templated)
     :param intermediate_topics: your own topics that the application writes and reads; what is unread in them
         is skipped. (templated)
-    :param internal_topics: internal topics to delete; all of them unless given. (templated)
-    :param offsets: where to, by the name of one option of the command: ``{"to-datetime":
-        "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``,
-        ``{"to-offset": 0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; to the earliest
-        unless given. (templated)
+    :param internal_topics: internal topics to delete; all of them by default. (templated)
+    :param offsets: the new offsets, by the name of one option of the command: ``{"to-datetime":
+        "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``, ``{"to-offset":
+        0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; by default to the earliest.
+        (templated)
     :param delete_stop_offsets: drop an unfinished run's slice, too; given without topics, do nothing else.
     :param force: go on although the application is at work; its run is taken from it.
     :param kafka_conn_id: connection to Kafka. (templated)
@@ -58,41 +55,36 @@ class ResetApplicationOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
+        *ApplicationOperator.template_fields,
         "input_topics",
         "intermediate_topics",
         "internal_topics",
         "offsets",
-        "kafka_conn_id",
-        "settings",
     )
-    template_fields_renderers = {"offsets": "json", "settings": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ApplicationOperator.template_fields_renderers,
+        "offsets": "json",
+    }
     ui_color = "#f7d5d5"
 
-    def __init__(  # noqa: PLR0913 - all but one have defaults
+    def __init__(
         self,
         *,
-        application_id: str,
         input_topics: Sequence[str] | str = (),
         intermediate_topics: Sequence[str] | str = (),
         internal_topics: Sequence[str] | str = (),
         offsets: Mapping[str, Any] | str | None = None,
         delete_stop_offsets: bool = False,
         force: bool = False,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.input_topics = input_topics
         self.intermediate_topics = intermediate_topics
         self.internal_topics = internal_topics
         self.offsets = offsets
         self.delete_stop_offsets = delete_stop_offsets
         self.force = force
-        self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
 
     def execute(self, context: Context) -> ResetResult:
         """Reset the application."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_kstreams.batch.report.counts import behind_lines, parked_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
-from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, allowed_settings
+from airflow_kstreams.hooks.kafka import allowed_settings
 from airflow_kstreams.hooks.metrics import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
-from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable
+from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
 from airflow_kstreams.operators.work.run_state import (
@@ -44,17 +44,17 @@ __all__ = ["RunTopologyOperator"]
 DEFAULT_SPARK_CONN_ID = "spark_default"
 
 
-class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
+class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOperator):
     """Runs a topology on Spark until the run's stop offsets; a retry resumes where the last attempt
     committed.
 
     Kafka decides what there is to do, never XCom: a run that is finished, that has nothing new, or whose
     tasks are at their stop offsets already, returns without starting Spark, unless a driver of an earlier
-    attempt still holds the run, which those of other Airflow tasks would meet. An attempt with a higher try
-    number claims the run from one that may still be alive: a driver that was left behind when its Airflow
-    worker died ends itself when it learns of that. Where the Spark provider finds the driver again
-    (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with ``track_driver_via_k8s_api``), a
-    retry waits for the one that runs instead.
+    attempt still holds the run's lease, for which drivers of other Airflow tasks would wait. An attempt with
+    a higher try number claims the run from one that may still be alive: a driver that was left behind when
+    its Airflow worker died ends itself when it learns of that. Where the Spark provider finds the driver
+    again (``durable``, on YARN with ``yarn_track_via_rm_api``, on Kubernetes with
+    ``track_driver_via_k8s_api``), a retry waits for the one that runs instead.
 
     Killing the task ends the Spark application; what was committed stays, and the next try goes on there.
 
@@ -73,8 +73,8 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
     :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
         state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
-    :param subtopology: id of the one subtopology to run, after all that it reads from; all of them unless
-        given. One driver at a time works on an application, so such tasks follow each other. (templated)
+    :param subtopology: id of the one subtopology to run, after all that it reads from; all of them by
+        default. One driver at a time works on an application, so such tasks follow each other. (templated)
     :param finish: whether the driver also finishes the run, when no :class:`FinishRunOperator` follows.
     :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
         their calls; False needs ``finish``. With False it fails then, though the run is finished and stays
@@ -83,21 +83,17 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     :param kwargs: as for ``SparkSubmitOperator``, without ``application_args``, which say what the driver
         runs. ``outlets`` need ``finish``; their events are those of :class:`FinishRunOperator`.
     :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
-    :raises ConfigError: there are outlets, or nothing may be parked, and the task does not finish the run.
+    :raises ConfigError: ``outlets`` or ``allow_parked=False`` is given, and the task does not finish the run.
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
-        "kafka_conn_id",
+        *RunOperator.template_fields,
         "spark_conn_id",
-        "settings",
-        "backfill_outputs",
         "subtopology",
         *(name for name in SparkSubmitOperator.template_fields if name != "application_args"),
     )
-    template_fields_renderers = {
-        "settings": "json",
-        "backfill_outputs": "json",
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **RunOperator.template_fields_renderers,
         "conf": "json",
         "env_vars": "json",
     }
@@ -105,16 +101,12 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     _hook: TopologySubmitHook | None
 
-    def __init__(  # noqa: PLR0913 - all but two have defaults
+    def __init__(
         self,
         *,
         application_id: str,
         application: str,
-        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
         spark_conn_id: str = DEFAULT_SPARK_CONN_ID,
-        settings: Mapping[str, Any] | str | None = None,
-        backfill_outputs: Mapping[str, str] | str | None = None,
-        backfill_in_order: bool = False,
         subtopology: int | str | None = None,
         finish: bool = False,
         allow_parked: bool = True,
@@ -124,13 +116,10 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
             raise TypeError("RunTopologyOperator takes no application_args: they say what the driver runs")
         # Spark's pages show an application under its own name, unless the user says otherwise.
         kwargs.setdefault("name", application_id)
-        super().__init__(application=application, conn_id=spark_conn_id, **kwargs)
-        self.application_id = application_id
-        self.kafka_conn_id = kafka_conn_id
+        super().__init__(
+            application_id=application_id, application=application, conn_id=spark_conn_id, **kwargs
+        )
         self.spark_conn_id = spark_conn_id
-        self.settings = settings
-        self.backfill_outputs = backfill_outputs
-        self.backfill_in_order = backfill_in_order
         self.subtopology = subtopology
         self.finish = finish
         self.allow_parked = allow_parked
@@ -198,7 +187,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         """Never take the end of an earlier driver for the end of the run: Kafka was asked before, and says
         that something is left to do.
 
-        :param status: what the cluster manager says of the driver.
+        :param status: the driver's state, in the cluster manager's words.
         """
         return False
 
@@ -217,7 +206,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         super().poll_until_complete(external_id, context)
 
     def _submit(self, context: Context, spec: RunSpec, client_config: Mapping[str, str]) -> None:
-        """Submit the application file with what its driver is to know."""
+        """Submit the application file with the driver's arguments."""
         from airflow_kstreams.hooks.spark import refuse_undefined_connection
         from airflow_kstreams.kafka.configuration.code_settings import ALLOWED_VARIABLE
 
@@ -250,7 +239,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
         super().execute(context)
 
     def _look_ahead(self, work: ApplicationWork, found: FoundRun) -> None:
-        """Look what a run that has not begun will meet: capture did not, or an earlier run comes first.
+        """Check a run that has not begun: capture did not begin it, or an earlier run comes first.
 
         :raises ConfigError: the run goes by its data interval and has none, or it is a backfill that its DAG
             cannot do.
@@ -275,7 +264,7 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
 
     @property
     def _for_backfills(self) -> bool:
-        """Whether all runs are a backfill's, so that the outlets are the assets that these write."""
+        """Whether only backfills use this operator, so that its outlets are the assets that they write."""
         return self.backfill_in_order
 
     def _refuse_early_outlets(self) -> None:
@@ -301,11 +290,12 @@ class RunTopologyOperator(ReportsLineage, Killable, SparkSubmitOperator):
     def _finished_before(
         self, context: Context, cluster: KafkaCluster, summary: RunSummary, work: ApplicationWork
     ) -> RunResult:
-        """Return a run that needs no driver, if it is the work that is asked for.
+        """Return a finished run, which needs no driver, if its work is this task's.
 
-        :raises ConfigError: it was other work.
-        :raises RecordsParkedError: what it left parked is not processed, and must be.
-        :raises TopologyError: it ran by another topology, and the settings forbid that.
+        :raises ConfigError: it did other work.
+        :raises RecordsParkedError: records that it left parked are not processed, and ``allow_parked`` is
+            False.
+        :raises TopologyError: it ran another topology, and the settings forbid that.
         """
         from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
 

@@ -41,18 +41,16 @@ class CaughtUpSensor(ConditionSensor):
     ...     )
     """
 
-    template_fields: Sequence[str] = ("application_id", "topics", "max_records", "kafka_conn_id")
+    template_fields: Sequence[str] = (*ConditionSensor.template_fields, "topics", "max_records")
 
     def __init__(
         self,
         *,
-        application_id: str,
         topics: Sequence[str] | str | None = None,
         max_records: int | str = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.topics = topics
         self.max_records = max_records
 

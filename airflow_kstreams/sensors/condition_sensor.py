@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,6 +50,7 @@ class ConditionSensor(BaseSensorOperator):
     It behaves the same in every mode: it looks at once, then every ``poke_interval`` seconds, and fails
     without retry when ``timeout`` seconds have passed.
 
+    :param application_id: the application. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
         ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
@@ -60,8 +61,15 @@ class ConditionSensor(BaseSensorOperator):
 
     ui_color = "#e6f1f2"
 
+    template_fields: Sequence[str] = ("application_id", "kafka_conn_id")
+
     def __init__(
-        self, *, kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID, deferrable: bool | None = None, **kwargs: Any
+        self,
+        *,
+        application_id: str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        deferrable: bool | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         stays_here = bool(self.exponential_backoff) or self.mode == "reschedule"
@@ -73,6 +81,7 @@ class ConditionSensor(BaseSensorOperator):
             )
         if deferrable is None:
             deferrable = not stays_here and conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
         self.deferrable = deferrable
 
@@ -145,7 +154,9 @@ class ConditionSensor(BaseSensorOperator):
 
 
 def _still_parked(condition: Condition, kafka_conn_id: str) -> str:
-    """Say what is parked of the run, or why Kafka gives no answer: the sensor has timed out in any case."""
+    """Describe the run's parked records, or why Kafka gives no answer; the sensor has timed out either
+    way.
+    """
     if not isinstance(condition, RunFinished) or condition.allow_parked:
         return ""
     try:

@@ -28,9 +28,9 @@ class NewDataSensor(ConditionSensor):
         default. (templated)
     :param min_records: number of new records that are enough; they are read to be counted, so leave it small,
         and let ``older_than`` do the rest. (templated)
-    :param older_than: age, by its timestamp, from which one new record is enough: a ``timedelta``, seconds,
-        or text such as ``PT15M``. Where a partition is read in the order of its log, its first new record is
-        taken for its oldest. (templated)
+    :param older_than: age of a record, by its timestamp, from which one new record is enough: a
+        ``timedelta``, seconds, or text such as ``PT15M``. Where a partition is read in the order of its log,
+        its first new record is taken for its oldest. (templated)
     :param kafka_conn_id: connection to Kafka. (templated)
     :param deferrable: whether to wait in the triggerer, without occupying a worker slot; by default as
         ``[operators] default_deferrable`` says, except with ``mode="reschedule"`` or ``exponential_backoff``,
@@ -53,25 +53,17 @@ class NewDataSensor(ConditionSensor):
     ...     )
     """
 
-    template_fields: Sequence[str] = (
-        "application_id",
-        "topics",
-        "min_records",
-        "older_than",
-        "kafka_conn_id",
-    )
+    template_fields: Sequence[str] = (*ConditionSensor.template_fields, "topics", "min_records", "older_than")
 
     def __init__(
         self,
         *,
-        application_id: str,
         topics: Sequence[str] | str | None = None,
         min_records: int | str = 1,
         older_than: timedelta | float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.topics = topics
         self.min_records = min_records
         self.older_than = older_than

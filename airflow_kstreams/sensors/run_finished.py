@@ -46,17 +46,15 @@ class RunFinishedSensor(ConditionSensor):
     """
 
     template_fields: Sequence[str] = (
-        "application_id",
+        *ConditionSensor.template_fields,
         "run_id",
         "data_interval_start",
         "data_interval_end",
-        "kafka_conn_id",
     )
 
     def __init__(
         self,
         *,
-        application_id: str,
         run_id: str | None = "{{ run_id }}",
         data_interval_start: str | None = None,
         data_interval_end: str | None = None,
@@ -64,7 +62,6 @@ class RunFinishedSensor(ConditionSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.run_id = run_id
         self.data_interval_start = data_interval_start
         self.data_interval_end = data_interval_end

@@ -36,13 +36,10 @@ class StopOffsetsReachedSensor(ConditionSensor):
     ...     )
     """
 
-    template_fields: Sequence[str] = ("application_id", "subtopology", "run_id", "kafka_conn_id")
+    template_fields: Sequence[str] = (*ConditionSensor.template_fields, "subtopology", "run_id")
 
-    def __init__(
-        self, *, application_id: str, subtopology: int | str, run_id: str = "{{ run_id }}", **kwargs: Any
-    ) -> None:
+    def __init__(self, *, subtopology: int | str, run_id: str = "{{ run_id }}", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.application_id = application_id
         self.subtopology = subtopology
         self.run_id = run_id
 

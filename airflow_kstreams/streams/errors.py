@@ -36,10 +36,12 @@ error                               recovery
 
 from __future__ import annotations
 
+import copyreg
 import importlib.util
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from airflow_kstreams.streams.naming import permissions
 
@@ -47,25 +49,24 @@ from airflow_kstreams.streams.naming import permissions
 ERROR_MARKER = "KSTREAMS-ERROR "
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KStreamsError(Exception):
     """Base of all errors of this package.
 
     :param cause: one line: the event, its place, the finding and the expectation.
     :param fix: one line: the remedy.
+    :param trace: traceback through the user's functions, several lines, to print before the cause; empty if
+        none is on it.
     """
 
     #: Whether a retry without a change can succeed.
     retriable: ClassVar[bool] = True
-    #: Traceback through the user's functions, if there is one: lines to print before the cause.
+    cause: str = field(kw_only=False)
+    fix: str = ""
     trace: str = ""
 
-    def __init__(self, cause: str, *, fix: str = "", **fields: Any) -> None:
-        super().__init__(cause)
-        self.cause = cause
-        self.fix = fix
-        self._fields = fields
-        for name, value in fields.items():
-            setattr(self, name, value)
+    def __post_init__(self) -> None:
+        super().__init__(self.cause)
 
     def __str__(self) -> str:
         return f"{self.trace}\n{self._said()}" if self.trace else self._said()
@@ -74,13 +75,7 @@ class KStreamsError(Exception):
         return f"{self.cause}\nWhat to do: {self.fix}" if self.fix else self.cause
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.cause, self.fix, self._fields)
-
-    @classmethod
-    def _from_parts(cls, cause: str, fix: str, fields: dict[str, Any]) -> Self:
-        error = cls.__new__(cls)
-        KStreamsError.__init__(error, cause, fix=fix, **fields)
-        return error
+        return copyreg.__newobj__, (type(self), self.cause), self.__dict__  # type: ignore[attr-defined]
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-able form, for crossing process boundaries as text."""
@@ -96,10 +91,6 @@ class KStreamsError(Exception):
     def is_retriable(self) -> bool:
         """Whether a retry without a change can succeed."""
         return type(self).retriable
-
-
-def _rebuild(cls: type[KStreamsError], cause: str, fix: str, fields: dict[str, Any]) -> KStreamsError:
-    return cls._from_parts(cause, fix, fields)
 
 
 class ConfigError(KStreamsError):
@@ -121,6 +112,7 @@ class TopologyError(KStreamsError):
     retriable: ClassVar[bool] = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class OrphanedRecordsError(TopologyError):
     """The topology would never process records that earlier runs have parked.
 
@@ -131,10 +123,8 @@ class OrphanedRecordsError(TopologyError):
     node: str
     count: int | None
 
-    def __init__(self, cause: str, *, fix: str = "", node: str, count: int | None) -> None:
-        super().__init__(cause, fix=fix, node=node, count=count)
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class RecordError(KStreamsError):
     """One record could not be deserialized, processed or delivered.
 
@@ -142,7 +132,6 @@ class RecordError(KStreamsError):
     :param partition: partition of the record.
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
-    :param trace: traceback through the user's functions, several lines; empty if none is on it.
     :param content: identifies a record that the broker refused for its size; empty for any other.
     """
 
@@ -151,29 +140,6 @@ class RecordError(KStreamsError):
     offset: int
     node: str
     content: str = ""
-
-    def __init__(  # noqa: PLR0913 - all but one are facts of the error
-        self,
-        cause: str,
-        *,
-        fix: str = "",
-        topic: str,
-        partition: int,
-        offset: int,
-        node: str,
-        trace: str = "",
-        content: str = "",
-    ) -> None:
-        super().__init__(
-            cause,
-            fix=fix,
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            node=node,
-            trace=trace,
-            content=content,
-        )
 
 
 def record_refused(topic: str, partition: int, why: str, *, content: str = "") -> RecordError:
@@ -196,6 +162,7 @@ def record_refused(topic: str, partition: int, why: str, *, content: str = "") -
     )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TaskError(KStreamsError):
     """A task failed.
 
@@ -203,9 +170,6 @@ class TaskError(KStreamsError):
     """
 
     task_id: str
-
-    def __init__(self, cause: str, *, fix: str = "", task_id: str) -> None:
-        super().__init__(cause, fix=fix, task_id=task_id)
 
 
 class TaskFencedError(TaskError):
@@ -238,6 +202,7 @@ class StoreSerdeError(StateStoreError):
     retriable: ClassVar[bool] = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunError(KStreamsError):
     """A run failed as a whole.
 
@@ -246,34 +211,19 @@ class RunError(KStreamsError):
 
     run_id: str
 
-    def __init__(self, cause: str, *, fix: str = "", run_id: str, **fields: Any) -> None:
-        super().__init__(cause, fix=fix, run_id=run_id, **fields)
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class RunBusyError(RunError):
     """Another owner works on this application: it took or renewed the lease.
 
-    :param run_id: the run that was refused.
-    :param owner: the owner of the lease.
+    :param run_id: the run that was refused; empty if a command was.
+    :param owner: the owner of the lease; empty if no lease is in the way.
     :param owner_run_id: the run the owner works on.
-    :param lease_expires_ms: end of its lease unless renewed, epoch milliseconds by its own clock.
     """
 
-    owner: str
-    owner_run_id: str
-    lease_expires_ms: int
-
-    def __init__(
-        self, cause: str, *, fix: str = "", run_id: str, owner: str, owner_run_id: str, lease_expires_ms: int
-    ) -> None:
-        super().__init__(
-            cause,
-            fix=fix,
-            run_id=run_id,
-            owner=owner,
-            owner_run_id=owner_run_id,
-            lease_expires_ms=lease_expires_ms,
-        )
+    run_id: str = ""
+    owner: str = ""
+    owner_run_id: str = ""
 
 
 class RecordsParkedError(RunError):
@@ -303,9 +253,8 @@ class InvariantError(KStreamsError):
             fix="keep this line, the logs and the topics, and report the error: this is a mistake of "
             "airflow-kstreams, or a log lost records that were acknowledged (look for an unclean leader "
             "election); run again only when it is explained",
-            invariant=invariant,
-            where=where,
         )
+        self.invariant, self.where = invariant, where
 
 
 class SparkSessionError(KStreamsError):
@@ -342,6 +291,7 @@ class UpstreamNotDoneError(RunError):
     """An intermediate topic has no stop offsets yet, because tasks that write it are not done."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KafkaClientError(KStreamsError):
     """The Kafka client reported an error.
 
@@ -351,13 +301,8 @@ class KafkaClientError(KStreamsError):
     """
 
     code: str
-    retriable_code: bool
-    fatal: bool
-
-    def __init__(
-        self, cause: str, *, fix: str = "", code: str, retriable_code: bool = False, fatal: bool = False
-    ) -> None:
-        super().__init__(cause, fix=fix, code=code, retriable_code=retriable_code, fatal=fatal)
+    retriable_code: bool = False
+    fatal: bool = False
 
     @property
     def is_retriable(self) -> bool:
@@ -386,21 +331,15 @@ class AccessDeniedError(KafkaClientError):
     def __init__(
         self, *, what: str, where: str, permission: permissions.Permission, principal: str, code: str
     ) -> None:
-        KStreamsError.__init__(
-            self,
+        super().__init__(
             f"{what} at {where}: not authorized: {principal or 'this user'} needs the permission {permission}"
             + (f" ({permission.reason})" if permission.reason else ""),
             fix="have an administrator run: "
             + permissions.acl_command([permission], principal=principal, bootstrap=where)
             + " (airflow-kstreams acls APP.py --application-id ID prints all that a run needs)",
             code=code,
-            retriable_code=False,
-            fatal=False,
-            what=what,
-            where=where,
-            permission=permission,
-            principal=principal,
         )
+        self.what, self.where, self.permission, self.principal = what, where, permission, principal
 
     def naming(self, permission: permissions.Permission) -> AccessDeniedError:
         """Return this error for a permission that includes the missing one."""
@@ -413,6 +352,7 @@ class SchemaRegistryUnavailableError(KStreamsError):
     """A schema registry that a serde needs did not answer; no record is at fault."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ReportedError(KStreamsError):
     """An error that another process (a Spark driver, the loader of application files, a trigger) reported as
     JSON.
@@ -424,11 +364,6 @@ class ReportedError(KStreamsError):
 
     error_type: str
     retriable_there: bool
-
-    def __init__(
-        self, cause: str, *, fix: str = "", error_type: str, retriable_there: bool, trace: str = ""
-    ) -> None:
-        super().__init__(cause, fix=fix, error_type=error_type, retriable_there=retriable_there, trace=trace)
 
     @property
     def is_retriable(self) -> bool:

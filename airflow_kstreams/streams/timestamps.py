@@ -115,8 +115,9 @@ def value_field(
     ``datetime`` and text in ISO 8601 need an offset from UTC (``2026-01-31T12:00:00Z``): without one they are
     no moment. What lies between two milliseconds takes the earlier one.
 
-    >>> second = ConsumedRecord(None, {"at": 1.5}, -1, [], "orders", 0, 0)
-    >>> value_field("at", unit="s").bound(lambda: 0)(second)
+    >>> from airflow_kstreams.streams import timestamps
+    >>> second = timestamps.ConsumedRecord(None, {"at": 1.5}, -1, [], "orders", 0, 0)
+    >>> timestamps.value_field("at", unit="s").bound(lambda: 0)(second)
     1500
 
     :param path: name of the field, with dots for nested values, e.g. ``"order.placed_ms"``.

@@ -1,8 +1,8 @@
 """Injects faults between the engine and Kafka: every port call of a cluster passes an interceptor.
 
 The interceptor gets the name of the call (``writer.commit``), its client, and the call itself. It decides
-whether the call takes effect, and what the caller gets: so it can crash before or after the call, lose the
-answer, wait, or fail.
+whether the call takes effect, and which answer the caller gets: so it can crash before or after the call,
+lose the answer, wait, or fail.
 """
 
 from __future__ import annotations

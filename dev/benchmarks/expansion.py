@@ -30,8 +30,8 @@ from rich.table import Table
 
 from airflow_kstreams.batch.expand.processor_expansion import (
     CatchUpOptions,
-    ExpansionAbort,
     ProcessorExpansion,
+    give_up_expansions,
 )
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource
 from airflow_kstreams.kafka.cluster import KafkaCluster
@@ -179,8 +179,8 @@ def measure(sizes: Sizes, console: Console) -> Expanded:
         beside=tuple(beside),
         catch_up=seconds,
         read=sum(each.end for each in sources),
-        moved=sum(each.copied for each in sources),
-        moved_bytes=sum(each.copied_bytes for each in sources),
+        moved=sum(each.told.copied for each in sources),
+        moved_bytes=sum(each.told.copied_bytes for each in sources),
         begin=median(story.begins),
         takeover=takeover,
         rebuilt=rebuilt,
@@ -239,8 +239,7 @@ class Story:
             during = self.timed()
             copied = (self._position() - first) / (time.monotonic() - started)
             copying.terminate()
-        with ExpansionAbort(self._cluster(), self._settings()) as tool:
-            tool.run()
+        give_up_expansions(self._cluster(), self._settings())
         return Beside(rate=rate, alone=(before + self.timed()) / 2, during=during, copied=copied)
 
     def catch_up(self) -> tuple[float, Sequence[CopiedSource]]:

@@ -227,7 +227,8 @@ def constructor_parameters(cls: griffe.Class) -> list[griffe.Parameter]:
     """Return the parameters of a class, or the fields of a plain structure.
 
     griffe knows constructors and dataclasses; a ``NamedTuple``, a ``TypedDict`` or a struct of msgspec has
-    none that stands in the source.
+    none that stands in the source. A parameter that a class describes and hands on to a base stands where the
+    class describes it.
     """
     if any(str(base).rpartition(".")[2] in ("NamedTuple", "TypedDict", "Struct") for base in cls.bases):
         return [
@@ -240,7 +241,21 @@ def constructor_parameters(cls: griffe.Class) -> list[griffe.Parameter]:
             for name, attribute in cls.attributes.items()
             if not name.startswith("_") and "property" not in attribute.labels
         ]
-    return [] if is_protocol(cls) else [*cls.parameters]
+    if is_protocol(cls):
+        return []
+    own = {parameter.name: parameter for parameter in cls.parameters}
+    described = [*docstring_of(cls).parameters]
+    of_bases = {
+        parameter.name: parameter
+        for base in reversed(cls.mro())
+        for parameter in base.parameters
+        if parameter.name in described and parameter.name not in own
+    }
+    found = [*own.values(), *of_bases.values()]
+    if of_bases:
+        places = {name: place for place, name in enumerate(["self", *described])}
+        found.sort(key=lambda parameter: places.get(parameter.name, len(places)))
+    return found
 
 
 def is_protocol(cls: griffe.Class) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-from airflow_kstreams.batch.reset.scenario import ToEarliest
+from airflow_kstreams.batch.reset.scenario import TO_EARLIEST
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.simulation.applications import APPLICATIONS
 from tests.simulation.protections import PROTECTIONS
@@ -60,7 +60,7 @@ class Scene:
     def reset(self) -> None:
         """Begin anew, as a person does who deletes the state."""
         request = ResetRequest(
-            application_id=APPLICATION_ID, input_topics=("a", "a2"), scenario=ToEarliest(), force=True
+            application_id=APPLICATION_ID, input_topics=("a", "a2"), scenario=TO_EARLIEST, force=True
         )
         with ApplicationReset(self.kafka, request, clock=self.clock) as reset:
             reset.run()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.reset.scenario import ShiftBy
+from airflow_kstreams.batch.reset.scenario import shift_by
 from airflow_kstreams.streams.errors import KStreamsError, RunBusyError, RunError
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash
@@ -54,7 +54,7 @@ CASES = {
         after=COUNTS,
     ),
     "shift": Case(
-        request={"inputs": "in", "intermediates": "mid", "scenario": ShiftBy(offsets=-2)},
+        request={"inputs": "in", "intermediates": "mid", "scenario": shift_by(-2)},
         unfinished=False,
         after={"a": 1, "c": 1, "d": 2, "e": 1},
     ),

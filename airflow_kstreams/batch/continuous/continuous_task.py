@@ -28,7 +28,7 @@ import msgspec
 from airflow_kstreams.batch.evidence.prior_runs import find_other_records
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
-from airflow_kstreams.batch.metrics.figures import task_line
+from airflow_kstreams.batch.metrics import task_line
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice

@@ -18,6 +18,8 @@ start there. The metadata topic that a crash may leave behind is void, and the n
 
 A partition starts at its committed offset; else as begin says. The begin of a batch commits the start of
 every partition, so the continuous run does what an unfinished batch has left to do, on inputs and in between.
+
+As long as the run lasts, its driver purges repartition topics and looks for new partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
@@ -37,9 +39,9 @@ from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.protocol.slice.stops import slice_starts
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
 from airflow_kstreams.batch.run.begin.groundwork import (
@@ -55,19 +57,77 @@ from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, sta
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.lease.lease import (
-    Claimant,
-    refuse_other_application,
-    refuse_other_topology,
-)
+from airflow_kstreams.batch.run.lease.lease import Claimant, refuse_other_application, refuse_other_topology
 from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
-from airflow_kstreams.batch.task.work import refuse_lost_progress
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
+
+#: Between two looks at what grows: processed records of repartition topics, partitions of inputs.
+_PAUSE_SECONDS = 30.0
+
+
+class Housekeeping:
+    """Purges repartition topics of a continuous run, and warns of partitions that were added.
+
+    :param session: of the coordinator that began the run.
+    """
+
+    def __init__(self, run: ContinuousRun, session: CoordinatorSession) -> None:
+        self._run = run
+        self._session = session
+        self._next_at = session.clock.monotonic_seconds() + _PAUSE_SECONDS
+        self._warned_of: set[str] = set()
+
+    def keep(self) -> None:
+        """Do what is due; a failure is logged, and left to the next time."""
+        now = self._session.clock.monotonic_seconds()
+        if now < self._next_at:
+            return
+        self._next_at = now + _PAUSE_SECONDS
+        try:
+            self.purge_processed()
+            for topic, (read, there) in self.grown_topics().items():
+                if topic not in self._warned_of:
+                    self._warned_of.add(topic)
+                    log.warning(
+                        "%s has %d partitions by now, %d of them are read: restart the application to read "
+                        "the others, from their beginning",
+                        topic,
+                        there,
+                        read,
+                    )
+        except KStreamsError as error:
+            log.warning("repartition topics could not be purged, trying again: %s", error.cause)
+
+    def purge_processed(self) -> None:
+        """Delete the records of repartition topics that the run has processed; only saves space.
+
+        :raises KafkaClientError: the broker did not answer.
+        """
+        topics = self._run.plan.topology.repartition_topics
+        partitions = [tp for topic in topics for tp in partitions_of(self._run.slice, topic)]
+        committed = self._session.committed(partitions)
+        self._session.admin.delete_records(
+            {tp: found.offset for tp, found in committed.items() if found.offset}
+        )
+
+    def grown_topics(self) -> dict[str, tuple[int, int]]:
+        """Return source topics with more partitions than the run reads: how many it reads, and how many there
+        are.
+
+        :raises KafkaClientError: the broker did not answer.
+        """
+        found = self._session.admin.describe_topics(self._run.plan.topology.sources)
+        return {
+            topic: (read, found[topic].partitions)
+            for topic, read in self._run.plan.partitions.items()
+            if topic in found and found[topic].partitions > read
+        }
+
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +226,7 @@ def _begin_claimed(
     own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
     after = dataclasses.replace(
         ledger.with_continuous(run),
-        assignment=assignment or ledger.assignment,
+        assignment=assignment,
         own_topics=own or ledger.own_topics,
     )
     session.write((), offsets=offsets, ledger=LedgerChange(ledger=after), lease=lease)
@@ -236,8 +296,8 @@ def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, Committ
     # An intermediate partition has no stop yet; what is in its log may have been read in part.
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
-    refuse_lost_progress(slice_, bounds, committed)
-    refuse_foreign_progress(slice_, {tp: at for tp, at in committed.items() if tp in starts})
+    to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
+    refuse_unfit_progress(slice_, to_read, {tp: at for tp, at in committed.items() if tp in starts})
     log.warning(
         "batch run %s is not finished: the continuous run does what is left of it, and it gets no finished "
         "marker",

@@ -20,10 +20,10 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-from airflow_kstreams.batch.ledger.fold import decode_lease
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, is_about_lease
+from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, decode_lease, is_about_lease
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.task.loop import FETCH_SECONDS
 from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError
@@ -158,11 +158,8 @@ class LeaseWatch:
             reader.close()
 
     def _open(self) -> ReaderPort:
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             start = admin.start_offsets([self._partition])[self._partition]
-        finally:
-            admin.close()
         reader = self._cluster.reader(group_id=self._group)
         try:
             reader.assign({self._partition: start})

@@ -30,13 +30,12 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     progress_taken_back,
     state_lost,
 )
-from airflow_kstreams.batch.protocol.logs.log_bounds import has_records
-from airflow_kstreams.batch.protocol.logs.log_read import LogFacts
+from airflow_kstreams.batch.protocol.logs.log_read import LogFacts, has_records
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, partitions_in
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -90,8 +89,7 @@ def find_lost_state(plan: TopologyPlan, ledger: Ledger, found: Mapping[str, Topi
 
     :param found: what the broker says of the changelogs that exist.
     """
-    entries = () if ledger.assignment is None else ledger.assignment.subtopologies.values()
-    before = {topic: id_ for entry in entries for topic, id_ in entry.changelogs.items()}
+    before = {topic: id_ for entry in ledger.assignment.current for topic, id_ in entry.changelogs.items()}
     losses: list[Loss] = []
     for topic in sorted(plan.changelogs.keys() & before.keys()):
         now = found[topic].topic_id if topic in found else "gone"
@@ -120,9 +118,7 @@ class ChangelogLogs:
 
         :param tasks: how many partitions each has.
         """
-        partitions = [
-            TopicPartition(topic, number) for topic in sorted(ids) for number in range(tasks[topic])
-        ]
+        partitions = all_partitions({topic: tasks[topic] for topic in sorted(ids)})
         return cls(
             ids=ids,
             starts=admin.start_offsets(partitions),
@@ -160,11 +156,9 @@ class ChangelogLogs:
         :param committed: of the source partitions, read after this.
         :param reader: read_committed; what it was assigned before is lost.
         """
-        if ledger.assignment is None:
-            return []
         spans: dict[TopicPartition, tuple[int, int]] = {}
         positions: dict[TopicPartition, dict[TopicPartition, int]] = {}
-        for entry in ledger.assignment.subtopologies.values():
+        for entry in ledger.assignment.current:
             if any(self.ids.get(topic) != id_ for topic, id_ in entry.changelogs.items()):
                 continue
             topics = sorted(entry.changelogs)

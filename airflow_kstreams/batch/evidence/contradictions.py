@@ -69,6 +69,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     data_loss,
     drop_slice,
     not_whole,
+    progress_lost,
     rolled_back,
     taken_back,
 )
@@ -125,13 +126,27 @@ def find_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, Comm
     return losses
 
 
-def refuse_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
-    """Refuse to go on with a slice at offsets that are not of it.
+def refuse_unfit_progress(
+    slice_: Slice,
+    to_read: Mapping[TopicPartition, tuple[int, int | None]],
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> None:
+    """Refuse to go on with a slice whose committed offsets are gone, or are not of it.
 
+    Begin commits the start of every partition, so that an offset that is not there was there.
+
+    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet. Nothing
+    is
+        lost with the offset of another partition.
     :param committed: of partitions of the slice.
-    :raises DataLossError: another run has committed one, or it does not lie in the slice.
+    :raises DataLossError: an offset is gone, or cannot be of the slice.
     """
-    losses = find_foreign_progress(slice_, committed)
+    lost = [
+        progress_lost(tp, start=start, stop=stop, run_id=slice_.run_id)
+        for tp, (start, stop) in sorted(to_read.items())
+        if tp not in committed
+    ]
+    losses = lost or find_foreign_progress(slice_, committed)
     if losses:
         raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
@@ -256,7 +271,7 @@ def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"
-    if plan.empty or ledger.assignment is None:
+    if plan.empty or not ledger.assignment.version:
         return
     recorded = ledger.assignment.subtopologies
     for sub in plan.topology.subtopologies:

@@ -31,10 +31,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, rewritten
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
@@ -167,7 +166,9 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
         )
     topics = plan.sources
     newest = ledger.left(topics)
-    read = _recorded_counts(ledger) | {topic: len(left.stops) for topic, left in newest.items()}
+    # Of the run whose groups stand in the ledger, finished or not, and of those that finished.
+    read = {topic: count for entry in ledger.assignment.current for topic, count in entry.partitions.items()}
+    read |= {topic: len(left.stops) for topic, left in newest.items()}
     if ledger.reset is not None:
         # It left everything as it says, and nothing has run since.
         stops = {tp: offset for tp, offset in ledger.reset.stops.items() if tp.topic in topics}
@@ -267,12 +268,6 @@ def _finished_stops(
     # What reads as the stop of an intermediate partition is a notification whose key looks like one.
     stops |= {tp: stop for tp, stop in folded.foreign_stops.items() if tp.topic not in intermediates}
     return stops | {tp: max(offset, prior.get(tp, 0)) for tp, offset in reported.items()}
-
-
-def _recorded_counts(ledger: Ledger) -> dict[str, int]:
-    """Return the partition counts of the run whose groups stand in the ledger, finished or not."""
-    entries = ledger.assignment.subtopologies.values() if ledger.assignment is not None else ()
-    return {topic: count for entry in entries for topic, count in entry.partitions.items()}
 
 
 def find_rewritten(

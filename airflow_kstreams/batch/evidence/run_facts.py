@@ -175,8 +175,7 @@ class RunFacts:
         ids: tuple[str, ...] | None = None
         if owners:
             ids = () if owners[0].plan.empty else owners[0].plan.task_ids
-        elif self.ledger.assignment is not None:
-            recorded = self.ledger.assignment.subtopologies
+        elif recorded := self.ledger.assignment.subtopologies:
             counts = {sub: len(entry.by_group) for sub, entry in recorded.items()}
             ids = transactional_ids(self.application_id, counts)
         return LastTasks(ids, tuple(owner.plan.topology for owner in owners))

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import OwnTopic, OwnTopics
@@ -28,6 +29,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan
 from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -35,7 +37,6 @@ from airflow_kstreams.streams.ports import (
     ClusterPort,
     ReaderPort,
     TopicDescription,
-    TopicPartition,
 )
 
 log = logging.getLogger(__name__)
@@ -113,20 +114,11 @@ class Neighbours:
         return recorded_ids(ledger)
 
     def _ledger(self, application_id: str, wait_ms: int) -> Ledger:
-        def read(milliseconds: int) -> Ledger:
-            return read_ledger(
-                self.cluster,
-                application_id,
-                admin=self.admin,
-                reader=self.reader,
-                wait_ms=milliseconds,
-                clock=self.clock,
-            )
-
+        read = partial(read_ledger, self.cluster, admin=self.admin, reader=self.reader, clock=self.clock)
         try:
-            return read(wait_ms)
+            return read(application_id, wait_ms=wait_ms)
         except OpenTransactionError:
-            return read(0)
+            return read(application_id, wait_ms=0)
 
 
 def known_topics(facts: RunFacts) -> KnownTopics:
@@ -145,9 +137,8 @@ def recorded_ids(ledger: Ledger) -> dict[str, str]:
     ids = {topic: id_ for topic, id_ in own.items() if topic.endswith(INTERNAL_ENDINGS)}
     if ledger.current_continuous is not None:
         ids |= _ids_of(ledger.current_continuous.plan)
-    if ledger.assignment is not None:
-        for entry in (*ledger.assignment.former, *ledger.assignment.subtopologies.values()):
-            ids |= entry.changelogs
+    for entry in ledger.assignment.entries:
+        ids |= entry.changelogs
     return ids
 
 
@@ -219,9 +210,7 @@ def ever_written(
     admin: AdminPort, found: Mapping[str, TopicDescription], topics: Collection[str]
 ) -> set[str]:
     """Return the topics to which anything was ever written, whether it is still there or not."""
-    partitions = [
-        TopicPartition(topic, n) for topic in sorted(topics) for n in range(found[topic].partitions)
-    ]
+    partitions = described_partitions(found, sorted(topics))
     ends = admin.end_offsets(partitions, isolation="read_uncommitted") if partitions else {}
     return {tp.topic for tp, end in ends.items() if end}
 

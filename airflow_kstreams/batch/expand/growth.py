@@ -17,19 +17,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Self
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.blocked import (
+from airflow_kstreams.batch.growing.grown_groups import (
     BlockedPartition,
     blocked_partitions,
+    with_boundaries,
 )
-from airflow_kstreams.batch.growing.grown_groups import with_boundaries
-from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
 from airflow_kstreams.batch.run.begin.starts import start_of
@@ -37,10 +36,10 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import group_of_partition
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, group_of_partition
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, ancestors, fitting_kinds
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
-from airflow_kstreams.streams.ports import Clock, ClusterPort, TopicPartition
+from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -120,13 +119,17 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     after = group_found(session.admin, plan, session.settings, would_be, recorded=recorded)
     check_keys(plan, after.counts, {number: len(entry.by_group) for number, entry in after.grouped.items()})
     grouped = without_ruled_out(plan, after.grouped, prior)
-    bounds = _bounds(session, now.counts)
+    bounds = log_bounds(session.admin, _partitions(now.counts), settle_ms=0, clock=session.clock)
     _refuse_unknown_beginning(session, sub, topic, after, bounds)
     entry = grouped[sub.id]
-    waits = blocked_partitions(
-        _with_boundaries(session, grouped, after, prior, bounds),
-        lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
-    )
+
+    def position(tp: TopicPartition) -> int:
+        return start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0
+
+    # The boundaries that a begin would set now; new partitions hold nothing.
+    highs = {tp: bounds[tp].high if tp in bounds else 0 for tp in _partitions(after.counts)}
+    bounded = with_boundaries(grouped, after.bound, highs=highs, position=position)
+    waits = blocked_partitions(bounded, position)
     grown = entry.grown.get(topic)
     at = group_of_partition(entry.by_group)
     numbers = range(before, count) if grown is not None else ()
@@ -152,61 +155,35 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     )
 
 
-class TopicGrowth:
-    """One topic that is to grow; a context manager that closes its clients.
+def grow_topic(
+    cluster: ClusterPort,
+    settings: ApplicationSettings,
+    *,
+    topic: str,
+    count: int | str,
+    dry_run: bool = False,
+) -> GrowthPlan:
+    """Grow a topic, unless it has so many partitions already.
 
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
-    :param topic: the topic.
-    :param count: how many partitions it is to have: a whole number, or its text.
-    :raises ConfigError: it is none.
+    :param count: how many partitions the topic is to have: a whole number, or its text.
+    :param dry_run: change nothing; it claims nothing and disturbs no run.
+    :return: as it was planned, with the partition count before.
+    :raises ConfigError: as :func:`plan_growth`, or the count is no whole number from 1.
+    :raises TopologyError: as :func:`plan_growth`.
+    :raises KafkaClientError: the broker refuses, or does not answer in time; the same again goes on.
     """
-
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        *,
-        topic: str,
-        count: int | str,
-        clock: Clock | None = None,
-    ) -> None:
-        self._topic, self._count = topic, _whole(topic, count)
-        self._session = CoordinatorSession(cluster, settings, clock=clock)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._session.close()
-
-    def plan(self) -> GrowthPlan:
-        """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no run.
-
-        :raises ConfigError: as :func:`plan_growth`.
-        :raises TopologyError: as :func:`plan_growth`.
-        """
-        return plan_growth(self._session, self._topic, self._count)
-
-    def run(self) -> GrowthPlan:
-        """Grow the topic, unless it has so many partitions already.
-
-        :return: as it was planned, with the partition count before.
-        :raises ConfigError: as :func:`plan_growth`.
-        :raises TopologyError: as :func:`plan_growth`.
-        :raises KafkaClientError: the broker refuses, or does not answer in time; the same again goes on.
-        """
-        plan = self.plan()
-        if not plan.done:
-            self._session.admin.create_partitions(self._topic, self._count)
+    wanted = _whole(topic, count)
+    with closing(CoordinatorSession(cluster, settings)) as session:
+        plan = plan_growth(session, topic, wanted)
+        if not (plan.done or dry_run):
+            session.admin.create_partitions(topic, wanted)
+            app = plan.application_id
             log.info(
-                "application %s: topic %s has grown from %d to %d partitions",
-                plan.application_id,
-                self._topic,
-                plan.before,
-                self._count,
+                "application %s: topic %s has grown from %d to %d partitions", app, topic, plan.before, wanted
             )
-        return plan
+    return plan
 
 
 def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
@@ -269,12 +246,8 @@ def prior_runs(
     return dataclasses.replace(recall(plan, facts), committed=session.committed_so_far(_partitions(counts)))
 
 
-def _bounds(session: CoordinatorSession, counts: Mapping[str, int]) -> dict[TopicPartition, LogBounds]:
-    return log_bounds(session.admin, _partitions(counts), settle_ms=0, clock=session.clock)
-
-
 def _partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, n) for topic, count in sorted(counts.items()) for n in range(count)]
+    return sorted(all_partitions(counts))
 
 
 def _refuse_other_kind(topic: str, grown: GrownTopic | None, count: int) -> None:
@@ -315,23 +288,6 @@ def _refuse_unknown_beginning(
         "where it looks for them",
         fix=f"give this command, and the runs, the setting initial.partitions={topic}={count}, or the count "
         "that it began with",
-    )
-
-
-def _with_boundaries(
-    session: CoordinatorSession,
-    grouped: Mapping[int, GroupedPartitions],
-    after: CheckedTopics,
-    prior: PriorRuns,
-    bounds: Mapping[TopicPartition, LogBounds],
-) -> dict[int, GroupedPartitions]:
-    """Return the groups with the boundaries that a begin would set now; new partitions hold nothing."""
-    highs = {tp: bounds[tp].high if tp in bounds else 0 for tp in _partitions(after.counts)}
-    return with_boundaries(
-        grouped,
-        after.bound,
-        highs=highs,
-        position=lambda tp: start_of(tp, bounds[tp], prior, session.settings) if tp in bounds else 0,
     )
 
 

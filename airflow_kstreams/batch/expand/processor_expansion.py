@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Self
 
@@ -36,9 +36,8 @@ from airflow_kstreams.batch.expand.processor_plan import (
     plan_processors,
     sources_now,
 )
-from airflow_kstreams.batch.growing.copying import Copies, Ended, ThreadCopies
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
-from airflow_kstreams.batch.growing.state_copy import CopyWork, StateCopy
+from airflow_kstreams.batch.growing.state_copy import Copies, CopyWork, Ended, StateCopy, ThreadCopies
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
@@ -191,95 +190,66 @@ class ProcessorExpansion:
         behind = {
             each.changelog.partition
             for each in plan.sources
-            if each.position is None or each.lag or each.stepped_ms < stale_ms
+            if each.position is None or each.lag or each.told.stepped_ms < stale_ms
         }
         return [work for work in plan.works if work.source in behind]
 
 
-class ExpansionAbort:
-    """Gives up what is under way; a context manager that closes its clients.
+def give_up_expansions(
+    cluster: ClusterPort, settings: ApplicationSettings, *, dry_run: bool = False
+) -> list[ProcessorPlan]:
+    """Give up the processors that are on their way, and return what was on its way.
 
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
+    :param dry_run: change nothing; it disturbs no run.
+    :raises ConfigError: the application has no run yet.
+    :raises RunBusyError: a run is at work, or has begun meanwhile.
+    :raises KafkaClientError: the broker refuses, or does not answer; the same again goes on.
     """
-
-    def __init__(
-        self, cluster: ClusterPort, settings: ApplicationSettings, *, clock: Clock | None = None
-    ) -> None:
-        self._cluster, self._settings = cluster, settings
-        self._session = CoordinatorSession(cluster, settings, clock=clock)
-        self._leases = LeaseObservation(self._session)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._session.close()
-
-    def plan(self) -> list[ProcessorPlan]:
-        """Return what :meth:`run` would give up. Changes nothing, disturbs no run.
-
-        :raises ConfigError: the application has no run yet.
-        """
-        return self._under_way(self._session.read_ledger(wait_ms=0))
-
-    def run(self) -> list[ProcessorPlan]:
-        """Give it up, and return what it was.
-
-        :raises ConfigError: the application has no run yet.
-        :raises RunBusyError: a run is at work, or has begun meanwhile.
-        :raises KafkaClientError: the broker refuses, or does not answer; the same again goes on.
-        """
-        if not self.plan():
-            return []
-        ledger = self._leases.watch(self._session.read_ledger(), waiting="the command")
-        self._refuse_busy(ledger)
+    with closing(CoordinatorSession(cluster, settings)) as session:
+        plans = _under_way(session, session.read_ledger(wait_ms=0))
+        if dry_run or not plans:
+            return plans
+        leases = LeaseObservation(session)
+        _refuse_busy(leases, leases.watch(session.read_ledger(), waiting="the command"), settings)
         try:
-            self._session.claim()
-            ledger = self._session.read_ledger()
-            self._refuse_busy(ledger)
-            plans = self._under_way(ledger)
+            session.claim()
+            ledger = session.read_ledger()
+            _refuse_busy(leases, ledger, settings)
+            plans = _under_way(session, ledger)
             with ExitStack() as clients:
                 copies = [
-                    clients.enter_context(
-                        StateCopy(self._cluster, self._settings, work, clock=self._session.clock)
-                    )
+                    clients.enter_context(StateCopy(cluster, settings, work, clock=session.clock))
                     for plan in plans
                     for work in plan.works
                 ]
                 for copy in copies:
                     copy.claim()
                     copy.void()
-                self._session.write((), ledger=LedgerChange(ledger=ledger))
+                session.write((), ledger=LedgerChange(ledger=ledger))
                 for copy in copies:
                     copy.clear()
         except TaskFencedError as error:
-            raise self._busy(
-                ledger,
-                "a run has begun while its expansion was being given up, and may have taken it over",
+            raise RunBusyError(
+                f"application {settings.application_id!r}: a run has begun while its expansion was being "
+                "given up, and may have taken it over",
                 fix="look at its status, then give up what is left",
             ) from error
         return plans
 
-    def _under_way(self, ledger: Ledger) -> list[ProcessorPlan]:
-        return expansions(self._session, last_topology(self._session, ledger), ledger)
 
-    def _refuse_busy(self, ledger: Ledger) -> None:
-        lease = ledger.held_lease
-        if lease is not None and not self._leases.is_free(ledger):
-            raise self._busy(
-                ledger,
-                f"{lease.owner} works on run {lease.owner_run_id!r}; an expansion is given up between runs",
-                fix="wait for the run to end, then give it up",
-            )
+def _under_way(session: CoordinatorSession, ledger: Ledger) -> list[ProcessorPlan]:
+    return expansions(session, last_topology(session, ledger), ledger)
 
-    def _busy(self, ledger: Ledger, why: str, *, fix: str) -> RunBusyError:
-        lease = ledger.held_lease
-        return RunBusyError(
-            f"application {self._settings.application_id!r}: {why}",
-            fix=fix,
-            run_id="",
-            owner="" if lease is None else lease.owner,
-            owner_run_id="" if lease is None else lease.owner_run_id,
-            lease_expires_ms=0 if lease is None else lease.expires_ms,
+
+def _refuse_busy(leases: LeaseObservation, ledger: Ledger, settings: ApplicationSettings) -> None:
+    lease = ledger.held_lease
+    if lease is not None and not leases.is_free(ledger):
+        raise RunBusyError(
+            f"application {settings.application_id!r}: {lease.owner} works on run {lease.owner_run_id!r}; an "
+            "expansion is given up between runs",
+            fix="wait for the run to end, then give it up",
+            owner=lease.owner,
+            owner_run_id=lease.owner_run_id,
         )

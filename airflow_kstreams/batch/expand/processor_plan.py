@@ -37,22 +37,14 @@ class CopiedSource:
     :param added: the new processors that take keys from the source.
     :param position: T2; None before the first step.
     :param end: T1.
-    :param copied: entries that were written for the new processors, deletions among them.
-    :param copied_bytes: their size.
-    :param stepped_ms: when its last step was made, epoch milliseconds; 0 before the first.
-    :param begun_ms: when it began, epoch milliseconds; 0 if that is not known.
-    :param rate: changelog records per second that were read when it last was; 0 if that is not known.
+    :param told: what its last step wrote beside the position; without steps and entries before the first.
     """
 
     changelog: TopicPartition
     added: tuple[int, ...]
     position: int | None
     end: int
-    copied: int = 0
-    copied_bytes: int = 0
-    stepped_ms: int = 0
-    begun_ms: int = 0
-    rate: float = 0.0
+    told: Expansion
 
     @property
     def lag(self) -> int:
@@ -74,7 +66,6 @@ class ProcessorPlan:
     :param sub: the subtopology's plan.
     :param entry: its partition groups as they are recorded.
     :param after: the processors that it is to have; None if it has so many already.
-    :param reads: S1: the partitions that the new ones will read.
     :param sources: how far the state is copied.
     """
 
@@ -82,7 +73,6 @@ class ProcessorPlan:
     sub: SubtopologyPlan
     entry: GroupedPartitions
     after: Processors | None
-    reads: tuple[TopicPartition, ...] = ()
     sources: tuple[CopiedSource, ...] = ()
 
     @property
@@ -93,7 +83,12 @@ class ProcessorPlan:
     @property
     def begun_ms(self) -> int:
         """When the first copy began, epoch milliseconds; 0 if none has, or that is not known."""
-        return min((each.begun_ms for each in self.sources if each.begun_ms), default=0)
+        return min((each.told.begun_ms for each in self.sources if each.told.begun_ms), default=0)
+
+    @property
+    def reads(self) -> list[TopicPartition]:
+        """S1: the partitions that the new ones will read."""
+        return [] if self.after is None else read_by(self.entry, self.after)
 
     @property
     def works(self) -> list[CopyWork]:
@@ -137,7 +132,6 @@ def plan_processors(session: CoordinatorSession, subtopology: int | None, count:
         sub=sub,
         entry=entry,
         after=after,
-        reads=tuple(read_by(entry, after)),
         sources=tuple(_sources(session, sub, entry, after, offsets)),
     )
 
@@ -147,10 +141,9 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
 
     :param plan: of the last run.
     """
-    entries = {} if ledger.assignment is None else ledger.assignment.subtopologies
     found: list[ProcessorPlan] = []
     for sub in plan.subtopologies:
-        entry = entries.get(str(sub.id))
+        entry = ledger.assignment.subtopologies.get(str(sub.id))
         if entry is None or not entry.grown:
             continue
         offsets = _offsets(session, sub, entry)
@@ -162,7 +155,6 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
                     sub=sub,
                     entry=entry,
                     after=expansion.after,
-                    reads=tuple(read_by(entry, expansion.after)),
                     sources=tuple(_sources(session, sub, entry, expansion.after, offsets)),
                 )
             )
@@ -193,20 +185,17 @@ def _sources(
     sources = sources_of(after, len(entry.by_group))
     partitions = positions_of(sub, sorted(sources))
     ends = session.admin.end_offsets(partitions, isolation="read_committed")
+    not_begun = Expansion(before=len(entry.by_group), after=after, topic_id="", stepped_ms=0)
     found: list[CopiedSource] = []
     for tp in partitions:
-        told: Expansion | None = live(offsets.get(tp), entry, tp.topic)
+        told = live(offsets.get(tp), entry, tp.topic)
         found.append(
             CopiedSource(
                 changelog=tp,
                 added=tuple(sources[tp.partition]),
                 position=None if told is None else offsets[tp].offset,
                 end=ends[tp],
-                copied=0 if told is None else told.copied,
-                copied_bytes=0 if told is None else told.copied_bytes,
-                stepped_ms=0 if told is None else told.stepped_ms,
-                begun_ms=0 if told is None else told.begun_ms,
-                rate=0.0 if told is None else told.rate,
+                told=told or not_begun,
             )
         )
     return found
@@ -253,7 +242,7 @@ def _entry(
     :raises ConfigError: no run has recorded any.
     :raises TopologyError: the keys of a topic fit no kind of growth.
     """
-    entry = None if ledger.assignment is None else ledger.assignment.subtopologies.get(str(sub.id))
+    entry = ledger.assignment.subtopologies.get(str(sub.id))
     if entry is None or (sub.changelogs and not entry.changelogs):
         raise ConfigError(
             f"no run of application {plan.application_id!r} has processed a record of subtopology {sub.id} "

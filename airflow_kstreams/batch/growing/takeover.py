@@ -124,14 +124,20 @@ def take_over(
         if before is None or not entry.grown or min(entry.partitions.values()) <= len(entry.by_group):
             continue
         try:
-            expansion, late = _offered(coordinator, plan, sub, entry, before, committed)
+            copied = _copied_so_far(coordinator, positions_of(sub, first_sources(entry)))
+            expansion = under_way(copied, entry)
+            if expansion is None:
+                continue
+            offered = _Candidate(
+                coordinator=coordinator, plan=plan, sub=sub, entry=entry, expansion=expansion
+            )
+            late = offered.not_yet(before, committed) or offered.copy_rest()
         except AccessDeniedError as error:
-            # The user that runs the application may be another one than expands it.
+            # The user that runs the application may be another one than expands it, and may not see how far
+            # the copy is, or not copy.
             warnings.append(
                 f"whether subtopology {sub.id} is to have more processors is unknown: {error.cause}"
             )
-            continue
-        if expansion is None:
             continue
         if late:
             warnings.append(
@@ -149,25 +155,6 @@ def take_over(
             f"{expansion.before} before: give Spark a core for each"
         )
     return Takeovers(grouped=now, expansions=taken, warnings=tuple(warnings))
-
-
-def _offered(
-    coordinator: TakeoverCoordinator,
-    plan: TopologyPlan,
-    sub: SubtopologyPlan,
-    entry: GroupedPartitions,
-    before: GroupedPartitions,
-    committed: Mapping[TopicPartition, CommittedOffset],
-) -> tuple[Expansion | None, str]:
-    """Return the expansion that is under way, copied to its end; or why that cannot be yet.
-
-    :raises AccessDeniedError: this user may not see how far it is, or not copy.
-    """
-    expansion = under_way(_copied_so_far(coordinator, positions_of(sub, first_sources(entry))), entry)
-    if expansion is None:
-        return None, ""
-    candidate = _Candidate(coordinator=coordinator, plan=plan, sub=sub, entry=entry, expansion=expansion)
-    return expansion, candidate.not_yet(before, committed) or candidate.copy_rest()
 
 
 def _copied_so_far(

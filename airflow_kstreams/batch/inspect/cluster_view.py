@@ -15,17 +15,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.inspect.conditions import NewRecords
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, read_metadata
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -67,14 +66,12 @@ class ClusterView:
         self._committed: RoundMemory[
             tuple[str, tuple[TopicPartition, ...]], tuple[object, dict[TopicPartition, int]]
         ] = RoundMemory()
-        self._counts = NewRecordCounts(self._clock)
+        self._counts = NewRecordCounts(self._clock, self._shared_admin, self._shared_reader)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -182,19 +179,15 @@ class ClusterView:
 
         :raises ConfigError: a topic does not exist.
         """
-        found = {topic: self._describe(topic) for topic in topics}
-        missing = [topic for topic, description in found.items() if description is None]
+        described = {topic: self._describe(topic) for topic in topics}
+        found = {topic: description for topic, description in described.items() if description is not None}
+        missing = [topic for topic in described if topic not in found]
         if missing:
             raise ConfigError(
                 f"no such topic: {', '.join(repr(topic) for topic in missing)}",
                 fix="create it, or correct its name",
             )
-        return [
-            TopicPartition(topic, number)
-            for topic, description in found.items()
-            if description is not None
-            for number in range(description.partitions)
-        ]
+        return described_partitions(found, found)
 
     def new_records(
         self,
@@ -210,8 +203,6 @@ class ClusterView:
             application_id=application_id,
             processed=processed,
             at_most=at_most,
-            admin=self._shared_admin,
-            reader=self._shared_reader,
         )
 
     def _log(self, application_id: str, topic: str, read_log: Callable[..., T], *, absent: T | None) -> T:
@@ -305,11 +296,31 @@ class _Count:
         return self.processed != processed or self.position > max(end, self.start)
 
 
-class NewRecordCounts:
-    """Counts that go on from round to round, as far as they are asked for."""
+class NewRecords(NamedTuple):
+    """Records that no run has processed yet.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    :param total: how many, counted no further than was asked for.
+    :param per_topic: the same per topic.
+    :param oldest_ms: smallest timestamp among the first ones of each partition, epoch milliseconds; None
+        without records.
+    """
+
+    total: int
+    per_topic: Mapping[str, int]
+    oldest_ms: int | None
+
+
+class NewRecordCounts:
+    """Counts that go on from round to round, as far as they are asked for.
+
+    :param admin: gives a client, where one is needed.
+    :param reader: the same; what it was assigned before is lost.
+    """
+
+    def __init__(
+        self, clock: Clock, admin: Callable[[], AdminPort], reader: Callable[[], ReaderPort]
+    ) -> None:
+        self._clock, self._admin, self._reader = clock, admin, reader
         self._counts: RoundMemory[tuple[str, TopicPartition], _Count] = RoundMemory()
 
     def next_round(self) -> None:
@@ -323,20 +334,16 @@ class NewRecordCounts:
         application_id: str,
         processed: Mapping[TopicPartition, int],
         at_most: int,
-        admin: Callable[[], AdminPort],
-        reader: Callable[[], ReaderPort],
     ) -> NewRecords:
         """Count committed records from the processed offsets, or the log starts, to the ends, up to a number.
 
         :param ends: last stable offset of each partition.
-        :param admin: gives a client, where one is needed.
-        :param reader: the same; what it was assigned before is lost.
         """
-        counts = self._counts_from(application_id, processed, ends, admin)
+        counts = self._counts_from(application_id, processed, ends)
         waiting = {tp for tp, count in counts.items() if count.position < ends[tp]}
         total = sum(count.count for count in counts.values())
         if waiting and total < at_most:
-            self._go_on(reader(), counts, waiting, ends, at_most - total)
+            self._go_on(counts, waiting, ends, at_most - total)
         per_topic: dict[str, int] = {}
         for tp, count in counts.items():
             per_topic[tp.topic] = per_topic.get(tp.topic, 0) + count.count
@@ -348,7 +355,6 @@ class NewRecordCounts:
         application_id: str,
         processed: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-        admin: Callable[[], AdminPort],
     ) -> dict[TopicPartition, _Count]:
         """Return the counts kept of partitions, new ones in place of those that are stale."""
         counts = {tp: self._counts.get((application_id, tp)) for tp in ends}
@@ -358,7 +364,7 @@ class NewRecordCounts:
             if count is not None and not count.is_stale(processed.get(tp, 0), ends[tp])
         }
         asked = [tp for tp in ends if tp not in kept]
-        log_starts = admin().start_offsets(asked) if asked else {}
+        log_starts = self._admin().start_offsets(asked) if asked else {}
         for tp in asked:
             at = processed.get(tp, 0)
             start = max(at, log_starts[tp])
@@ -368,7 +374,6 @@ class NewRecordCounts:
 
     def _go_on(
         self,
-        reader: ReaderPort,
         counts: Mapping[TopicPartition, _Count],
         waiting: Collection[TopicPartition],
         ends: Mapping[TopicPartition, int],
@@ -376,7 +381,8 @@ class NewRecordCounts:
     ) -> None:
         """Go on counting, until the ends or until enough were found."""
         spans = {tp: (counts[tp].position, ends[tp]) for tp in sorted(waiting)}
-        read = BoundedRead(reader, spans, clock=self._clock, max_records=min(left, _MAX_RECORDS))
+        most = min(left, _MAX_RECORDS)
+        read = BoundedRead(self._reader(), spans, clock=self._clock, max_records=most)
         for fetched in read:
             for tp, records in fetched.items():
                 count = counts[tp]

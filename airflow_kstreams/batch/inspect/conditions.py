@@ -1,7 +1,7 @@
 """Defines what a sensor can wait for, as plain data, and says of a view of the cluster whether it has come.
 
-A condition asks a :class:`ConditionView` and nothing else. Sensors in a worker and triggers in the
-triggerer evaluate the same condition on different views, so deferred or not they give the same answer. All
+A condition asks a :class:`ClusterView` and nothing else. Sensors in a worker and triggers in the triggerer
+evaluate the same condition on views of their own, so deferred or not they give the same answer. All
 conditions are level-triggered: they say what is, not what has just happened, so nothing is missed by a sensor
 that starts late, and a triggerer may restart at any time. The ledger decides about runs; the metadata topic
 holds the present run only, and its markers are gone once the next run began.
@@ -10,11 +10,11 @@ holds the present run only, and its markers are gone once the next run began.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 
-from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.inspect.cluster_view import ClusterView, NewRecords
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic
@@ -31,73 +31,12 @@ from airflow_kstreams.batch.report.results import (
     stop_offsets_result,
 )
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import convert
-from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
 
 Json = dict[str, Any]
-
-#: How many places a text names.
-_NAMED = 5
-
-
-class NewRecords(NamedTuple):
-    """Records that no run has processed yet.
-
-    :param total: how many, counted no further than was asked for.
-    :param per_topic: the same per topic.
-    :param oldest_ms: smallest timestamp among the first ones of each partition, epoch milliseconds; None
-        without records.
-    """
-
-    total: int
-    per_topic: Mapping[str, int]
-    oldest_ms: int | None
-
-
-class ConditionView(Protocol):
-    """A Kafka cluster at one moment; reading it joins no group and commits nothing."""
-
-    def now_ms(self) -> int: ...
-    def ledger(self, application_id: str) -> Ledger: ...
-    def facts(self, application_id: str, *, unless_finished: str = "") -> RunFacts:
-        """Join the ledger with the metadata topic.
-
-        :param unless_finished: a run; the metadata topic is not asked where the ledger has it as finished.
-        """
-        ...
-
-    def group(self, application_id: str) -> ReaderPort:
-        """Return a reader that can say what the application's group committed."""
-        ...
-
-    def committed(
-        self, application_id: str, partitions: Collection[TopicPartition], *, moving: bool
-    ) -> Mapping[TopicPartition, int]:
-        """Return the offsets that the application's group committed.
-
-        :param moving: whether they move though neither ledger nor metadata say so; if not, they may be those
-            that were committed when one of the two was last written.
-        """
-        ...
-
-    def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Return every partition of topics.
-
-        :raises ConfigError: a topic does not exist.
-        """
-        ...
-
-    def new_records(
-        self,
-        application_id: str,
-        partitions: Collection[TopicPartition],
-        processed: Mapping[TopicPartition, int],
-        *,
-        at_most: int,
-    ) -> NewRecords:
-        """Count committed records at or past the processed offsets, or the log starts, up to a number."""
-        ...
 
 
 class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished"):
@@ -122,7 +61,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         processed = "" if self.allow_parked else ", of which nothing is parked"
         return f"{which} of application {self.application_id}{processed}"
 
-    def evaluate(self, view: ConditionView) -> RunResult | None:
+    def evaluate(self, view: ClusterView) -> RunResult | None:
         """Return the run's result once it is finished, and what it left parked is processed, if so asked."""
         check_application_id(self.application_id)
         ledger = view.ledger(self.application_id)
@@ -131,7 +70,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
             return None
         return result_of_summary(summary)
 
-    def still_parked(self, view: ConditionView) -> str:
+    def still_parked(self, view: ClusterView) -> str:
         """Say what is parked of the run, which is finished; empty if nothing is, or that may be."""
         ledger = view.ledger(self.application_id)
         summary = None if self.allow_parked else self._find(ledger)
@@ -165,7 +104,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         aged = f", or a record older than {self.older_than_ms} ms," if self.older_than_ms is not None else ""
         return f"{self.min_records} new records{aged} for application {self.application_id}"
 
-    def evaluate(self, view: ConditionView) -> NewDataResult | None:
+    def evaluate(self, view: ClusterView) -> NewDataResult | None:
         """Return what is new once it is enough."""
         ledger, held, partitions = _inputs_seen(view, self.application_id, self.topics)
         processed = self._processed(view, ledger, held, partitions)
@@ -197,7 +136,7 @@ class NewData(msgspec.Struct, frozen=True, kw_only=True, tag="new-data"):
         return {retry_topic(self.application_id, node): 1 if n is None else n for node, n in parked.items()}
 
     def _processed(
-        self, view: ConditionView, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
+        self, view: ClusterView, ledger: Ledger, held: Slice | None, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return up to where runs have the partitions, the one under way included."""
         stops = {} if held is None else {part.topic_partition: part.stop_offset for part in held.inputs}
@@ -222,7 +161,7 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
     def __str__(self) -> str:
         return f"subtopology {self.subtopology} of run {self.run_id} of application {self.application_id}"
 
-    def evaluate(self, view: ConditionView) -> StopOffsetsResult | None:
+    def evaluate(self, view: ClusterView) -> StopOffsetsResult | None:
         """Return the stop offsets once they are reached; a finished run has reached them all."""
         check_application_id(self.application_id)
         facts = view.facts(self.application_id, unless_finished=self.run_id)
@@ -273,7 +212,7 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
     def __str__(self) -> str:
         return f"application {self.application_id} with {self.max_records} records left, or fewer"
 
-    def evaluate(self, view: ConditionView) -> NewDataResult | None:
+    def evaluate(self, view: ClusterView) -> NewDataResult | None:
         """Return what is left once it is little enough."""
         ledger, _, partitions = _inputs_seen(view, self.application_id, self.topics)
         # Tasks commit all the time, and neither ledger nor metadata say so.
@@ -289,7 +228,7 @@ Condition = RunFinished | NewData | CaughtUp | StopOffsetsReached
 
 
 def _inputs_seen(
-    view: ConditionView, application_id: str, topics: Collection[str]
+    view: ClusterView, application_id: str, topics: Collection[str]
 ) -> tuple[Ledger, Slice | None, list[TopicPartition]]:
     """Return the ledger, the slice under way, and the partitions of the inputs.
 
@@ -315,7 +254,7 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
     return sorted(last.input_topics)
 
 
-def why_not(condition: Condition, view: ConditionView) -> str:
+def why_not(condition: Condition, view: ClusterView) -> str:
     """Say why a condition does not hold yet: what is parked, and who holds the application's lease and
     when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
@@ -366,8 +305,6 @@ def still_parked(ledger: Ledger, run: RunSummary) -> str:
         for node, by_group in sorted(parked.items())
         for group, count in sorted(by_group.items())
     ]
-    more = f" and {len(places) - _NAMED} more places" if len(places) > _NAMED else ""
     return (
-        f"records are parked as of run {last.run_id!r}: {', '.join(places[:_NAMED])}{more}; "
-        f"{due_text(last.parked_due_ms)}"
+        f"records are parked as of run {last.run_id!r}: {first_few(places)}; {due_text(last.parked_due_ms)}"
     )

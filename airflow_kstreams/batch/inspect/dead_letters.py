@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -130,17 +130,19 @@ class DeadLetterTopic:
         :raises ConfigError: there is no such topic.
         """
         groups: dict[tuple[str, str, str], LetterGroup] = {}
-        heap: list[tuple[int, int, int, SeenLetter]] = []
-        with ExitStack() as stack:
-            view = self._look(stack)
-            for seen in view.read(view.all):
-                if selection.fits(seen.letter):
-                    _count(groups, seen)
-                    _keep(heap, seen, newest)
+
+        def counted(seen: SeenLetter) -> SeenLetter:
+            _count(groups, seen)
+            return seen
+
+        with self._look() as view:
+            fitting = (counted(seen) for seen in view.read(view.all) if selection.fits(seen.letter))
+            # With none to return, all are counted nonetheless.
+            listed = heapq.nlargest(max(newest, 1), fitting, key=_place)[:newest]
         return LettersSeen(
             topic=self._topic,
             groups=tuple(sorted(groups.values(), key=lambda g: (-g.letters, g.topic, g.node, g.exception))),
-            newest=tuple(seen for *_, seen in sorted(heap, key=lambda entry: entry[:3], reverse=True)),
+            newest=tuple(listed),
         )
 
     def letters_at(self, partition: TopicPartition, offset: int) -> list[SeenLetter]:
@@ -149,8 +151,7 @@ class DeadLetterTopic:
 
         :raises ConfigError: there is none, or no such dead-letter topic.
         """
-        with ExitStack() as stack:
-            view = self._look(stack)
+        with self._look() as view:
             if partition.topic == self._topic:
                 found = list(view.read({partition: (offset, offset + 1)}))
             else:
@@ -170,23 +171,23 @@ class DeadLetterTopic:
             )
         return found
 
-    def _look(self, stack: ExitStack) -> _LetterView:
-        admin = self._cluster.admin()
-        stack.callback(admin.close)
-        reader = self._cluster.reader(group_id=replay_owner(self._topic))
-        stack.callback(reader.close)
-        log = LetterLog.look(admin, self._settings, self._clock)
-        replays = read_replays(
-            self._cluster, self._topic, admin=admin, reader=reader, clock=self._clock, wait_ms=0
-        )
-        return _LetterView(
-            topic=self._topic,
-            log=log,
-            positions=replays.positions(log.topic_id),
-            marks=replays.marks(log.topic_id),
-            reader=reader,
-            clock=self._clock,
-        )
+    @contextmanager
+    def _look(self) -> Iterator[_LetterView]:
+        topic, clock, group_id = self._topic, self._clock, replay_owner(self._topic)
+        with (
+            closing(self._cluster.admin()) as admin,
+            closing(self._cluster.reader(group_id=group_id)) as reader,
+        ):
+            log = LetterLog.look(admin, self._settings, clock)
+            replays = read_replays(self._cluster, topic, admin=admin, reader=reader, clock=clock, wait_ms=0)
+            yield _LetterView(
+                topic=topic,
+                log=log,
+                positions=replays.positions(log.topic_id),
+                marks=replays.marks(log.topic_id),
+                reader=reader,
+                clock=clock,
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,11 +246,6 @@ def _count(groups: dict[tuple[str, str, str], LetterGroup], seen: SeenLetter) ->
     groups[kind].add(seen)
 
 
-def _keep(heap: list[tuple[int, int, int, SeenLetter]], seen: SeenLetter, newest: int) -> None:
-    """Keep a letter if it is among the newest; no two have one partition and offset."""
-    record = seen.letter.record
-    entry = (seen.timestamp_ms, record.partition(), record.offset(), seen)
-    if len(heap) < newest:
-        heapq.heappush(heap, entry)
-    elif newest:
-        heapq.heappushpop(heap, entry)
+def _place(seen: SeenLetter) -> tuple[int, int, int]:
+    """Return what letters are ordered by; no two have one partition and offset."""
+    return seen.timestamp_ms, seen.letter.record.partition(), seen.letter.record.offset()

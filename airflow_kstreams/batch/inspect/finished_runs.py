@@ -1,4 +1,4 @@
-"""Follows an application's ledger from run to run, with a cursor that Kafka keeps.
+"""Reads the finished runs of an application, one of them or from run to run, with a cursor that Kafka keeps.
 
 The cursor is the committed offset of a group of the follower's own on the ledger topic, never the
 application's group. It moves only when the follower says that a run is taken care of, so a process that dies
@@ -15,7 +15,7 @@ sure that nothing is missed.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from typing import Self
@@ -24,13 +24,80 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.fold import decode_summary
+from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.ledger.run_search import LogSpan, details_in, read_details
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunSummary, with_details
-from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, ReaderPort, Record, TopicPartition
+
+_POLL_SECONDS = 0.5
+
+
+def finished_run(cluster: ClusterPort, application_id: str, run_id: str | None) -> RunSummary | None:
+    """Return what a run did, None while it is not finished.
+
+    What it has per task and partition is kept of the last runs only (``ledger.details.kept``): of an older
+    one ``without_details`` is true.
+
+    :param cluster: where the application runs.
+    :param application_id: the application.
+    :param run_id: the run; None means the one that finished last.
+    """
+    # What an open transaction hides is not finished yet: a reader that decides nothing need not wait for it.
+    with closing(cluster.reader(group_id=application_id)) as reader:
+        ledger = read_ledger(cluster, application_id, reader=reader, wait_ms=0)
+        found = ledger.last() if run_id is None else ledger.find(run_id)
+        return None if found is None else ledger.detailed(found)
+
+
+def last_values(cluster: ClusterPort, topic: str, *, timeout_seconds: float = 60.0) -> dict[bytes, bytes]:
+    """Read a whole topic, as committed, and return the last value of every key; a null value deletes its key.
+
+    Meant for small result topics: it reads from the log's start, without a group, and commits nothing.
+
+    :param cluster: where the topic is.
+    :param topic: its name; records without a key do not count.
+    :param timeout_seconds: how long reading may take.
+    :raises ConfigError: there is no such topic.
+    :raises KafkaClientError: the broker does not answer, or the topic's end was not reached in time.
+    """
+    with closing(cluster.admin()) as admin:
+        description = admin.describe_topics([topic]).get(topic)
+        if description is None:
+            raise ConfigError(f"topic {topic!r} does not exist", fix="create it, or correct its name")
+        partitions = [TopicPartition(topic, number) for number in range(description.partitions)]
+        starts = admin.start_offsets(partitions)
+        ends = admin.end_offsets(partitions, isolation="read_committed")
+
+    def too_long(left: Sequence[TopicPartition], _: float) -> KafkaClientError:
+        return KafkaClientError(
+            f"topic {topic!r} was not read to its end within {timeout_seconds:g} s, partitions left: "
+            f"{', '.join(map(str, left))}",
+            fix="try again, or allow more time",
+            code="_TIMED_OUT",
+            retriable_code=True,
+        )
+
+    values: dict[bytes, bytes] = {}
+    with closing(cluster.reader(group_id=f"{topic}-last-values")) as reader:
+        read = BoundedRead(
+            reader,
+            {partition: (starts[partition], end) for partition, end in ends.items()},
+            poll_seconds=_POLL_SECONDS,
+            patience=Patience(seconds=timeout_seconds, since="start", error=too_long),
+        )
+        for fetched in read:
+            for record in chain.from_iterable(fetched.values()):
+                key, value = record.key(), record.value()
+                if key is not None and value is not None:
+                    values[key] = value
+                elif key is not None:
+                    values.pop(key, None)
+    return values
+
 
 #: A group's offsets expire when nothing is committed for days.
 _RECOMMIT_SECONDS = 3_600.0
@@ -72,11 +139,8 @@ class FinishedRuns:
 
     def has_ledger(self) -> bool:
         """Look whether the application has a ledger; it has none before its first run."""
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             found = self._partition.topic in admin.describe_topics([self._partition.topic])
-        finally:
-            admin.close()
         self._from_start |= not found
         return found
 
@@ -85,8 +149,7 @@ class FinishedRuns:
 
         :raises ConfigError: the application has no ledger yet.
         """
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             described = admin.describe_topics([self._partition.topic]).get(self._partition.topic)
             if described is None:
                 raise ConfigError(
@@ -95,8 +158,6 @@ class FinishedRuns:
                 )
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
             start = admin.start_offsets([self._partition])[self._partition]
-        finally:
-            admin.close()
         self._topic_id = described.topic_id
         self._reader = self._cluster.reader(group_id=self._group)
         try:
@@ -131,11 +192,8 @@ class FinishedRuns:
         :return: as :meth:`poll`.
         :raises KafkaClientError: as :meth:`poll`, or the ledger's end cannot be reached.
         """
-        admin = self._cluster.admin()
-        try:
+        with closing(self._cluster.admin()) as admin:
             end = admin.end_offsets([self._partition], isolation="read_committed")[self._partition]
-        finally:
-            admin.close()
         read = BoundedRead(self._open(), {self._partition: (self._cursor, end)})
         records = [record for fetched in read for record in chain.from_iterable(fetched.values())]
         # What follows is for the next poll.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
-from airflow_kstreams.batch.growing.blocked import BlockedPartition, blocked_partitions
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
 from airflow_kstreams.batch.ledger.facts import ContinuousRun, GroupedPartitions, Lease, ResetRecord
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
-from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metadata_with_content
+from airflow_kstreams.batch.protocol.slice.metadata import MetadataView, RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import (
     H_GENERATION,
     H_KIND,
@@ -109,25 +109,14 @@ class RunStatus:
         return {tp: max(0, end - self.positions[tp]) for tp, end in self.ends.items()}
 
 
-def read_status(
-    cluster: ClusterPort, application_id: str, *, last_runs: int = _LAST_RUNS, clock: Clock | None = None
-) -> RunStatus:
-    """Read an application's status; an application that never ran is NEW.
-
-    :param last_runs: how many finished runs to return.
-    """
+def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | None = None) -> RunStatus:
+    """Read an application's status; an application that never ran is NEW."""
     clock = clock or SystemClock()
-    with ExitStack() as clients:
-        admin = cluster.admin()
-        clients.callback(admin.close)
-        logs = cluster.reader(group_id=application_id)
-        clients.callback(logs.close)
+    with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as logs:
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
-        written, content = read_metadata_with_content(
-            cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock
-        )
-        facts = RunFacts(application_id, ledger, written)
-        runs = tuple(ledger.latest(last_runs))
+        metadata = MetadataView(cluster, application_id, clock=clock)
+        facts = RunFacts(application_id, ledger, metadata.read(admin=admin, reader=logs, wait_ms=0))
+        runs = tuple(ledger.latest(_LAST_RUNS))
         committed: Mapping[TopicPartition, CommittedOffset] = {}
         parked: Parked = {}
         last = facts.last_work
@@ -140,15 +129,14 @@ def read_status(
             partitions = sorted(positions)
         if partitions:
             # What a task's open transaction commits is not waited for.
-            reader = cluster.reader(group_id=application_id, isolation="read_uncommitted")
-            clients.callback(reader.close)
             parking = parking_partitions(ledger.assignment, application_id)
-            offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
+            with closing(cluster.reader(group_id=application_id, isolation="read_uncommitted")) as reader:
+                offsets = reader.committed([*partitions, *({*parking} - {*partitions})])
             committed = {tp: offset for tp, offset in offsets.items() if tp in partitions}
             parked = parked_left(facts, offsets)
             positions |= {tp: offset.offset for tp, offset in committed.items()}
         counts, ends = _counts_and_ends(admin, positions)
-        recorded = {} if ledger.assignment is None else ledger.assignment.subtopologies
+        recorded = ledger.assignment.subtopologies
         more = () if last is None else _expansions(cluster, last.plan.topology, ledger, clock)
     return RunStatus(
         application_id=application_id,
@@ -159,7 +147,7 @@ def read_status(
         lease=ledger.held_lease,
         lease_renewed_ms=ledger.lease_written_ms if ledger.held_lease is not None else 0,
         runs=runs,
-        metadata=tuple(_line(record) for record in content.records),
+        metadata=tuple(_line(record) for record in metadata.content.records),
         taken_back=tuple(ledger.taken_back.values()),
         reset=ledger.reset,
         positions=positions,
@@ -175,13 +163,12 @@ def _expansions(
     cluster: ClusterPort, plan: TopologyPlan, ledger: Ledger, clock: Clock
 ) -> tuple[ProcessorPlan, ...] | None:
     """Return the processors that are on their way, None where this user may not see them."""
-    session = CoordinatorSession(cluster, ApplicationSettings.parse(plan.application_id, {}), clock=clock)
+    settings = ApplicationSettings.parse(plan.application_id, {})
     try:
-        return tuple(expansions(session, plan, ledger))
+        with closing(CoordinatorSession(cluster, settings, clock=clock)) as session:
+            return tuple(expansions(session, plan, ledger))
     except AccessDeniedError:
         return None
-    finally:
-        session.close()
 
 
 def _counts_and_ends(

@@ -95,16 +95,30 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The partition groups of all subtopologies; one record in the ledger topic, written by begin.
 
-    :param version: grows by one with every change.
+    :param version: grows by one with every change; 0: nothing is recorded.
     :param run_id: the run that made the last change.
     :param subtopologies: subtopology id as text -> its groups.
     :param former: groups of changelogs that the topology does not have any more, in case they come back.
     """
 
-    version: int
-    run_id: str
-    subtopologies: dict[str, GroupedPartitions]
+    version: int = 0
+    run_id: str = ""
+    subtopologies: dict[str, GroupedPartitions] = {}
     former: tuple[GroupedPartitions, ...] = ()
+
+    @property
+    def current(self) -> tuple[GroupedPartitions, ...]:
+        """The groups of the subtopologies that there are."""
+        return tuple(self.subtopologies.values())
+
+    @property
+    def entries(self) -> tuple[GroupedPartitions, ...]:
+        """The current groups, then the former ones."""
+        return (*self.current, *self.former)
+
+
+#: Before the first run with records.
+NOTHING_RECORDED = Assignment()
 
 
 class OwnTopic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

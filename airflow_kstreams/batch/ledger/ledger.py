@@ -39,6 +39,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import (
+    NOTHING_RECORDED,
     Assignment,
     ChangelogEnds,
     ContinuousRun,
@@ -82,7 +83,7 @@ class Ledger:
 
     :param lease: the last lease, whether renewed, abandoned or released; None when there never was one, or a
         reset has taken it away.
-    :param assignment: the partition groups that state depends on; None before the first run with records.
+    :param assignment: the partition groups that state depends on.
     :param reset: the last reset; None when a run has finished, or a continuous one has begun since, or there
         never was one.
     :param continuous: the continuous run that was started last; None when there never was one.
@@ -102,7 +103,7 @@ class Ledger:
     """
 
     lease: Lease | None = None
-    assignment: Assignment | None = None
+    assignment: Assignment = NOTHING_RECORDED
     reset: ResetRecord | None = None
     continuous: ContinuousRun | None = None
     lease_offset: int = -1

@@ -199,7 +199,7 @@ class PastRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param details_written: how often details were written; says which slot is next.
     :param details_pieces: the most pieces that details were split into.
     :param parked: what the last run left parked, less what a reset gave up, see
-        :data:`~airflow_kstreams.batch.protocol.offsets.parked.Parked`.
+        :data:`~airflow_kstreams.batch.protocol.offsets.offset_metadata.Parked`.
     :param none_parked_at: the offset of the entry of the last run that left nothing parked, -1 if there is
         none: what earlier runs left is all processed.
     """

@@ -25,7 +25,7 @@ from airflow_kstreams.batch.ledger.past_runs import (
     look_up,
 )
 from airflow_kstreams.batch.ledger.run_summary import DETAILS_KEY, RunDetails, RunSummary, with_details
-from airflow_kstreams.batch.protocol.slice.metadata_records import joined, pieces_of
+from airflow_kstreams.batch.protocol.slice.metadata_records import headers_of, joined, pieces_of
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.ports import Clock, ReaderPort, Record, TopicPartition
@@ -237,7 +237,7 @@ def details_in(records: Sequence[Record]) -> RunDetails | None:
         key, value = record.key() or b"", record.value()
         if b"#" in key or value is None or not key.startswith(DETAILS_KEY.encode()):
             continue
-        headers = {name: text or b"" for name, text in record.headers() or ()}
+        headers = headers_of(record)
         content = joined(key, headers, values.get) if pieces_of(headers) else value
         try:
             return None if content is None else decode_json(content, RunDetails)

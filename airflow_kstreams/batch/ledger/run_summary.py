@@ -9,21 +9,22 @@ run's, or gone, the details have expired.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
-from airflow_kstreams.batch.protocol.offsets.parked import sum_parked
+from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, sum_parked
 from airflow_kstreams.batch.protocol.slice.slice import (
     BehindCut,
     FrozenPartition,
     FrozenTable,
+    Slice,
     partition_named,
 )
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
-from airflow_kstreams.streams.plan import convert
+from airflow_kstreams.streams.plan import SubtopologyPlan, convert
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -203,6 +204,50 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def records_out(self) -> int | None:
         """Records written to topics that the run did not read; None where the counts are not known."""
         return None if self.counts is None else self.counts.produced(self.topics)
+
+
+def summary_so_far(
+    slice_: Slice,
+    reports: Sequence[TaskReport],
+    counts: RecordCounts | None,
+    *,
+    subtopologies: Collection[SubtopologyPlan] | None = None,
+) -> RunSummary:
+    """Return what is known of a run before it is finished.
+
+    :param reports: what its tasks have committed.
+    :param counts: of these tasks; None if not known.
+    :param subtopologies: whose tasks these are; all unless given.
+    """
+    plan = slice_.plan
+    return RunSummary(
+        run_id=slice_.run_id,
+        application_id=plan.topology.application_id,
+        begun_ms=plan.begun_ms,
+        finished_ms=0,
+        generation=slice_.generation,
+        empty=plan.empty,
+        inputs=slice_.inputs,
+        tasks=tuple(reports),
+        task_count=len(reports),
+        records_skipped=sum(report.records_skipped for report in reports),
+        records_ahead=sum(report.records_ahead for report in reports),
+        topology_hash=plan.topology.topology_hash,
+        interval_ms=plan.interval_ms,
+        topic_ids=plan.topic_ids,
+        topics=tuple(
+            SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
+            for sub in (plan.topology.subtopologies if subtopologies is None else subtopologies)
+        ),
+        dag_id=plan.dag_id,
+        autostop_at=plan.autostop_at,
+        counts=counts,
+        parked=parked_in_all(report.parked for report in reports),
+        parked_due_ms=min((r.parked_due_ms for r in reports if r.parked_due_ms is not None), default=None),
+        behind_cut=plan.behind_cut,
+        global_tables=plan.global_tables,
+        advanced_to_ms=None if plan.end_of_run is None else plan.end_of_run.moment_ms,
+    )
 
 
 DETAILS_KEY = "__details__/"

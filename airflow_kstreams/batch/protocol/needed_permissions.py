@@ -26,6 +26,8 @@ from airflow_kstreams.streams.topology.topology import has_dead_letters
 
 #: Where the brokers keep committed offsets and the states of transactions.
 BROKERS_OWN = ("__consumer_offsets", "__transaction_state")
+_COPIED = "how far state is copied for more processors"
+_UNSEEN = "status does not show which are on their way"
 
 
 def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
@@ -58,20 +60,11 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     letters = [settings.dead_letter_topic] if has_dead_letters(plan, settings) else []
     user_topics = dict.fromkeys([*plan.sources, *plan.outputs, *letters])
     found += [_limit(topic) for topic in user_topics if topic not in internal]
-    group = Permission(
-        operation=Operation.READ, resource=Resource.GROUP, name=app, reason="committed offsets"
-    )
     if plan.changelogs:
-        found.append(
-            Permission(
-                operation=Operation.READ,
-                resource=Resource.GROUP,
-                name=catch_up_group(app),
-                reason="how far state is copied for more processors",
-                without="runs go on with the processors that there are",
-            )
-        )
-    return _distinct([*found, group, transactional_permission(app)])
+        without = "runs go on with the processors that there are"
+        found.append(_group(catch_up_group(app), _COPIED, Operation.READ, without))
+    own_group = _group(app, "committed offsets", Operation.READ)
+    return _distinct([*found, own_group, transactional_permission(app)])
 
 
 def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
@@ -83,9 +76,9 @@ def watch_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.ledger, "finished runs", Operation.READ),
         *(_topic(topic, "new records are counted", Operation.READ) for topic in plan.inputs),
         *(_topic(topic, "committed offsets and ends", Operation.DESCRIBE) for topic in plan.intermediates),
-        _committed_offsets(app),
-        *(_more_processors(Resource.TOPIC, topic) for topic in sorted(plan.changelogs)),
-        *([_more_processors(Resource.GROUP, catch_up_group(app))] if plan.changelogs else []),
+        _group(app, "committed offsets", Operation.DESCRIBE),
+        *(_topic(topic, _COPIED, Operation.DESCRIBE, _UNSEEN) for topic in sorted(plan.changelogs)),
+        *([_group(catch_up_group(app), _COPIED, Operation.DESCRIBE, _UNSEEN)] if plan.changelogs else []),
     )
 
 
@@ -96,27 +89,6 @@ def state_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.metadata, "whether a run is under way", Operation.READ),
         _topic(own.ledger, "the run that finished last, and which task has which keys", Operation.READ),
         *(_topic(topic, "the entries of a store", Operation.READ) for topic in sorted(plan.changelogs)),
-    )
-
-
-def _committed_offsets(application_id: str) -> Permission:
-    """Return what a look at committed offsets needs."""
-    return Permission(
-        operation=Operation.DESCRIBE,
-        resource=Resource.GROUP,
-        name=application_id,
-        reason="committed offsets",
-    )
-
-
-def _more_processors(resource: Resource, name: str) -> Permission:
-    """Return what a look at processors that are being added needs."""
-    return Permission(
-        operation=Operation.DESCRIBE,
-        resource=resource,
-        name=name,
-        reason="how far state is copied for more processors",
-        without="status does not show which are on their way",
     )
 
 
@@ -134,9 +106,7 @@ def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tup
         _topic(letters, "dead letters", Operation.READ),
         *_owned(ProtocolTopics.replays(letters), "how far replays have come"),
         *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
-        Permission(
-            operation=Operation.READ, resource=Resource.GROUP, name=owner, reason="offsets of replays"
-        ),
+        _group(owner, "offsets of replays", Operation.READ),
         Permission(
             operation=Operation.WRITE,
             resource=Resource.TRANSACTIONAL_ID,
@@ -155,7 +125,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.ledger, "what state depends on", Operation.READ),
         _topic(own.metadata, "topology of the last run", Operation.READ),
         *(_topic(topic, "looked at before a topic grows", Operation.DESCRIBE) for topic in others),
-        _committed_offsets(plan.application_id),
+        _group(plan.application_id, "committed offsets", Operation.DESCRIBE),
         *(_topic(topic, "given more partitions; others need Describe", Operation.ALTER) for topic in growing),
     )
 
@@ -178,10 +148,8 @@ def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         _topic(own.metadata, "topology of the last run", Operation.READ),
         *(_topic(topic, "committed offsets", Operation.DESCRIBE) for topic in sorted(plan.sources)),
         *(_topic(topic, why, each) for topic in sorted(plan.changelogs) for each, why in changelogs.items()),
-        _committed_offsets(plan.application_id),
-        Permission(
-            operation=Operation.READ, resource=Resource.GROUP, name=group, reason="how far state is copied"
-        ),
+        _group(plan.application_id, "committed offsets", Operation.DESCRIBE),
+        _group(group, "how far state is copied", Operation.READ),
         Permission(
             operation=Operation.WRITE,
             resource=Resource.TRANSACTIONAL_ID,
@@ -230,11 +198,20 @@ def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
         raise
 
 
-def _topic(name: str, reason: str, operation: Operation) -> Permission:
+def _topic(name: str, reason: str, operation: Operation, without: str = "") -> Permission:
     name, prefixed = _named(name)
     return Permission(
-        operation=operation, resource=Resource.TOPIC, name=name, prefixed=prefixed, reason=reason
+        operation=operation,
+        resource=Resource.TOPIC,
+        name=name,
+        prefixed=prefixed,
+        reason=reason,
+        without=without,
     )
+
+
+def _group(name: str, reason: str, operation: Operation, without: str = "") -> Permission:
+    return Permission(operation=operation, resource=Resource.GROUP, name=name, reason=reason, without=without)
 
 
 def _named(topic: str) -> tuple[str, bool]:
@@ -255,32 +232,17 @@ def _owned(topic: str, reason: str) -> list[Permission]:
 
 
 def _settings(topic: str, *, kept_locally: bool) -> Permission:
-    """Return what looking at an internal topic's settings needs.
-
-    :param kept_locally: whether the topic is the changelog of a store with local files.
-    """
-    return Permission(
-        operation=Operation.DESCRIBE_CONFIGS,
-        resource=Resource.TOPIC,
-        name=topic,
-        reason="whether its settings would lose records or their times"
-        + (", and whether local files of state.dir are still good" if kept_locally else ""),
-        without="begin does not check the settings of internal topics"
-        + (", and stores are replayed from their changelogs" if kept_locally else ""),
-    )
+    reason = "whether its settings would lose records or their times"
+    without = "begin does not check the settings of internal topics"
+    if kept_locally:
+        reason += ", and whether local files of state.dir are still good"
+        without += ", and stores are replayed from their changelogs"
+    return _topic(topic, reason, Operation.DESCRIBE_CONFIGS, without)
 
 
 def _limit(topic: str) -> Permission:
-    """Return what looking at the largest record of a topic needs."""
-    name, prefixed = _named(topic)
-    return Permission(
-        operation=Operation.DESCRIBE_CONFIGS,
-        resource=Resource.TOPIC,
-        name=name,
-        prefixed=prefixed,
-        reason="how large its records may be",
-        without="its max.message.bytes is taken to be the broker's default",
-    )
+    without = "its max.message.bytes is taken to be the broker's default"
+    return _topic(topic, "how large its records may be", Operation.DESCRIBE_CONFIGS, without)
 
 
 def _distinct(permissions: Iterable[Permission]) -> tuple[Permission, ...]:

@@ -172,8 +172,8 @@ def decode_replays(records: Iterable[Record]) -> Replays:
             blocks.pop(key, None)
             continue
         try:
-            if is_mark(key):
-                blocks[key] = block_of(value)
+            if key.startswith(_KEY):
+                blocks[key] = decode_json(value, MarkBlock)
             else:
                 last = by_id[key.decode(errors="replace")] = decode_json(value, Replay)
         except msgspec.MsgspecError as error:
@@ -199,19 +199,6 @@ class MarkBlock(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     block: int
     bits: bytes
-
-
-def is_mark(key: bytes) -> bool:
-    """Say whether a key of the topic of replays is that of a block."""
-    return key.startswith(_KEY)
-
-
-def block_of(value: bytes) -> MarkBlock:
-    """Read a block.
-
-    :raises MsgspecError: it is none.
-    """
-    return decode_json(value, MarkBlock)
 
 
 class Marks:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -37,8 +37,7 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS
+from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, POSITION_LOST
 from airflow_kstreams.batch.protocol.replay_records import (
     Marks,
     Replay,
@@ -49,8 +48,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
-from airflow_kstreams.batch.replay.scan import Found, Scan, caught_up
-from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
+from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
@@ -112,8 +110,7 @@ class DeadLetterReplay:
         :raises ConfigError: there is no such dead-letter topic.
         :raises KafkaClientError: the broker does not answer.
         """
-        with ExitStack() as stack:
-            clients = self._open(stack)
+        with self._clients() as clients:
             scan = Scan(*self._current(clients, wait_ms=0))
             for _ in self._batches(clients.reader, scan):
                 pass
@@ -135,15 +132,20 @@ class DeadLetterReplay:
             try:
                 return self._attempt(attempts)
             except TaskFencedError as error:
-                raise self._busy() from error
+                raise RunBusyError(
+                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay of the topic "
+                    "took over, or the broker timed its transaction out",
+                    fix="nothing is lost or doubled; run it again when the other one is done",
+                    run_id=self._replay_id,
+                    owner="another replay",
+                ) from error
             except KStreamsError as error:
                 if not _may_resume(error) or attempts.fruitless >= self._settings.task_max_attempts:
                     raise
                 log.warning("dead letters of %s: going on after: %s", self._topic, error.cause)
 
     def _attempt(self, attempts: RetryBudget) -> Replay:
-        with ExitStack() as stack:
-            clients = self._open(stack)
+        with self._clients() as clients:
             done = self._mine(self._read(clients, wait_ms=0))
             if done is not None and done.finished_ms:
                 return done
@@ -155,12 +157,12 @@ class DeadLetterReplay:
                 # A record is smaller than its letter, and how large letters are, their topic says.
                 max_message_bytes=max_message_bytes(clients.admin, [self._topic]),
             )
-            stack.callback(writer.close)
-            writer.init_transactions()
-            replay, marks = self._current(clients)
-            if replay.finished_ms:
-                return replay
-            return self._bring_back(replay, marks, clients, writer, attempts)
+            with closing(writer):
+                writer.init_transactions()
+                replay, marks = self._current(clients)
+                if replay.finished_ms:
+                    return replay
+                return self._bring_back(replay, marks, clients, writer, attempts)
 
     def _bring_back(
         self, replay: Replay, marks: Marks, clients: _Clients, writer: WriterPort, attempts: RetryBudget
@@ -180,12 +182,11 @@ class DeadLetterReplay:
     def _ended(self, replay: Replay) -> Replay:
         return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self._clock.now_ms())
 
-    def _open(self, stack: ExitStack) -> _Clients:
-        admin = self._cluster.admin()
-        stack.callback(admin.close)
-        reader = self._cluster.reader(group_id=replay_owner(self._topic))
-        stack.callback(reader.close)
-        return _Clients(admin=admin, reader=reader)
+    @contextmanager
+    def _clients(self) -> Iterator[_Clients]:
+        owner = replay_owner(self._topic)
+        with closing(self._cluster.admin()) as admin, closing(self._cluster.reader(group_id=owner)) as reader:
+            yield _Clients(admin=admin, reader=reader)
 
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         return read_replays(
@@ -257,17 +258,6 @@ class DeadLetterReplay:
                     read.stop()
         if scan.replay.left:
             yield scan.take()
-
-    def _busy(self) -> RunBusyError:
-        return RunBusyError(
-            f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay of the topic took over, "
-            "or the broker timed its transaction out",
-            fix="nothing is lost or doubled; run it again when the other one is done",
-            run_id=self._replay_id,
-            owner="another replay",
-            owner_run_id="",
-            lease_expires_ms=0,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

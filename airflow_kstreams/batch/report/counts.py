@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
-from airflow_kstreams.batch.metrics.call_metrics import call_lines
-from airflow_kstreams.batch.metrics.figures import speed_text
+from airflow_kstreams.batch.metrics import call_lines, speed_text
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.report.results import iso_of

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from airflow_kstreams.batch.expand.growth import GrowthPlan
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
-from airflow_kstreams.batch.growing.blocked import BlockedPartition
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.streams.partitioning.topic_growth import (
     LINEAR,
@@ -149,8 +149,8 @@ def expansion_rows(
     for number in range(plan.before, plan.before if plan.after is None else plan.after.count):
         sources = [each for each in plan.sources if number in each.added]
         lag = sum(each.lag for each in sources)
-        rate = max((each.rate for each in sources), default=0.0)
-        at_work = any(each.lag and now_ms - each.stepped_ms < _AT_WORK_MS for each in sources)
+        rate = max((each.told.rate for each in sources), default=0.0)
+        at_work = any(each.lag and now_ms - each.told.stepped_ms < _AT_WORK_MS for each in sources)
         position, end = copied_of(sources)
         yield (
             f"{plan.sub.id}_{number}",

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypedDict
 
-from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
-from airflow_kstreams.batch.protocol.offsets.parked import parked_in_all, parked_total, sum_parked
-from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition, Slice
-from airflow_kstreams.batch.run.finished_before import finished_at, short_hash, topology_of
+from airflow_kstreams.batch.protocol.offsets.parked import parked_total, sum_parked
+from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.run.finished_before import finished_at, topology_of
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.plan import SubtopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -318,8 +318,8 @@ def processors_result(plan: ProcessorPlan) -> ProcessorsResult:
         subtopology=plan.sub.id,
         processors=plan.before,
         processors_asked=plan.before if plan.after is None else plan.after.count,
-        entries_copied=sum(each.copied for each in plan.sources),
-        bytes_copied=sum(each.copied_bytes for each in plan.sources),
+        entries_copied=sum(each.told.copied for each in plan.sources),
+        bytes_copied=sum(each.told.copied_bytes for each in plan.sources),
         records_left=sum(each.lag for each in plan.sources),
     )
 
@@ -338,40 +338,8 @@ def result_of_slice(
     :param counts: of these tasks; None if not known.
     """
     reports = tuple(tasks)
-    if not reports:
-        counts = RecordCounts()
-    own = slice_.plan.topology.subtopologies if subtopologies is None else subtopologies
-    result = RunResult(
-        run_id=slice_.run_id,
-        application_id=slice_.plan.topology.application_id,
-        generation=slice_.generation,
-        finished=False,
-        empty=slice_.plan.empty,
-        record_span=slice_.record_span,
-        records_per_topic={},
-        topics_omitted=0,
-        records_in=None if counts is None else counts.consumed(own),
-        records_out=None if counts is None else counts.produced(own),
-        records_late=None,
-        read_per_topic=None,
-        written_per_topic=None,
-        left_out=None,
-        counts_omitted=0,
-        records_skipped=sum(report.records_skipped for report in reports),
-        already_finished=False,
-        finished_at="",
-        topology=short_hash(slice_.plan.topology.topology_hash),
-        records_ahead=sum(report.records_ahead for report in reports),
-        state="begun",
-        parked={},
-        parked_omitted=0,
-        parked_due=_due([report.parked_due_ms for report in reports]),
-        records_behind_cut=_behind(slice_.plan.behind_cut),
-    )
-    _add_parked(result, parked_in_all(report.parked for report in reports))
-    result["records_per_topic"], result["topics_omitted"] = _largest(result, _per_topic(slice_.inputs))
-    _add_counts(result, counts)
-    return result
+    known = counts if reports else RecordCounts()
+    return _run_result(summary_so_far(slice_, reports, known, subtopologies=subtopologies), finished=False)
 
 
 def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResult:
@@ -379,12 +347,17 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
 
     :param already: whether it had finished before, so that nothing was processed now.
     """
+    return _run_result(summary, finished=True, already=already)
+
+
+def _run_result(summary: RunSummary, *, finished: bool, already: bool = False) -> RunResult:
     per_topic = {read.topic: read.stop - read.start for read in summary.reads}
+    due_ms, behind = summary.parked_due_ms, summary.behind_cut
     result = RunResult(
         run_id=summary.run_id,
         application_id=summary.application_id,
         generation=summary.generation,
-        finished=True,
+        finished=finished,
         empty=summary.empty,
         record_span=sum(per_topic.values()),
         records_per_topic={},
@@ -398,28 +371,19 @@ def result_of_summary(summary: RunSummary, *, already: bool = False) -> RunResul
         counts_omitted=0,
         records_skipped=summary.records_skipped,
         already_finished=already,
-        finished_at=finished_at(summary),
+        finished_at=finished_at(summary) if finished else "",
         topology=topology_of(summary),
         records_ahead=summary.records_ahead,
-        state=summary.state,
+        state=summary.state if finished else "begun",
         parked={},
         parked_omitted=0,
-        parked_due=_due([summary.parked_due_ms]),
-        records_behind_cut=_behind(summary.behind_cut),
+        parked_due="" if due_ms is None else iso_of(due_ms),
+        records_behind_cut=None if behind is None else behind.total,
     )
     _add_parked(result, summary.parked)
     result["records_per_topic"], result["topics_omitted"] = _largest(result, per_topic)
     _add_counts(result, summary.counts)
     return result
-
-
-def _due(due_ms: Iterable[int | None]) -> str:
-    first = min((each for each in due_ms if each is not None), default=None)
-    return "" if first is None else iso_of(first)
-
-
-def _behind(found: BehindCut | None) -> int | None:
-    return None if found is None else found.total
 
 
 def _add_parked(result: RunResult, parked: Mapping[str, int | None]) -> None:
@@ -439,13 +403,6 @@ def _add_counts(result: RunResult, counts: RecordCounts | None) -> None:
     result["read_per_topic"], read_omitted = _largest(result, counts.read)
     result["written_per_topic"], written_omitted = _largest(result, counts.output)
     result["counts_omitted"] = nodes_omitted + read_omitted + written_omitted
-
-
-def _per_topic(inputs: Iterable[FrozenPartition]) -> dict[str, int]:
-    totals: Counter[str] = Counter()
-    for partition in inputs:
-        totals[partition.topic] += partition.stop_offset - partition.start_offset
-    return dict(totals)
 
 
 def _largest(result: object, per_topic: Mapping[str, int]) -> tuple[dict[str, int], int]:

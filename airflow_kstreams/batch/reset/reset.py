@@ -50,6 +50,7 @@ import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import (
+    NOTHING_RECORDED,
     Assignment,
     GroupedPartitions,
     OwnTopics,
@@ -73,6 +74,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -291,7 +293,7 @@ class ApplicationReset:
         forget what the next run commits for new topics of the same names.
         """
         self._session.admin.delete_topics(record.deleting)
-        gone = [TopicPartition(topic, n) for topic, count in record.deleting.items() for n in range(count)]
+        gone = all_partitions(record.deleting)
         deadline = self._clock.monotonic_seconds() + _FORGET_SECONDS
         while self._committed(gone) and self._clock.monotonic_seconds() < deadline:
             self._clock.sleep(_POLL_SECONDS)
@@ -329,14 +331,7 @@ class ApplicationReset:
                 )
 
     def _busy(self, cause: str, *, fix: str) -> RunBusyError:
-        return RunBusyError(
-            f"application {self._app!r} cannot be reset: {cause}",
-            fix=fix,
-            run_id="",
-            owner="",
-            owner_run_id="",
-            lease_expires_ms=0,
-        )
+        return RunBusyError(f"application {self._app!r} cannot be reset: {cause}", fix=fix)
 
 
 def _named(positions: Mapping[TopicPartition, int]) -> dict[str, int]:
@@ -349,7 +344,7 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     """
     ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone}
     ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked))
-    if plan.groups_dropped and ledger.assignment is not None:
+    if plan.groups_dropped:
         ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))
     if ledger.own_topics is not None:
         # The metadata topic holds nothing any more: the next run takes whichever there is.
@@ -359,8 +354,8 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     return ledger
 
 
-def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | None:
-    """Return the partition groups without those of deleted changelogs, None when no changelog is left."""
+def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
+    """Return the partition groups without those of deleted changelogs; nothing when no changelog is left."""
 
     def kept(entry: GroupedPartitions) -> GroupedPartitions:
         changelogs = {topic: topic_id for topic, topic_id in entry.changelogs.items() if topic not in deleted}
@@ -372,4 +367,4 @@ def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment | Non
         subtopologies={sub: kept(entry) for sub, entry in recorded.subtopologies.items()},
         former=tuple(entry for entry in map(kept, recorded.former) if entry.changelogs),
     )
-    return left if any(entry.changelogs for entry in (*left.subtopologies.values(), *left.former)) else None
+    return left if any(entry.changelogs for entry in left.entries) else NOTHING_RECORDED

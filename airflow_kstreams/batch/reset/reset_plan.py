@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.ledger.facts import Lease
@@ -23,7 +24,7 @@ from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of
-from airflow_kstreams.batch.reset.scenario import KeptOffsets, Logs, Scenario, ToEarliest, spans_of
+from airflow_kstreams.batch.reset.scenario import DEFAULT, Logs, Scenario, spans_of
 from airflow_kstreams.batch.reset.touched_topics import (
     InternalTopics,
     RecordedTopics,
@@ -37,6 +38,7 @@ from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     CommittedOffset,
     GroupMember,
@@ -61,7 +63,7 @@ class ResetRequest:
 
     application_id: str
     input_topics: tuple[str, ...] = ()
-    scenario: Scenario = field(default_factory=lambda: ToEarliest(named=False))
+    scenario: Scenario = DEFAULT
     intermediate_topics: tuple[str, ...] = ()
     internal_topics: tuple[str, ...] = ()
     delete_stop_offsets: bool = False
@@ -231,7 +233,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     resumed = _positions(facts)
     read = [] if last is None else [tp for topic in last.plan.partitions for tp in partitions_of(last, topic)]
     parking = parking_partitions(ledger.assignment, app)
-    partitions = {*resumed, *_partitions(described), *read, *parking}
+    partitions = {*resumed, *described_partitions(described, described), *read, *parking}
     look_up = session.committed if look is Look.FENCED else session.committed_so_far
     committed = look_up(partitions)
     unknown = {*resumed} if facts.lost_run else _unread(facts.under_way)
@@ -287,7 +289,11 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         deleted=deleted,
         gone=tuple(topic for topic in chosen if topic not in deleted),
         kept=tuple(sorted((seen.recorded.inputs | seen.recorded.intermediates) - named)),
-        ambiguous={} if request.only_the_slice else _left(seen.internal, deleted),
+        ambiguous={
+            topic: owner
+            for topic, owner in seen.internal.ambiguous.items()
+            if topic not in deleted and not request.only_the_slice
+        },
         taken_back=_taken_back(seen.ledger, after),
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
@@ -301,23 +307,14 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
 
 
 def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogContent:
-    def read(wait_ms: int) -> LogContent:
-        return read_log(
-            session.cluster,
-            ProtocolTopics(app).metadata,
-            group_id=app,
-            admin=session.admin,
-            reader=session.reader,
-            wait_ms=wait_ms,
-            clock=session.clock,
-        )
-
+    by_session = partial(read_log, admin=session.admin, reader=session.reader, clock=session.clock)
+    read = partial(by_session, session.cluster, ProtocolTopics(app).metadata, group_id=app)
     if look is Look.ASIDE:
-        return read(0)
+        return read(wait_ms=0)
     try:
-        return read(1)
+        return read(wait_ms=1)
     except OpenTransactionError:
-        stable = fold(read(0).records, app)
+        stable = fold(read(wait_ms=0).records, app)
         if stable.slice is not None:
             fence(
                 session.cluster,
@@ -325,7 +322,7 @@ def _read_metadata(session: CoordinatorSession, app: str, look: Look) -> LogCont
                 admin=session.admin,
                 topics=written_topics(stable.slice.plan.topology),
             )
-        return read(OPEN_TRANSACTION_TIMEOUT_MS)
+        return read(wait_ms=OPEN_TRANSACTION_TIMEOUT_MS)
 
 
 def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[bytes, ...]]:
@@ -385,44 +382,23 @@ def _unread(slice_: Slice | None) -> set[TopicPartition]:
     return inputs | {partition_named(name) for name in slice_.plan.intermediate_starts}
 
 
-def _partitions(described: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic, number)
-        for topic, description in sorted(described.items())
-        for number in range(description.partitions)
-    ]
-
-
 def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> tuple[OffsetChange, ...]:
-    spans = spans_of(
-        session.admin,
-        _partitions(
-            {topic: seen.described[topic] for topic in {*request.input_topics, *request.intermediate_topics}}
-        ),
-    )
+    topics = {*request.input_topics, *request.intermediate_topics}
+    spans = spans_of(session.admin, described_partitions(seen.described, topics))
     inputs = {tp: span for tp, span in spans.items() if tp.topic in request.input_topics}
     logs = Logs(spans=inputs, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
     asked = request.scenario.targets(logs) if inputs else {}
     asked |= {tp: span.end for tp, span in spans.items() if tp not in inputs}
     return tuple(
-        _change(tp, spans[tp], seen, asked[tp], intermediate=tp not in inputs) for tp in sorted(spans)
+        OffsetChange(
+            partition=tp,
+            before=seen.positions.get(tp),
+            asked=asked[tp],
+            after=span.clamp(asked[tp]),
+            intermediate=tp not in inputs,
+        )
+        for tp, span in sorted(spans.items())
     )
-
-
-def _change(
-    tp: TopicPartition, span: KeptOffsets, seen: Survey, asked: int, *, intermediate: bool
-) -> OffsetChange:
-    return OffsetChange(
-        partition=tp,
-        before=seen.positions.get(tp),
-        asked=asked,
-        after=span.clamp(asked),
-        intermediate=intermediate,
-    )
-
-
-def _left(internal: InternalTopics, deleted: Mapping[str, int]) -> dict[str, str]:
-    return {topic: owner for topic, owner in internal.ambiguous.items() if topic not in deleted}
 
 
 def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:
@@ -453,6 +429,4 @@ def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
 
 
 def _groups_depend(ledger: Ledger, deleted: Collection[str]) -> bool:
-    assignment = ledger.assignment
-    entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
-    return any(topic in deleted for entry in entries for topic in entry.changelogs)
+    return any(topic in deleted for entry in ledger.assignment.entries for topic in entry.changelogs)

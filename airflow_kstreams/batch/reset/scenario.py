@@ -1,5 +1,5 @@
-"""Holds the scenarios of Kafka's own application reset tool, which set the offsets of input topics, and reads
-the tool's options for them.
+"""Says where a reset sets the offsets of input topics: Kafka's own reset scenarios, and
+the options that name them.
 
 An offset that a scenario asks for is moved into the log: below its first offset it becomes that one, at or
 past its end it becomes the end, the high watermark.
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import AdminPort, TopicPartition
@@ -56,242 +57,118 @@ class Logs:
     now_ms: int
 
 
-class Scenario(Protocol):
-    """Says where to set the offsets of input topics."""
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line, empty for the default."""
-        ...
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return what is asked for in each partition, whether the log holds it or not.
-
-        :raises ConfigError: the scenario says nothing of a partition.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToEarliest:
-    """Sets offsets to the first one of each log.
+class Scenario:
+    """Says where to set the offsets of input topics.
 
-    :param named: whether it was asked for by name, and is not the default.
+    :param option: the scenario as options of a command line, empty for the default.
+    :param targets: returns what is asked for in each partition, whether the log holds it or not; raises
+        ConfigError when the scenario says nothing of a partition.
     """
 
-    named: bool = True
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return "--to-earliest" if self.named else ""
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the first offsets."""
-        return {tp: span.start for tp, span in logs.spans.items()}
+    option: str
+    targets: Callable[[Logs], dict[TopicPartition, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToLatest:
-    """Sets offsets to the end of each log."""
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return "--to-latest"
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the ends."""
-        return {tp: span.end for tp, span in logs.spans.items()}
+def _first_offsets(logs: Logs) -> dict[TopicPartition, int]:
+    return {tp: span.start for tp, span in logs.spans.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToOffset:
-    """Sets the same offset in each partition."""
-
-    offset: int
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return f"--to-offset {self.offset}"
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the offset."""
-        return dict.fromkeys(logs.spans, self.offset)
+def _end_offsets(logs: Logs) -> dict[TopicPartition, int]:
+    return {tp: span.end for tp, span in logs.spans.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShiftBy:
-    """Shifts where the next run would start by a number of offsets: forward, or backward when negative."""
+#: Sets offsets to the first one of each log; the default does so, too.
+TO_EARLIEST = Scenario(option="--to-earliest", targets=_first_offsets)
+DEFAULT = Scenario(option="", targets=_first_offsets)
+#: Sets offsets to the end of each log.
+TO_LATEST = Scenario(option="--to-latest", targets=_end_offsets)
 
-    offsets: int
 
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return f"--shift-by {self.offsets}"
+def to_offset(offset: int) -> Scenario:
+    """Set the same offset in each partition."""
+    return Scenario(option=f"--to-offset {offset}", targets=lambda logs: dict.fromkeys(logs.spans, offset))
 
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the shifted offsets.
 
-        :raises ConfigError: a partition has no committed offset.
-        """
+def shift_by(offsets: int) -> Scenario:
+    """Shift where the next run would start by a number of offsets: forward, or backward when negative."""
+
+    def targets(logs: Logs) -> dict[TopicPartition, int]:
         for tp in sorted(logs.spans):
             if tp not in logs.positions:
                 raise ConfigError(
                     f"{tp} has no committed offset that could be shifted",
                     fix="use another scenario, such as --to-earliest",
                 )
-        return {tp: logs.positions[tp] + self.offsets for tp in logs.spans}
+        return {tp: logs.positions[tp] + offsets for tp in logs.spans}
+
+    return Scenario(option=f"--shift-by {offsets}", targets=targets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToDatetime:
-    """Sets offsets to the first one dated at or after a time; to the end of the log where there is none.
+def to_datetime(text: str) -> Scenario:
+    """Set offsets to the first one dated at or after a time; to the end of the log where there is none.
 
-    :param text: as given.
-    :param time_ms: epoch milliseconds.
+    :param text: as :func:`epoch_ms` reads it.
     """
-
-    text: str
-    time_ms: int
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return f"--to-datetime {self.text}"
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the offsets at that time."""
-        return _at_time(logs, self.time_ms)
-
-    @classmethod
-    def parse(cls, text: str) -> ToDatetime:
-        """Read ``YYYY-MM-DDThh:mm:ss.sss``, UTC unless a zone follows.
-
-        :raises ConfigError: it is something else.
-        """
-        time_ms = _epoch_ms(text)
-        if time_ms is None:
-            raise ConfigError(
-                f"--to-datetime {text!r} is not a date and time",
-                fix="write YYYY-MM-DDThh:mm:ss.sss, UTC unless a zone follows, such as "
-                "2026-01-31T23:00:00.000+01:00",
-            )
-        return cls(text=text, time_ms=time_ms)
+    time_ms = epoch_ms(text)
+    return Scenario(option=f"--to-datetime {text}", targets=lambda logs: _at_time(logs, time_ms))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByDuration:
-    """Sets offsets as :class:`ToDatetime` does, to the time a duration ago.
+def by_duration(text: str) -> Scenario:
+    """Set offsets as :func:`to_datetime` does, to the time a duration ago.
 
-    :param text: as given.
-    :param duration_ms: milliseconds.
+    :param text: as :func:`duration_ms` reads it.
     """
-
-    text: str
-    duration_ms: int
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return f"--by-duration {self.text}"
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return the offsets at that time."""
-        return _at_time(logs, logs.now_ms - self.duration_ms)
-
-    @classmethod
-    def parse(cls, text: str) -> ByDuration:
-        """Read ``PnDTnHnMnS``.
-
-        :raises ConfigError: it is something else.
-        """
-        found = _DURATION.fullmatch(text)
-        if found is None:
-            raise ConfigError(
-                f"--by-duration {text!r} is not a duration",
-                fix="write PnDTnHnMnS, such as P7D or PT1H30M; the time is counted back from now",
-            )
-        seconds = sum(float(found[unit] or 0) * size for unit, size in _UNIT_SECONDS.items())
-        return cls(text=text, duration_ms=round(seconds * 1000))
+    ago_ms = duration_ms(text)
+    return Scenario(option=f"--by-duration {text}", targets=lambda logs: _at_time(logs, logs.now_ms - ago_ms))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FromFile:
-    """Sets the offsets that a file lists, one line ``topic,partition,offset`` for each partition.
+def from_file(path: Path) -> Scenario:
+    """Set the offsets that a file lists, one line ``topic,partition,offset`` for each partition.
 
-    :param path: of the file.
-    :param lines: partition -> number of its line and offset.
+    :raises ConfigError: the file cannot be read, or a line has another form.
     """
+    lines = _lines(path)
 
-    path: str
-    lines: Mapping[TopicPartition, tuple[int, int]]
-
-    @property
-    def option(self) -> str:
-        """The scenario as options of a command line."""
-        return f"--from-file {self.path}"
-
-    def targets(self, logs: Logs) -> dict[TopicPartition, int]:
-        """Return what the file says.
-
-        :raises ConfigError: it names other partitions, or not all.
-        """
-        for tp, (number, _) in self.lines.items():
+    def targets(logs: Logs) -> dict[TopicPartition, int]:
+        for tp, (number, _) in lines.items():
             if tp not in logs.spans:
                 raise ConfigError(
-                    f"{self.path}:{number}: {tp} is not a partition of the input topics to reset",
+                    f"{path}:{number}: {tp} is not a partition of the input topics to reset",
                     fix="remove the line, or name its topic by --input-topics",
                 )
-        missing = sorted(set(logs.spans) - set(self.lines))
+        missing = sorted(set(logs.spans) - set(lines))
         if missing:
             raise ConfigError(
-                f"{self.path} says nothing of {missing[0]}"
+                f"{path} says nothing of {missing[0]}"
                 + (f" and {len(missing) - 1} more partitions" if missing[1:] else ""),
                 fix="add a line topic,partition,offset for each partition of the input topics",
             )
-        return {tp: offset for tp, (_, offset) in self.lines.items()}
+        return {tp: offset for tp, (_, offset) in lines.items()}
 
-    @classmethod
-    def read(cls, path: Path) -> FromFile:
-        """Read a file.
+    return Scenario(option=f"--from-file {path}", targets=targets)
 
-        :raises ConfigError: it cannot be read, or a line has another form.
-        """
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise ConfigError(f"{str(path)!r} cannot be read: {reason}", fix="name a CSV file") from None
-        lines: dict[TopicPartition, tuple[int, int]] = {}
-        for number, line in enumerate(text.rstrip().splitlines(), start=1):
-            tp, offset = _csv_line(f"{path}:{number}", line)
-            if tp in lines:
-                raise ConfigError(
-                    f"{path}:{number}: {tp} is on line {lines[tp][0]}, too", fix="remove one of the lines"
-                )
-            lines[tp] = (number, offset)
-        if not lines:
+
+def _lines(path: Path) -> dict[TopicPartition, tuple[int, int]]:
+    """Return the number of each partition's line, and its offset."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{str(path)!r} cannot be read: {reason}", fix="name a CSV file") from None
+    lines: dict[TopicPartition, tuple[int, int]] = {}
+    for number, line in enumerate(text.rstrip().splitlines(), start=1):
+        tp, offset = _csv_line(f"{path}:{number}", line)
+        if tp in lines:
             raise ConfigError(
-                f"{str(path)!r} is empty", fix="add a line topic,partition,offset for each partition"
+                f"{path}:{number}: {tp} is on line {lines[tp][0]}, too", fix="remove one of the lines"
             )
-        return cls(path=str(path), lines=lines)
-
-
-def one_scenario(asked: Mapping[str, Scenario | None]) -> Scenario:
-    """Return the one scenario that was asked for, the default when none was.
-
-    :param asked: by option.
-    :raises ConfigError: there are several.
-    """
-    found = {option: scenario for option, scenario in asked.items() if scenario is not None}
-    if len(found) > 1:
+        lines[tp] = (number, offset)
+    if not lines:
         raise ConfigError(
-            f"{' and '.join(sorted(found))} say each where to set the offsets", fix="give one of them only"
+            f"{str(path)!r} is empty", fix="add a line topic,partition,offset for each partition"
         )
-    return next(iter(found.values()), ToEarliest(named=False))
+    return lines
 
 
 def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[TopicPartition, KeptOffsets]:
@@ -301,15 +178,34 @@ def spans_of(admin: AdminPort, partitions: Collection[TopicPartition]) -> dict[T
     return {tp: KeptOffsets(starts[tp], ends[tp]) for tp in partitions}
 
 
-def _epoch_ms(text: str) -> int | None:
-    found = _DATETIME.fullmatch(text)
+def epoch_ms(text: str) -> int:
+    """Read ``YYYY-MM-DDThh:mm:ss.sss``, UTC unless a zone follows.
+
+    :raises ConfigError: it is something else.
+    """
+    if found := _DATETIME.fullmatch(text):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(found["local"] + (found["zone"] or "Z"))
+            return round(moment.timestamp()) * 1000 + int((found["millis"] or ".000")[1:])
+    raise ConfigError(
+        f"--to-datetime {text!r} is not a date and time",
+        fix="write YYYY-MM-DDThh:mm:ss.sss, UTC unless a zone follows, such as 2026-01-31T23:00:00.000+01:00",
+    )
+
+
+def duration_ms(text: str) -> int:
+    """Read ``PnDTnHnMnS``.
+
+    :raises ConfigError: it is something else.
+    """
+    found = _DURATION.fullmatch(text)
     if found is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(found["local"] + (found["zone"] or "Z"))
-    except ValueError:
-        return None
-    return round(moment.timestamp()) * 1000 + int((found["millis"] or ".000")[1:])
+        raise ConfigError(
+            f"--by-duration {text!r} is not a duration",
+            fix="write PnDTnHnMnS, such as P7D or PT1H30M; the time is counted back from now",
+        )
+    seconds = sum(float(found[unit] or 0) * size for unit, size in _UNIT_SECONDS.items())
+    return round(seconds * 1000)
 
 
 def _at_time(logs: Logs, time_ms: int) -> dict[TopicPartition, int]:
@@ -331,13 +227,13 @@ def _csv_line(where: str, line: str) -> tuple[TopicPartition, int]:
 
 
 _WITH_VALUE: Mapping[str, Callable[[Any], Scenario]] = {
-    "to-offset": lambda value: ToOffset(offset=_number("to-offset", value)),
-    "to-datetime": lambda value: ToDatetime.parse(str(value)),
-    "by-duration": lambda value: ByDuration.parse(str(value)),
-    "from-file": lambda value: FromFile.read(Path(str(value))),
-    "shift-by": lambda value: ShiftBy(offsets=_number("shift-by", value)),
+    "to-offset": lambda value: to_offset(_number("to-offset", value)),
+    "to-datetime": lambda value: to_datetime(str(value)),
+    "by-duration": lambda value: by_duration(str(value)),
+    "from-file": lambda value: from_file(Path(str(value))),
+    "shift-by": lambda value: shift_by(_number("shift-by", value)),
 }
-_FLAGS: Mapping[str, Callable[[], Scenario]] = {"to-earliest": ToEarliest, "to-latest": ToLatest}
+_FLAGS: Mapping[str, Scenario] = {"to-earliest": TO_EARLIEST, "to-latest": TO_LATEST}
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no", "")
 
 
@@ -348,19 +244,25 @@ def scenario_of(options: Mapping[str, Any] | None) -> Scenario:
         ``shift-by`` with its value, ``to-earliest``, ``to-latest`` with true.
     :raises ConfigError: an option is unknown, has no such value, or there are several.
     """
-    asked: dict[str, Scenario | None] = {}
+    asked: dict[str, Scenario] = {}
     for name, value in (options or {}).items():
         option = name.removeprefix("--").replace("_", "-")
         if option in _WITH_VALUE:
-            asked[f"--{option}"] = None if value is None else _WITH_VALUE[option](value)
+            if value is not None:
+                asked[f"--{option}"] = _WITH_VALUE[option](value)
         elif option in _FLAGS:
-            asked[f"--{option}"] = _FLAGS[option]() if _truth(option, value) else None
+            if _truth(option, value):
+                asked[f"--{option}"] = _FLAGS[option]
         else:
             raise ConfigError(
                 f"a reset has no option {name!r} that says where to set offsets",
                 fix=f"use one of {', '.join((*_WITH_VALUE, *_FLAGS))}",
             )
-    return one_scenario(asked)
+    if len(asked) > 1:
+        raise ConfigError(
+            f"{' and '.join(sorted(asked))} say each where to set the offsets", fix="give one of them only"
+        )
+    return next(iter(asked.values()), DEFAULT)
 
 
 def topics_of(given: Iterable[str] | str | None) -> tuple[str, ...]:

@@ -48,9 +48,7 @@ class InternalTopics:
 
 def recorded_topics(slice_: Slice | None, ledger: Ledger) -> RecordedTopics:
     """Gather what the last slice and the ledger say of an application's topics."""
-    assignment = ledger.assignment
-    entries = () if assignment is None else (*assignment.subtopologies.values(), *assignment.former)
-    internal = {topic for entry in entries for topic in entry.changelogs}
+    internal = {topic for entry in ledger.assignment.entries for topic in entry.changelogs}
     own = () if ledger.own_topics is None else ledger.own_topics.topics
     internal |= {topic for topic in own if topic.endswith(INTERNAL_ENDINGS)}
     if slice_ is not None:

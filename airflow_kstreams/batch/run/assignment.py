@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -108,7 +108,7 @@ def with_changelogs(
 
 
 def refuse_regrouping(
-    recorded: Assignment | None,
+    recorded: Assignment,
     plan: TopologyPlan,
     grouped: Mapping[int, GroupedPartitions],
     *,
@@ -121,11 +121,9 @@ def refuse_regrouping(
     :raises TopologyError: a partition or the keys of a grown topic moved, a partition would open a new group,
         or a store is of another kind or has other serdes; with the way out.
     """
-    if recorded is None:
-        return
     for sub in plan.subtopologies:
         now = grouped[sub.id]
-        for before in _entries(recorded):
+        for before in recorded.entries:
             if before.changelogs.items() & now.changelogs.items():
                 _refuse_other_state(plan, before, now)
                 _refuse_untold(plan, sub, before, now)
@@ -135,9 +133,7 @@ def refuse_regrouping(
                     _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
 
 
-def refuse_orphans(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
-) -> None:
+def refuse_orphans(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> None:
     """Refuse to leave state behind because nodes were renumbered.
 
     A store without a name of the user's own is named by its number in build order, so that an operator added
@@ -146,7 +142,7 @@ def refuse_orphans(
     :param found: what the broker says of the recorded changelogs.
     :raises TopologyError: a numbered changelog with state is not in the plan; with the way out.
     """
-    for entry in recorded.subtopologies.values() if recorded is not None else ():
+    for entry in recorded.current:
         for topic, topic_id in entry.changelogs.items():
             exists = topic in found and found[topic].topic_id == topic_id
             if topic not in plan.changelogs and exists and _NUMBERED.search(topic):
@@ -160,17 +156,13 @@ def refuse_orphans(
                 )
 
 
-def returned(
-    recorded: Assignment | None, plan: TopologyPlan, found: Mapping[str, TopicDescription]
-) -> list[str]:
+def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
     """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
     a retry topic that a topology has dropped.
 
     :param found: what the broker says of the recorded changelogs.
     """
-    former = (
-        {} if recorded is None else {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
-    )
+    former = {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
     return [
         t
         for t in sorted(former)
@@ -233,39 +225,36 @@ def _give_up(plan: TopologyPlan, changelog: str) -> str:
 
 
 def next_assignment(
-    recorded: Assignment | None, grouped: Mapping[int, GroupedPartitions], *, run_id: str
-) -> Assignment | None:
-    """Return what to record for a new slice, None when that stands in the ledger already.
+    recorded: Assignment, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+) -> Assignment:
+    """Return what to record for a new slice: what is recorded, unless the groups are others.
 
     :param grouped: with every changelog.
     """
     current = {str(sub): entry for sub, entry in grouped.items()}
     known = {changelog for entry in current.values() for changelog in entry.changelogs}
     former: list[GroupedPartitions] = []
-    for before in _entries(recorded):
+    for before in recorded.entries:
         dropped = {topic: topic_id for topic, topic_id in before.changelogs.items() if topic not in known}
         if dropped:
             former.append(msgspec.structs.replace(before, changelogs=dropped))
-    if recorded is not None and (recorded.subtopologies, recorded.former) == (current, tuple(former)):
-        return None
-    version = 1 if recorded is None else recorded.version + 1
-    return Assignment(version=version, run_id=run_id, subtopologies=current, former=tuple(former))
+    if (recorded.subtopologies, recorded.former) == (current, tuple(former)):
+        return recorded
+    return Assignment(
+        version=recorded.version + 1, run_id=run_id, subtopologies=current, former=tuple(former)
+    )
 
 
 def first_assignment(
-    recorded: Assignment | None, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], *, run_id: str
-) -> Assignment | None:
-    """Return what a run without records leaves of its groups, None when there is something already, or a
-    partition grouper of the user's own decides about them.
+    recorded: Assignment, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], *, run_id: str
+) -> Assignment:
+    """Return the groups that a run without records leaves: what is recorded, if anything is, or a partition
+    grouper of the user's own decides about them.
     """
-    if recorded is not None or plan.partition_grouper:
-        return None
+    if recorded.version or plan.partition_grouper:
+        return recorded
     unbound = {sub: msgspec.structs.replace(entry, changelogs={}) for sub, entry in grouped.items()}
-    return next_assignment(None, unbound, run_id=run_id)
-
-
-def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
-    return (*recorded.subtopologies.values(), *recorded.former) if recorded is not None else ()
+    return next_assignment(recorded, unbound, run_id=run_id)
 
 
 def _refuse_moved(

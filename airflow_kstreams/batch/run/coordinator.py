@@ -43,7 +43,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
-from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.offsets.parked import parked_text
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
@@ -332,7 +332,7 @@ class Coordinator:
         """Return what a new slice changes in the ledger, None if nothing but the lease."""
         after = dataclasses.replace(
             ledger,
-            assignment=new.assignment or ledger.assignment,
+            assignment=new.assignment,
             own_topics=new.own_topics or ledger.own_topics,
         )
         if ledger.current_continuous is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 
 import msgspec
 
@@ -281,11 +281,8 @@ class CoordinatorSession:
         :param group_id: the application's own unless given.
         """
         group = group_id or self.application_id
-        reader = self._cluster.reader(group_id=group, isolation="read_uncommitted")
-        try:
+        with closing(self._cluster.reader(group_id=group, isolation="read_uncommitted")) as reader:
             return reader.committed(partitions)
-        finally:
-            reader.close()
 
     def close(self) -> None:
         """Close every client. Closing twice is harmless."""

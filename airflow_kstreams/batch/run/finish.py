@@ -46,16 +46,14 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
-from airflow_kstreams.batch.ledger.run_summary import RunSummary, SubtopologyTopics
-from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, progress_lost
-from airflow_kstreams.batch.protocol.logs.log_bounds import has_records, log_bounds
+from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
+from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import (
     may_park,
     owes_last_commit,
-    parked_in_all,
     retry_nodes,
 )
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
@@ -71,6 +69,7 @@ from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_t
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
@@ -80,7 +79,6 @@ log = logging.getLogger(__name__)
 _BUG = ". This is a bug of the engine in what it counts, not in what it wrote: please report this line"
 #: How many nodes a warning names.
 _NAMED_ENTRIES = 3
-_NAMED = 5
 #: How long finish waits for the markers of transactions that have just been committed.
 _MARKERS_MS = 1_000
 
@@ -123,8 +121,10 @@ def close_slice(
         stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
         committed = _of_empty_slice(slice_) | committed
     else:
-        _refuse_lost_progress(slice_, partitions, committed)
-        refuse_foreign_progress(slice_, committed)
+        starts = slice_starts(slice_)
+        frozen = {part.topic_partition: part.stop_offset for part in slice_.inputs}
+        to_read = {tp: (starts.get(tp, 0), frozen.get(tp)) for tp in partitions}
+        refuse_unfit_progress(slice_, to_read, committed)
         stops = all_stops(folded, slice_)
     for tp in partitions:
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
@@ -147,40 +147,17 @@ def close_slice(
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
-        summary=RunSummary(
-            run_id=slice_.run_id,
-            application_id=plan.topology.application_id,
-            begun_ms=plan.begun_ms,
+        summary=msgspec.structs.replace(
+            summary_so_far(slice_, done, counts),
             finished_ms=session.clock.now_ms(),
-            generation=slice_.generation,
-            empty=plan.empty,
             inputs=inputs,
             intermediate_stops={
                 str(tp): moved[tp].offset if tp in moved else stop
                 for tp, stop in sorted(stops.items())
                 if tp.topic in intermediates
             },
-            tasks=done,
-            task_count=len(done),
-            records_skipped=sum(task.records_skipped for task in done),
-            records_ahead=sum(task.records_ahead for task in done),
-            topology_hash=plan.topology.topology_hash,
-            interval_ms=plan.interval_ms,
-            topic_ids=plan.topic_ids,
             partition_times={str(tp): times for tp, times in sorted(_times(committed).items())},
             warnings=(*plan.warnings, *warnings),
-            topics=tuple(
-                SubtopologyTopics(id=sub.id, sources=sub.sources, sinks=sub.sinks)
-                for sub in plan.topology.subtopologies
-            ),
-            dag_id=plan.dag_id,
-            autostop_at=plan.autostop_at,
-            counts=counts,
-            parked=parked_in_all(task.parked for task in done),
-            parked_due_ms=min((t.parked_due_ms for t in done if t.parked_due_ms is not None), default=None),
-            behind_cut=plan.behind_cut,
-            global_tables=plan.global_tables,
-            advanced_to_ms=None if plan.end_of_run is None else plan.end_of_run.moment_ms,
         ),
         offsets={**committed, **moved},
         purge={
@@ -252,22 +229,6 @@ def _moved_past(stop: int, committed: CommittedOffset) -> bool:
     return committed.offset > stop and not OffsetMetadata.decode(committed.metadata).run_id
 
 
-def _refuse_lost_progress(
-    slice_: Slice,
-    partitions: Sequence[TopicPartition],
-    committed: Mapping[TopicPartition, CommittedOffset],
-) -> None:
-    starts = slice_starts(slice_)
-    stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-    losses = [
-        progress_lost(tp, start=starts.get(tp, 0), stop=stops.get(tp), run_id=slice_.run_id)
-        for tp in partitions
-        if tp not in committed
-    ]
-    if losses:
-        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
-
-
 def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPartition, PartitionTimes]:
     """Return the partition times that travel with committed offsets, where there are any."""
     found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
@@ -283,9 +244,8 @@ def _refuse_unfinished(
         if tp not in committed or committed[tp].offset != stop
     ]
     if wrong:
-        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: {', '.join(wrong[:_NAMED])}{more}",
+            f"run {slice_.run_id!r} is not finished: {first_few(wrong)}",
             fix="run the topology again: it resumes with the same stop offsets",
             run_id=slice_.run_id,
         )
@@ -303,9 +263,8 @@ def _refuse_owing(slice_: Slice, committed: Mapping[TopicPartition, CommittedOff
                 owing.append(f"{sub.id}_{group}")
                 parking = "has retry topics and " if may_park(sub) else parking
     if owing:
-        more = f" and {len(owing) - _NAMED} more" if len(owing) > _NAMED else ""
         raise RunError(
-            f"run {slice_.run_id!r} is not finished: task {', '.join(owing[:_NAMED])}{more} {parking}"
+            f"run {slice_.run_id!r} is not finished: task {first_few(owing)} {parking}"
             "has not made its last commit, with which it says what is left parked, and that stream time has "
             "advanced",
             fix="run the topology again: it resumes with the same stop offsets",

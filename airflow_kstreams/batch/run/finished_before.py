@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.commands import reset_command
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
-_NAMED = 5
 _HASH_DIGITS = 12
 
 
@@ -112,8 +112,7 @@ def _differences(
 
 def _again(summary: RunSummary) -> str:
     starts = [f"{part.topic},{part.partition},{part.start_offset}" for part in summary.inputs]
-    more = f" and {len(starts) - _NAMED} more" if len(starts) > _NAMED else ""
-    began = f"{'; '.join(starts[:_NAMED])}{more}, a line of FILE each"
+    began = f"{first_few(starts, '; ')}, a line of FILE each"
     if summary.without_details:
         began = "its details have expired, so the ledger does not say where that was"
     inputs = ",".join(sorted(summary.input_topics))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
-from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topics import (
     REPARTITION,
@@ -109,7 +109,7 @@ def ensure_topics(
     settings: ApplicationSettings,
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
 ) -> SourceTopics:
@@ -136,7 +136,11 @@ def ensure_topics(
         )
         tasks = {sub: len(entry.by_group) for sub, entry in grouped.items()}
         refuse_harmful_settings(admin, plan)
-        limits = _limits(admin, plan, settings, found)
+        # Of the topics that exist and that records of the topology are in.
+        held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
+        if has_dead_letters(plan, settings):
+            held |= admin.describe_topics([settings.dead_letter_topic]).keys()
+        limits = max_message_bytes(admin, held)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         ensure_dead_letter_topic(admin, plan, settings)
@@ -153,26 +157,13 @@ def ensure_topics(
     )
 
 
-def _limits(
-    admin: AdminPort,
-    plan: TopologyPlan,
-    settings: ApplicationSettings,
-    found: Mapping[str, TopicDescription],
-) -> dict[str, int]:
-    """Return ``max.message.bytes`` of the topics that exist and that records of the topology are in."""
-    held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
-    if has_dead_letters(plan, settings):
-        held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-    return max_message_bytes(admin, held)
-
-
 def check_topics(
     admin: AdminPort,
     plan: TopologyPlan,
     settings: ApplicationSettings,
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_loss: RefuseLoss | None = None,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
@@ -181,8 +172,7 @@ def check_topics(
     :raises TopologyError: as for :func:`ensure_topics`.
     """
     user_topics = ({*plan.sources, *plan.outputs} - {*plan.repartition_topics}) | {*plan.globals}
-    entries = recorded.subtopologies.values() if recorded is not None else ()
-    former = {topic for entry in entries for topic in entry.changelogs}
+    former = {topic for entry in recorded.current for topic in entry.changelogs}
     found = admin.describe_topics(user_topics | {*plan.repartition_topics} | {*plan.changelogs} | former)
     if refuse_loss is not None:
         refuse_loss(found)
@@ -199,7 +189,7 @@ def group_found(
     found: Mapping[str, TopicDescription],
     *,
     groups: AskGroups | None = None,
-    recorded: Assignment | None = None,
+    recorded: Assignment = NOTHING_RECORDED,
     refuse_groups: RefuseGroups | None = None,
 ) -> CheckedTopics:
     """Group the partitions of topics as they are, or as they would be, and check what :func:`check_topics`
@@ -217,8 +207,7 @@ def group_found(
     if refuse_groups is not None:
         refuse_groups(grouped)
     refuse_orphans(recorded, plan, found)
-    if recorded is not None:
-        refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
+    refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(
         recorded,
         plan,

@@ -27,8 +27,10 @@ import resource
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from airflow_kstreams.batch.invariants import TaskInvariants
-from airflow_kstreams.batch.metrics.figures import TaskMeter
+from airflow_kstreams.batch.metrics import TaskMeter
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import NOTHING_DUE, OffsetMetadata, PackedCounts
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, done_record
@@ -245,14 +247,14 @@ class TaskCommit:
         """
         progress, stops = task.progress, self._input_stops
         times, last = progress.partition_times, progress.last_records
-        counters = counters.with_changelogs_at(tuple(end for _, end in sorted(self.changelog_ends.items())))
+        ends = tuple(end for _, end in sorted(self.changelog_ends.items()))
+        counters = msgspec.structs.replace(counters, changelog_ends=ends)
         return {
             partition: CommittedOffset(
                 position,
-                counters.at_times(times[partition])
-                .behind(last[partition])
-                .with_ruled_out(task.ruled_out(partition.topic))
-                .encode(),
+                counters.of_partition(
+                    times[partition], last[partition], task.ruled_out(partition.topic)
+                ).encode(),
             )
             for partition, position in task.group.positions().items()
             if position <= stops.get(partition, position)

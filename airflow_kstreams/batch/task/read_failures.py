@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import methodcaller
 
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, describe_producers, rewritten_under_way
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST
-from airflow_kstreams.batch.protocol.logs.open_transactions import ages
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, ages
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.work import refuse_slice_loss

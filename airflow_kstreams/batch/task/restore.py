@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     changelog_deleted,
@@ -83,8 +84,7 @@ def restore_stores(
     progress = RestoreProgress(
         str(task.task_id), sum(ends[partition] - start for partition, start in waiting.items()), clock
     )
-    reader = cluster.reader(group_id=settings.application_id)
-    try:
+    with closing(cluster.reader(group_id=settings.application_id)) as reader:
         read = BoundedRead(
             reader,
             {partition: (start, ends[partition]) for partition, start in sorted(waiting.items())},
@@ -107,8 +107,6 @@ def restore_stores(
             if passed > before:
                 records = sum(map(len, fetched.values()))
                 progress.add(records=records, size_bytes=size_bytes, offsets=passed - before)
-    finally:
-        reader.close()
     if evidence is not None:
         evidence.refuse_ahead(restored)
     progress.finish()

@@ -7,7 +7,7 @@ Steps of an attempt, in this order, which is the proof:
    waits until what it left open is aborted or completed. Nothing an older attempt still does can become
    visible after this line.
 2. Look at the lease in the ledger's tail: unless it is in force for the task's run and generation, stop;
-   nothing was written (:mod:`airflow_kstreams.batch.ledger.lease_look`). The driver ships the task's share,
+   nothing was written (:mod:`airflow_kstreams.batch.ledger.fold`). The driver ships the task's share,
    with the stops that are frozen for the run, and they never move.
 3. Read the committed offsets. Because of step 1 they cannot move any more except by this attempt, or by one
    that fences it in turn.
@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache
 from types import TracebackType
@@ -45,9 +45,9 @@ import tenacity
 
 from airflow_kstreams.batch.clock import steady_ms
 from airflow_kstreams.batch.growing.state_copy import Homes
-from airflow_kstreams.batch.metrics.figures import TaskMeter, task_line
+from airflow_kstreams.batch.metrics import TaskMeter, task_line
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_topics
-from airflow_kstreams.batch.protocol.logs.open_transactions import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
 from airflow_kstreams.batch.protocol.topics import max_message_bytes
@@ -63,7 +63,7 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFenc
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -138,11 +138,8 @@ class TaskRunner:
         raise fenced
 
     def _share(self) -> tuple[Slice, TaskSlice]:
-        with ExitStack() as clients:
-            admin = self._setup.cluster.admin()
-            clients.callback(admin.close)
-            reader = self._setup.cluster.reader(group_id=self._settings.application_id)
-            clients.callback(reader.close)
+        cluster, group_id = self._setup.cluster, self._settings.application_id
+        with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=group_id)) as reader:
             return self._work.share(self._setup, reader, admin)
 
 
@@ -208,21 +205,25 @@ class TaskAttempt:
         :raises TaskFencedError: the run is not this driver's any more.
         """
         started = self._clock.monotonic_seconds()
-        admin = self._cluster.admin()
-        self._clients.callback(admin.close)
+        admin = self._clients.enter_context(closing(self._cluster.admin()))
         refuse_unfit_timeouts(self._settings, admin)
         written = self._written_topics()
         await_leaders(admin, written)
         small = ProtocolTopics(self._settings.application_id).protocol
         self._limits = max_message_bytes(admin, written - {*small})
         outputs, state = self._writers()  # step 1
-        reader = self._reader()
-        slice_, share = self._share(reader, admin)  # steps 2 and 3
+        own_group = self._settings.application_id
+        reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
+        # Now that no older attempt can change what there is to do.
+        slice_, share = self._work.share(self._setup, reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
         before = committed_progress(slice_, share)
         if share.processed:
             if share.notify:
-                self._only_notify(state, slice_)
+                # The last commit is made, and the driver has not found the notification.
+                state.begin()
+                write_done(state, slice_, self._task_id)
+                state.commit()
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
         self._clients.callback(task.close)
@@ -287,16 +288,6 @@ class TaskAttempt:
         plan = self._topology.plan(self._settings.application_id)
         return written_topics(plan, settings=self._settings, subtopology=self._task_id.subtopology)
 
-    def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Work out what there is to do, now that no older attempt can change it."""
-        return self._work.share(self._setup, reader, admin)
-
-    def _only_notify(self, writer: WriterPort, slice_: Slice) -> None:
-        """Write the notification of a task whose last commit is made, but which its driver has not found."""
-        writer.begin()
-        write_done(writer, slice_, self._task_id)
-        writer.commit()
-
     def _restore(
         self,
         task: StreamTask,
@@ -326,11 +317,6 @@ class TaskAttempt:
         processors = slice_.plan.processors.get(str(self._task_id.subtopology))
         plan = slice_.plan.topology.subtopology(self._task_id.subtopology)
         return None if processors is None else Homes(processors, plan.entry_keys)
-
-    def _reader(self) -> ReaderPort:
-        reader = self._cluster.reader(group_id=self._settings.application_id)
-        self._clients.callback(reader.close)
-        return reader
 
     def _stream_task(
         self, slice_: Slice, share: TaskSlice, before: OffsetMetadata, clients: TaskClients
@@ -397,8 +383,7 @@ class TaskAttempt:
         if self._settings.exactly_once:
             return deciding, deciding
         outputs = self._cluster.writer(transactional_id=None, max_message_bytes=self._limits)
-        self._clients.callback(outputs.close)
-        return outputs, deciding
+        return self._clients.enter_context(closing(outputs)), deciding
 
     def _transactional_writer(self) -> WriterPort:
         writer = self._cluster.writer(

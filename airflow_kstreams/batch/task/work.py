@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Protocol
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
+from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, last_lease
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     deleted,
-    progress_lost,
     truncated_below,
 )
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
@@ -217,8 +216,8 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
         for tp, (start, stop) in sorted(spans.items())
     }
     refuse_slice_loss(admin, slice_, bounds)
-    refuse_lost_progress(slice_, bounds, committed)
-    refuse_foreign_progress(slice_, committed)
+    to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
+    refuse_unfit_progress(slice_, to_read, committed)
     at_stops = passed == spans.keys()
     complete = any(
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
@@ -287,27 +286,6 @@ def refuse_slice_loss(
             losses.append(deleted(partition, expected=position, log_start=starts[partition], reader=had))
     if losses:
         raise data_loss(losses, application_id, run_id=slice_.run_id)
-
-
-def refuse_lost_progress(
-    slice_: Slice,
-    bounds: Mapping[TopicPartition, tuple[int, int]],
-    committed: Mapping[TopicPartition, CommittedOffset],
-) -> None:
-    """Refuse to read a slice again that may have been read in part.
-
-    Begin commits the start of every partition, so that an offset that is not there was there. Nothing is lost
-    with it where nothing is to be read.
-
-    :raises DataLossError: a committed offset is gone.
-    """
-    losses = [
-        progress_lost(partition, start=start, stop=stop, run_id=slice_.run_id)
-        for partition, (start, stop) in sorted(bounds.items())
-        if partition not in committed and start < stop
-    ]
-    if losses:
-        raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
 
 #: Partition -> (offset to read next, stop offset or end of the log).

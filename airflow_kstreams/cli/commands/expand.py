@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from airflow_kstreams.batch.expand.growth import GrowthPlan, TopicGrowth
+from airflow_kstreams.batch.expand.growth import GrowthPlan, grow_topic
 from airflow_kstreams.batch.expand.processor_expansion import (
     CatchUpOptions,
-    ExpansionAbort,
     ProcessorExpansion,
+    give_up_expansions,
 )
 from airflow_kstreams.batch.expand.processor_plan import CopiedSource, ProcessorPlan, copied_of
 from airflow_kstreams.batch.report.growing import growth_notes, history_text, kinds_text
@@ -56,8 +56,7 @@ def partitions(
     """
     settings = application_settings(application_id, setting)
     found = cluster(bootstrap_server, config_file, settings)
-    with TopicGrowth(found, settings, topic=topic, count=to) as tool:
-        plan = tool.plan() if dry_run else tool.run()
+    plan = grow_topic(found, settings, topic=topic, count=to, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Done."
     show(_growth_tables(plan), notes=[*growth_notes(plan), end])
 
@@ -163,8 +162,8 @@ def abort(
     The changelogs keep the partitions that they have gained: empty, and used by a later expansion.
     """
     settings = application_settings(application_id, setting)
-    with ExpansionAbort(cluster(bootstrap_server, config_file, settings), settings) as tool:
-        plans = tool.plan() if dry_run else tool.run()
+    found = cluster(bootstrap_server, config_file, settings)
+    plans = give_up_expansions(found, settings, dry_run=dry_run)
     end = "Dry run: nothing was changed." if dry_run else "Given up."
     show(
         [table for plan in plans for table in _processor_tables(plan)],
@@ -199,7 +198,14 @@ def _processor_tables(plan: ProcessorPlan) -> Iterator[Table]:
 def _row(each: CopiedSource) -> tuple[str, ...]:
     position = "-" if each.position is None else str(each.position)
     added = ", ".join(map(str, each.added))
-    return str(each.changelog), added, position, str(each.end), str(each.copied), str(each.copied_bytes)
+    return (
+        str(each.changelog),
+        added,
+        position,
+        str(each.end),
+        str(each.told.copied),
+        str(each.told.copied_bytes),
+    )
 
 
 def _processor_notes(plan: ProcessorPlan, count: int) -> Iterator[str]:

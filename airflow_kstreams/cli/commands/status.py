@@ -12,17 +12,18 @@ import typer
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, completed
-from airflow_kstreams.batch.metrics.call_metrics import (
+from airflow_kstreams.batch.metrics import (
     NODE_UNITS,
     calls_in_all,
+    figures,
     latency_text,
     node_figures,
     number_text,
     rate_text,
     share_text,
+    slowest_first,
     thread_figures,
 )
-from airflow_kstreams.batch.metrics.figures import figures, slowest_first
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total, retry_topic, sum_parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState

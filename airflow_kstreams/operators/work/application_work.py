@@ -23,13 +23,14 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from airflow.sdk import BaseOperator
 
-from airflow_kstreams.hooks.kafka import KafkaHook
+from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings, settings_of_run
 from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
@@ -52,24 +53,61 @@ _GRACE_SECONDS = 0.5
 _LOOK_SECONDS = 0.2
 
 
-class ApplicationArguments(Protocol):
-    """The arguments that say which application an operator works on."""
+class ApplicationOperator(BaseOperator):
+    """Takes the arguments that say which application an operator works on.
 
-    application_id: str
-    kafka_conn_id: str
-    settings: Mapping[str, Any] | str | None
+    :param application_id: the application. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names. (templated)
+    """
+
+    template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"settings": "json"}
+
+    def __init__(
+        self,
+        *,
+        application_id: str,
+        kafka_conn_id: str = DEFAULT_KAFKA_CONN_ID,
+        settings: Mapping[str, Any] | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.application_id = application_id
+        self.kafka_conn_id = kafka_conn_id
+        self.settings = settings
 
 
-class RunArguments(ApplicationArguments, Protocol):
-    """The arguments that the operators of a run have in common."""
+class RunOperator(ApplicationOperator):
+    """Takes the arguments that the operators of a run have in common.
 
-    backfill_outputs: Mapping[str, str] | str | None
-    backfill_in_order: bool
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state.
+    """
+
+    template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "backfill_outputs")
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **ApplicationOperator.template_fields_renderers,
+        "backfill_outputs": "json",
+    }
+
+    def __init__(
+        self,
+        *,
+        backfill_outputs: Mapping[str, str] | str | None = None,
+        backfill_in_order: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.backfill_outputs = backfill_outputs
+        self.backfill_in_order = backfill_in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationWork:
-    """The application that an Airflow task works on, and what it takes to do so.
+    """The application that an Airflow task works on, with its settings and its connection.
 
     :param identity: of the dag run.
     :param settings: of the application; in a backfill they have an application id of their own.
@@ -81,7 +119,7 @@ class ApplicationWork:
     hook: KafkaHook
 
     @classmethod
-    def on_run(cls, operator: RunArguments, identity: RunIdentity) -> ApplicationWork:
+    def on_run(cls, operator: RunOperator, identity: RunIdentity) -> ApplicationWork:
         """Return the work on a run.
 
         :raises ConfigError: as :func:`settings_of_run`.
@@ -97,10 +135,10 @@ class ApplicationWork:
         return cls(identity=identity, settings=settings, hook=KafkaHook(operator.kafka_conn_id))
 
     @classmethod
-    def on_live(cls, operator: ApplicationArguments, context: Context, what: str) -> ApplicationWork:
+    def on_live(cls, operator: ApplicationOperator, context: Context, what: str) -> ApplicationWork:
         """Return the work on the live application, beside its runs.
 
-        :param what: the task does.
+        :param what: the action of the task, for the message.
         :raises ConfigError: a setting is wrong, or the dag run belongs to a backfill.
         """
         identity = RunIdentity.of(context)
@@ -149,7 +187,7 @@ class Killable:
     def refuse_when_killed(self, what: str) -> None:
         """Refuse to go on if the task was killed.
 
-        :param what: was about to happen.
+        :param what: the next action, for the message.
         :raises KilledError: the task was killed; a retry goes on.
         """
         if self._killed:
@@ -162,7 +200,7 @@ class ApplicationLoader:
 
     :param application: path of the application file.
     :param log: gets what the file prints.
-    :param timeout_seconds: how long one subprocess may take.
+    :param timeout_seconds: time limit of one subprocess.
     :param settings: may name the topics to write.
     :param was_killed: says whether to give up, because the Airflow task was killed.
     """
@@ -186,7 +224,7 @@ class ApplicationLoader:
     def groups(self, plan: TopologyPlan, counts: Mapping[str, int]) -> dict[int, Groups]:
         """Ask the file's partition grouper for the groups of every subtopology.
 
-        :param plan: what the file built before.
+        :param plan: the plan that the file gave before.
         :param counts: partition count of every topic that is read, by real name.
         :raises ReportedError: the grouper fails, or its groups cannot be; with file and line.
         :raises TopologyError: the file builds another topology by now, took too long, or ended the process.
@@ -233,7 +271,7 @@ class ApplicationLoader:
         return answer.removeprefix(marker)
 
     def _output(self, process: subprocess.Popen[str]) -> tuple[str, str]:
-        """Wait for the loader's end, and return what it wrote on stdout and stderr."""
+        """Wait for the loader's end, and return its stdout and stderr."""
         deadline = time.monotonic() + self.timeout_seconds
         while True:
             if self.was_killed():

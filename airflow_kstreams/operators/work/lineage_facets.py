@@ -41,9 +41,9 @@ def announced(
     *,
     for_backfills: bool,
 ) -> list[Any]:
-    """Have the events of every asset among the outlets say which run it was, and what it processed.
+    """Write the run, and the offsets that it processed, into the events of every asset among the outlets.
 
-    A task that is cleared writes them again, with the same run id and offsets.
+    A cleared task writes the events again, with the same run id and offsets.
 
     :param outlets: of the task; aliases are left alone, because their assets are not known.
     :param summary: of the finished run.
@@ -87,17 +87,17 @@ class ReportsLineage:
     _lineage: RunLineage | None = None
 
     def remember(self, run: RunSummary | Slice | None, cluster: ClusterPort) -> None:
-        """Keep what the run is known to read and write.
+        """Keep the topics and offsets that the run reads and writes.
 
         :param run: its summary, or its slice; None changes nothing.
-        :param cluster: where it runs.
+        :param cluster: the Kafka cluster of the run.
         """
         if run is not None:
             # Only a cluster in memory has no address.
             self._lineage = lineage_of(run, getattr(cluster, "bootstrap", "memory"))
 
     def get_openlineage_facets_on_start(self) -> OperatorLineage[Any, Any] | None:
-        """Return what is known before the work begins: the application; None without OpenLineage."""
+        """Return the facets that name the application, before the work begins; None without OpenLineage."""
         return _facets(self.application_id, None)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:

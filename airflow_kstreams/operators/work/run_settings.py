@@ -48,14 +48,14 @@ class RunIdentity:
     """The dag run behind a run of the application.
 
     :param run_id: id of the dag run; also the run's id in Kafka.
-    :param clear_number: how often the dag run was cleared.
+    :param clear_number: number of times that the dag run was cleared.
     :param try_number: of the Airflow task.
     :param owner: names the task in messages.
     :param interval_ms: data interval of the dag run, epoch milliseconds; None if it has none.
     :param task: names the Airflow task among all, with its map index.
     :param backfill: whether the dag run belongs to a backfill.
     :param dag_id: the DAG.
-    :param backfill_name: what the backfill's dag run conf calls it under ``backfill``; empty if it does not.
+    :param backfill_name: the backfill's name, from its dag run conf under ``backfill``; empty without one.
     """
 
     run_id: str
@@ -95,7 +95,7 @@ class RunIdentity:
     def refuse_backfill(self, what: str) -> None:
         """Refuse a task that acts on the live application.
 
-        :param what: the task does.
+        :param what: the action of the task, for the message.
         :raises ConfigError: the dag run belongs to a backfill.
         """
         if self.backfill:
@@ -153,8 +153,8 @@ def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None
     """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
 
     :param settings: by dotted name, or their JSON.
-    :raises ConfigError: a setting is wrong, or asks for continuous mode: an Airflow task has an end; or for
-        what only a backfill does.
+    :raises ConfigError: a setting is wrong, asks for continuous mode (an Airflow task has an end), or belongs
+        to backfills only.
     """
     checked = ApplicationSettings.parse(
         application_id, {_AUTOSTOP: "eol", **(object_of(settings, "settings") or {})}
@@ -193,8 +193,8 @@ def settings_of_run(
     :param settings: of the live application, by dotted name, or their JSON.
     :param outputs: topics that a backfill writes, by the topology's name for them, or their JSON.
     :param in_order: whether the DAG is there for the backfills of a stateful topology.
-    :raises ConfigError: a setting is wrong; or the run is a backfill and nothing says what it may write, or
-        what the backfill is called where that is needed.
+    :raises ConfigError: a setting is wrong; or the run is a backfill without outputs, or without the name
+        that it needs.
     :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
     """
     live = batch_settings(application_id, settings)
@@ -251,7 +251,7 @@ def refuse_state_side_by_side(
 ) -> None:
     """Refuse to backfill a stateful topology in runs that know nothing of each other.
 
-    :raises ConfigError: that is what the dag run is about to do.
+    :raises ConfigError: the dag run is such a backfill.
     """
     if identity.backfill and plan.stateful and not in_order:
         stores = sorted({store for sub in plan.subtopologies for store in sub.stores})

@@ -32,7 +32,7 @@ class FoundRun:
     """A run as one look at Kafka finds it.
 
     :param run_id: the run.
-    :param facts: what ledger and metadata topic say of the application.
+    :param facts: the application's ledger and metadata topic, as read.
     :param finished: the run's summary; None if it is not finished.
     """
 

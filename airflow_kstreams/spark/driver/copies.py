@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from airflow_kstreams.batch.growing.copying import Ended
-from airflow_kstreams.batch.growing.state_copy import CopyWork
+from airflow_kstreams.batch.growing.state_copy import CopyWork, Ended
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.spark.driver.hosts import SparkHosts
@@ -17,7 +16,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 class SparkCopies:
-    """Copies on executors; see :class:`~airflow_kstreams.batch.growing.copying.Copies`.
+    """Copies on executors; see :class:`~airflow_kstreams.batch.growing.state_copy.Copies`.
 
     :param hosts: an open session.
     :param client_config_path: file of the Kafka client's configuration.

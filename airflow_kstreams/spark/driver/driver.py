@@ -22,8 +22,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
-from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
+from airflow_kstreams.batch.continuous.start import Housekeeping, begin_continuous, delete_metadata
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport

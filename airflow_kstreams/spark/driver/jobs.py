@@ -34,6 +34,7 @@ from airflow_kstreams.streams.errors import (
     RunSupersededError,
     SparkSessionError,
 )
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.runtime.stream_task import TaskId
@@ -42,7 +43,6 @@ log = logging.getLogger(__name__)
 
 #: Number of launches for the same unfinished tasks before the run fails.
 MAX_LAUNCHES = 3
-_NAMED = 5
 
 
 class RunJobs:
@@ -132,8 +132,7 @@ class RunJobs:
         return reports
 
     def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
-        names = ", ".join(f"{subtopology}_{share.group}" for share in left[:_NAMED])
-        names += f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        names = first_few([f"{subtopology}_{share.group}" for share in left])
         return RunError(
             f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
             f"stop offsets in {MAX_LAUNCHES} launches",

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_kstreams.batch.metrics.call_metrics import node_figures, thread_figures
-from airflow_kstreams.batch.metrics.figures import (
+from airflow_kstreams.batch.metrics import (
     ALL_TOTALS,
     ALL_UNITS,
     airflow_name,
     figures,
+    node_figures,
     slowest_first,
+    thread_figures,
 )
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport, by_subtopology, subtopology_of
 from airflow_kstreams.launch.run_spec import MetricsTarget

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.growing.copying import copy_source
 from airflow_kstreams.batch.growing.state_copy import CopyWork
-from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.machine_files import load_client_config
 from airflow_kstreams.spark.executor.report_rows import HostReport, reported
 from airflow_kstreams.streams.errors import KStreamsError
@@ -42,6 +38,11 @@ class CopyHost(msgspec.Struct, frozen=True, kw_only=True, tag="copies"):
 
     def run_partition(self, index: int) -> list[HostReport]:
         """Make the copies of one Spark partition."""
+        from airflow_kstreams.batch.clock import SystemClock
+        from airflow_kstreams.batch.growing.state_copy import copy_source
+        from airflow_kstreams.kafka.cluster import KafkaCluster
+        from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
+
         config = load_client_config(self.client_config_path)
         cluster = KafkaCluster(config, settings=self.settings, allowed=AllowedSettings.parse(self.allowed))
         reports: list[HostReport] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from airflow_kstreams.batch.growing.copying import Ended
+from airflow_kstreams.batch.growing.state_copy import Ended
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.streams.errors import ERROR_MARKER, KStreamsError, RecordError
 

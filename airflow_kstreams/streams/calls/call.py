@@ -92,23 +92,6 @@ class AsyncNode:
     :ivar most_in_flight: the most calls that have run at the same time.
     """
 
-    __slots__ = (
-        "application_id",
-        "failure_ends_task",
-        "in_flight",
-        "max_in_flight",
-        "most_in_flight",
-        "name",
-        "now",
-        "options",
-        "resource",
-        "spec",
-        "task_id",
-        "timeout_seconds",
-        "wants_context",
-        "wants_resource",
-    )
-
     def __init__(self, name: str, spec: CallSpec, *, application_id: str, task_id: str) -> None:
         self.name = name
         self.spec = spec

@@ -155,17 +155,6 @@ class _CalledNode:
     :ivar seconds: how long calls took that are not in a bucket yet.
     """
 
-    __slots__ = (
-        "_async_node",
-        "_recorder",
-        "failed",
-        "on_threads",
-        "queued_seconds",
-        "retried",
-        "seconds",
-        "timed_out",
-    )
-
     def __init__(self, async_node: AsyncNode) -> None:
         self._async_node = async_node
         self._recorder = LatencyRecorder()

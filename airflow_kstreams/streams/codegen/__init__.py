@@ -6,7 +6,6 @@ a task share another one where their records alternate: with two topics that alt
 makes 5.4 times as many records a second, because to choose, enter and leave a loop for each record costs more
 than most records. With one source, and with long runs of records of one topic, the shared loop is not used.
 
-Called by ``runtime`` while it binds a task, and by the folds of ``kstream``. Imports ``graph``, ``records``
-and ``state.stores``. No text of a user becomes code, and what a single operator does is written at the
-operator.
+Called by ``runtime`` while it binds a task. Imports ``graph`` and ``records``. No text of a user becomes
+code, and what a single operator does is written at the operator.
 """

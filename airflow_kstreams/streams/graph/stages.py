@@ -118,16 +118,16 @@ def _leading(
 
 
 def _store_on_both_sides(store: str, nodes: Sequence[Node], calling: Iterable[str]) -> TopologyError:
-    above = {node.name: parents(node) for node in nodes}
     sites = {node.name: node.site for node in nodes}
     users = [n.name for n in nodes if isinstance(n, ProcessorNode) and store in n.stores]
     for call in calling:
-        before, behind = _ancestors(call, above), [name for name in users if call in _ancestors(name, above)]
-        first = next((name for name in users if name in before or name == call), None)
-        if first is not None and behind:
+        before, behind = _leading_to(nodes, {call}), _reached(nodes, {call}) - {call}
+        first = next((name for name in users if name in before), None)
+        last = next((name for name in users if name in behind), None)
+        if first is not None and last is not None:
             return TopologyError(
                 f"store {store!r} is used above the asynchronous node {call!r} ({sites[call]}), by {first!r} "
-                f"({sites[first]}), and below it, by {behind[0]!r} ({sites[behind[0]]}): while calls run, "
+                f"({sites[first]}), and below it, by {last!r} ({sites[last]}): while calls run, "
                 "what stands above has seen later records, so no state is right for both",
                 fix="keep two stores, or go through a topic between the two: through('topic')",
             )
@@ -136,17 +136,6 @@ def _store_on_both_sides(store: str, nodes: Sequence[Node], calling: Iterable[st
         "order of them sees the same records",
         fix="keep two stores, or go through a topic between them: through('topic')",
     )
-
-
-def _ancestors(name: str, above: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    waiting = [*above[name]]
-    while waiting:
-        each = waiting.pop()
-        if each not in found:
-            found.add(each)
-            waiting += above[each]
-    return found
 
 
 def on_threads(nodes: Sequence[Node], calls: CallOptions) -> tuple[Node, ...]:

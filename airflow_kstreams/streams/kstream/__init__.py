@@ -1,7 +1,7 @@
 """The DSL: streams, grouped streams and tables, compiled to a topology.
 
-What users call is in ``builder``, ``kstream``, ``grouped`` and ``ktable``; how a call becomes nodes, in the
-modules that those import; what a node does, in ``operators``. Called by users, through
-``airflow_kstreams.streams``. Imports ``graph``, ``topology``, ``processor`` and the modules at the top of
-``streams``. Nothing is bound or run here.
+Users call ``builder``, ``kstream``, ``grouped`` and ``ktable``, through ``airflow_kstreams.streams``. The
+modules that those import turn a call into nodes, and ``operators`` holds the work of a node. Imports
+``graph``, ``topology``, ``processor`` and the modules at the top of ``streams``. Nothing is bound or run
+here.
 """

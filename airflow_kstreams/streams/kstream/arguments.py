@@ -47,7 +47,7 @@ def check_topic(topic: object, call: str, *, fix: str = "", legal: bool = False)
     """Refuse what is no topic's name.
 
     :param call: the DSL method, for the message.
-    :param fix: what to do about it.
+    :param fix: the remedy, for the message.
     :param legal: whether to refuse a name that Kafka does not allow, too, where no node does.
     :raises TopologyError: it is another object, or such a name.
     """
@@ -90,9 +90,9 @@ def check_store(store: object, call: str) -> None:
 
 
 def check_used_stores(stores: Iterable[object], call: str) -> None:
-    """Refuse what names no store that a processor may use.
+    """Refuse an argument that names no store.
 
-    :param stores: what the user gave, one by one.
+    :param stores: the arguments that should name stores.
     :param call: the DSL method, for the message.
     :raises TopologyError: one of them is neither a name nor a spec.
     """
@@ -130,7 +130,7 @@ def no_window_error(which: str, call: str, known: KnownStream) -> TopologyError:
 
     :param which: of the streams, seen from the call: ``it is given`` or ``it is called on``.
     :param call: the DSL method.
-    :param known: what is known of that stream.
+    :param known: that stream.
     """
     joining = f"{call} at {call_site()} joins two streams, and the one {which}"
     if known.had_window:
@@ -147,7 +147,7 @@ def no_window_error(which: str, call: str, known: KnownStream) -> TopologyError:
 def no_store_error(call: str) -> TopologyError:
     """Describe a table without a store that is asked for it.
 
-    :param call: what was asked for.
+    :param call: the DSL method, for the message.
     """
     return TopologyError(
         f"{call} at {call_site()} is asked of a table that is kept in no store of its own",
@@ -238,8 +238,8 @@ FUNCTIONS = "pass functions: aggregate(initializer, aggregator), reduce(reducer)
 class GroupedRecords:
     """A stream whose records are grouped by key.
 
-    :param stream: what is known of it. If its key changed, the records must first move to the partition of
-        their key; if its values are a table's, a fold must not keep them.
+    :param stream: the stream. If its key changed, the records must first move to the partition of their key;
+        if its values are a table's, a fold must not keep them.
     :param name: of the repartition topic, None for one per store.
     :param call: the method that made the group, for messages.
     """
@@ -251,9 +251,9 @@ class GroupedRecords:
     def store_spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
         """Return the spec of a fold's store.
 
-        :param store: what the user gave.
-        :param value_serde: what the user gave, or the one serde there can be; what ``reduce`` makes of values
-            has theirs unless given.
+        :param store: the user's argument.
+        :param value_serde: the serde that the user gave, or the only possible one; without it, results of
+            ``reduce`` have the serde of the values.
         :param call: the fold, for messages.
         :raises TopologyError: a serde is missing or differs from that of the store's spec.
         """

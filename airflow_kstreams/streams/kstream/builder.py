@@ -1,4 +1,4 @@
-"""The builder: it makes streams and tables of topics, and the topology of what was done with them."""
+"""Builds streams and tables of topics, and the topology of the operators that were called on them."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class GlobalTableOptions(TypedDict, total=False):
 
 @answers_java_names
 class KStreamBuilder(Generic[K, V]):
-    """Makes streams of topics, and the topology of all that was done with them.
+    """Makes streams of topics, and the topology of the operators that were called on them.
 
     :param default_key_serde: used wherever a key serde is neither given nor known from upstream.
     :param default_value_serde: the same for values.
-    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
-        given.
+    :param partition_grouper: decides which partitions one task reads together; by default equal partition
+        numbers.
     :raises TopologyError: that is no partition grouper.
 
     >>> from airflow_kstreams.streams import serdes
@@ -136,12 +136,12 @@ class KStreamBuilder(Generic[K, V]):
             when a run begins.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :param timestamps: where the records' timestamps come from, see
-            ``airflow_kstreams.streams.timestamps``; their own unless given.
+        :param timestamps: extractor of the records' timestamps, see ``airflow_kstreams.streams.timestamps``;
+            their own by default.
         :param pattern: a regular expression in place of names: every topic whose whole name matches when a
             run begins; a new one enters with the next run. One that matches a topic of another source, one
             that the topology writes, or one of the engine's is refused.
-        :param name: of the source node; numbered unless given.
+        :param name: of the source node; numbered by default.
         :raises TopologyError: a serde is missing, one of the topics is read with other serdes or
             timestamps, together with other topics, or under another name, already, or the pattern is no
             regular expression, or stands beside names.
@@ -224,7 +224,7 @@ class KStreamBuilder(Generic[K, V]):
         :param store: the store's name, or its whole spec (to switch caching or logging off, or a
             ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
         :param timestamps: as in :meth:`stream`.
-        :param name: of the node that keeps the table; numbered unless given.
+        :param name: of the node that keeps the table; numbered by default.
         :raises TopologyError: a serde is missing, the topic is read with other serdes, timestamps or topics
             already, the store's name is taken or its keys have another serde.
 
@@ -292,16 +292,15 @@ class KStreamBuilder(Generic[K, V]):
         """Return a topic as a table that every task sees whole, for joins of streams that name its entries.
 
         A run sees the topic as it was when the run began, in every task and attempt; what comes later belongs
-        to the next run, and alone makes none start. Each Python process of the executors reads the whole
+        to the next run, and starts no run by itself. Each Python process of the executors reads the whole
         topic once in a run, for all of its tasks.
 
         :param topic: of any partition count; the topology neither reads nor writes it otherwise.
         :param key_serde: of keys; may be left out if the builder has a default.
         :param value_serde: of values; may be left out if the builder has a default.
-        :param storage: where a process keeps it: ``memory``, as bytes, or ``rocksdb`` for more than memory
-            holds (needs the extra ``rocksdb``).
-        :param name: of the table, where ``describe`` and pictures show it; called after its topic unless
-            given.
+        :param storage: the place of its entries in a process: ``memory``, as bytes, or ``rocksdb`` for more
+            than memory holds (needs the extra ``rocksdb``).
+        :param name: the table's name in ``describe`` and pictures; by default that of its topic.
         :raises TopologyError: a serde is missing, there is no such storage, or the topic is a global table
             under another name already; ``build`` refuses a topic that is read or written besides, and a name
             that a node has.
@@ -335,7 +334,7 @@ class KStreamBuilder(Generic[K, V]):
 
         :raises TopologyError: another store has the name.
 
-        :param spec: what to make for each task.
+        :param spec: the store's spec; each task makes a store of its own.
 
         >>> class Remember(Processor):
         ...     def init(self, context):
@@ -368,7 +367,7 @@ class KStreamBuilder(Generic[K, V]):
 def _named_or_pattern(
     topics: tuple[str | list[str] | tuple[str, ...], ...], pattern: object
 ) -> tuple[str, ...]:
-    """Return the names of topics, or what stands for a pattern among them."""
+    """Return the names of topics, or the placeholder of a pattern."""
     if not pattern or (isinstance(pattern, str) and not topics):
         return (pattern_topic(str(pattern)),) if pattern else _names(topics)
     raise TopologyError(

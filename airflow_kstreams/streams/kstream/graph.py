@@ -37,8 +37,8 @@ from airflow_kstreams.streams.topology.validation import same_timestamps, two_so
 class Serdes:
     """The serdes of a stream's keys and values; None where an operator made something new.
 
-    :param key_lost: which operator made the new key, for messages, e.g. ``map at app.py:12``.
-    :param value_lost: which operator made the new value.
+    :param key_lost: the operator that made the new key, for messages, e.g. ``map at app.py:12``.
+    :param value_lost: the operator that made the new value.
     """
 
     key: Serde | None
@@ -55,15 +55,15 @@ class Serdes:
         return self.key_lost if side == "key" else self.value_lost
 
     def with_new_key(self, call: str) -> Serdes:
-        """Return what is known after a method that changed the key."""
+        """Return the description after a method that changed the key."""
         return dataclasses.replace(self, key=None, key_lost=f"{call} at {call_site()}")
 
     def with_new_value(self, call: str) -> Serdes:
-        """Return what is known after a method that changed the value."""
+        """Return the description after a method that changed the value."""
         return dataclasses.replace(self, value=None, value_lost=f"{call} at {call_site()}")
 
     def given(self, call: str, key: Serde | None, value: Serde | None) -> Serdes:
-        """Return what is known with the serdes that the user gave.
+        """Return the description with the serdes that the user gave.
 
         :raises TopologyError: one of them is no serde.
         """
@@ -275,11 +275,12 @@ class StreamGraph:
         drop: DropNulls | None = None,
         partitions: int | None = None,
     ) -> str:
-        """Return the source that reads ``parent`` rekeyed; asking twice alike gives the same.
+        """Return the source that reads ``parent`` rekeyed; the same arguments give the same source.
 
-        :param drop: which records do not go through; those without key or value unless given. One without
-            key goes to any partition.
-        :param partitions: of the topic, None for as many as the largest source of what writes it.
+        :param drop: selects the records that do not go through; by default those without key or value. A
+            record without key that goes through gets any partition.
+        :param partitions: of the topic; None for as many as the largest source of the writing subtopology
+            has.
         :raises TopologyError: another stream was repartitioned under the name.
         """
         drop = drop or DropNulls()

@@ -1,7 +1,7 @@
 """Defines groups of a stream's records, which folds make tables of: by key and by window, alone and beside
 others.
 
-What a fold adds to the topology is written in ``arguments.py`` and ``windows/``.
+``arguments.py`` and ``windows/`` add the nodes of a fold to the topology.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from airflow_kstreams.streams.type_variables import VR, K, V
 class KGroupedStream(Generic[K, V]):
     """Records grouped by key; records without key or value are dropped and counted.
 
-    :param records: what is known of them.
+    :param records: the grouped records.
     """
 
     def __init__(self, records: GroupedRecords) -> None:
@@ -57,8 +57,8 @@ class KGroupedStream(Generic[K, V]):
         return WindowedKGroupedStream(self._records, window)
 
     def cogroup(self, aggregator: Aggregator[K, V, VR]) -> CogroupedKStream[K, VR]:
-        """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of what is returned adds
-        the others, and ``aggregate(initializer)`` makes the table.
+        """Begin a fold of several grouped streams into one table: ``cogroup(...)`` of the result adds another
+        stream, and ``aggregate(initializer)`` makes the table.
 
         :param aggregator: of this stream's values: ``aggregator(key, value, aggregate)`` returns the new
             aggregate, which may be the old one changed; None deletes the key.
@@ -70,7 +70,7 @@ class KGroupedStream(Generic[K, V]):
         """Count the records of each key.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``).
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -98,8 +98,8 @@ class KGroupedStream(Generic[K, V]):
         :param reducer: returns the new aggregate; None deletes the key. One that never returns the second
             argument may change the first, which begins as a copy of a value.
         :param store: name of the store.
-        :param value_serde: of the aggregate; that of the stream's values unless given.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param value_serde: of the aggregate; by default that of the stream's values.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -131,7 +131,7 @@ class KGroupedStream(Generic[K, V]):
             Under an error handler that goes on, one that may fail must not change the old one before.
         :param store: name of the store.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -161,8 +161,8 @@ class WindowedKGroupedStream(Generic[K, V]):
     dropped and counted. A store may be given as in :class:`KGroupedStream`; a plain ``StoreSpec`` becomes a
     window or session store that keeps each window until it closes.
 
-    :param records: what is known of them.
-    :param window: by which windows.
+    :param records: the grouped records.
+    :param window: the windows of each group.
     """
 
     def __init__(self, records: GroupedRecords, window: FoldWindow) -> None:
@@ -175,7 +175,7 @@ class WindowedKGroupedStream(Generic[K, V]):
         """Count the records of each key per window.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, or the store's name is taken, or its spec does not fit.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -204,8 +204,8 @@ class WindowedKGroupedStream(Generic[K, V]):
         :param reducer: returns the new aggregate; None deletes the window. One that never returns the second
             argument may change the first, which begins as a copy of a value.
         :param store: as in :meth:`count`.
-        :param value_serde: of the aggregate; that of the stream's values unless given.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param value_serde: of the aggregate; by default that of the stream's values.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: as in :meth:`count`.
         """
         check_functions("reduce", fix=WINDOW_FUNCTIONS, reducer=reducer)
@@ -232,7 +232,7 @@ class WindowedKGroupedStream(Generic[K, V]):
             Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as in :meth:`count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: as in :meth:`count`, or the window and the merger do not fit.
         """
         fold = aggregating_windows(self._window, initializer, aggregator, merger)
@@ -248,7 +248,7 @@ class WindowedKGroupedStream(Generic[K, V]):
 class CogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by one kind of key; each stream has an aggregator of its own.
 
-    :param cogroup: what is known of them.
+    :param cogroup: the streams and their aggregators.
 
     >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     >>> orders = builder.stream("orders").group_by_key()
@@ -312,7 +312,7 @@ class CogroupedKStream(Generic[K, VR]):
         :param initializer: makes a new, empty aggregate.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: the initializer is no function, a serde is missing, or a name is taken.
         """
         return KTable(self._cogroup.aggregated(initializer, store, value_serde, name))
@@ -322,8 +322,8 @@ class CogroupedKStream(Generic[K, VR]):
 class WindowedCogroupedKStream(Generic[K, VR]):
     """Records of several streams, grouped by key and window; made by :meth:`CogroupedKStream.windowed_by`.
 
-    :param cogroup: what is known of them.
-    :param window: by which windows.
+    :param cogroup: the streams and their aggregators.
+    :param window: the windows of each group.
     """
 
     def __init__(self, cogroup: Cogroup, window: FoldWindow) -> None:
@@ -347,7 +347,7 @@ class WindowedCogroupedKStream(Generic[K, VR]):
             Kafka Streams, the first session of a record is merged with a new, empty aggregate.
         :param store: as for :meth:`WindowedKGroupedStream.count`.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: as for :meth:`CogroupedKStream.aggregate`, or the window and the merger do not
             fit.
         """

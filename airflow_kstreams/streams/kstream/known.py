@@ -1,5 +1,5 @@
-"""Descriptions of streams and tables while their topology is built: the node that gives their records, and
-what the methods called so far say of them.
+"""Describes streams and tables while their topology is built: the node that gives their records, their
+serdes, and the changes by the methods called so far.
 
 The streams and tables that users see (``kstream.py``, ``ktable.py``) return each other, and each holds one of
 these. What their methods do is written in modules below them, as functions of these descriptions.
@@ -35,9 +35,9 @@ from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeW
 class KnownStream:
     """A stream, as its builder knows it.
 
-    :param graph: what is being built.
+    :param graph: the topology that is being built.
     :param node: the node whose results the stream is.
-    :param serdes: what is known of its bytes.
+    :param serdes: the serdes of its keys and values, where known.
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
     :param redated: whether records may have other times than those that stream time goes by.
@@ -65,15 +65,15 @@ class KnownStream:
         return self.at(self.graph.operator(kind, operator, self.node, name=name))
 
     def with_new_key(self, call: str) -> KnownStream:
-        """Return what is known after a method that changed the key."""
+        """Return the description after a method that changed the key."""
         return dataclasses.replace(self, serdes=self.serdes.with_new_key(call), key_changed=True)
 
     def with_new_value(self, call: str) -> KnownStream:
-        """Return what is known after a method that changed the value."""
+        """Return the description after a method that changed the value."""
         return dataclasses.replace(self, serdes=self.serdes.with_new_value(call))
 
     def given(self, call: str, key: Serde | None, value: Serde | None) -> KnownStream:
-        """Return what is known with the serdes that the user gave.
+        """Return the description with the serdes that the user gave.
 
         :param call: the DSL method that was given them, for messages.
         :raises TopologyError: one of them is no serde.
@@ -119,7 +119,7 @@ class KnownStream:
     ) -> KnownStream:
         """Add a repartition topic, and return the stream of what is read from it.
 
-        :param partitions: how many it has.
+        :param partitions: number of its partitions.
         :param name: of the topic, None for a numbered one.
         :param key: the serde that the user gave.
         :param value: the serde that the user gave.
@@ -156,7 +156,7 @@ def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
 
 
 def _merged_serdes(nodes: Sequence[str], streams: Sequence[Serdes]) -> Serdes:
-    """Return what is known of a merged stream.
+    """Return the description of a merged stream.
 
     A side that one stream has lost is lost for all: its objects may be of another kind than the known serde
     writes.
@@ -199,9 +199,9 @@ class WindowedStream:
 class KnownTable:
     """A table, as its builder knows it.
 
-    :param graph: what is being built.
+    :param graph: the topology that is being built.
     :param node: the node that keeps or derives the table.
-    :param serdes: what is known of its bytes.
+    :param serdes: the serdes of its keys and values, where known.
     :param spec: the store that it is kept in; None if it is derived from others each time.
     :param kept_in: the stores that its entries are read from: its own, or those of the tables it is derived
         from.
@@ -252,7 +252,7 @@ class KnownTable:
 
 
 def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool = False) -> KnownTable:
-    """Add the store of a table that a node keeps, and return what is known of the table.
+    """Add the store of a table that a node keeps, and return the table's description.
 
     :param redated: whether its changes may have other times than those that stream time goes by.
     :raises TopologyError: another table keeps its entries there.
@@ -275,7 +275,7 @@ class KnownWindowedTable:
     """A table of windows, as its builder knows it.
 
     :param spec: its store; that of ``table``.
-    :param window: what it was folded by.
+    :param window: the windows that it was folded by.
     :param suppressed: whether updates are held back until they are final.
     """
 

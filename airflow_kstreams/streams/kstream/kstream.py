@@ -1,8 +1,7 @@
 """The stream that users build topologies of, alone and with a window for joins of two streams.
 
-What a method adds to the topology is written in modules below: nodes with functions of the user in
-``user_functions.py``, joins in ``tables/`` and ``stream_join.py``. Each stream holds what is known of it
-(``known.py``).
+Modules below add the nodes of a method to the topology: ``user_functions.py`` those with functions of the
+user, ``tables/`` and ``stream_join.py`` joins. Each stream holds its description (``known.py``).
 """
 
 from __future__ import annotations
@@ -118,10 +117,10 @@ class KStream(Generic[K, V]):
     """A stream of (key, value); every method adds to the topology and leaves this stream as it is.
 
     Functions are called positionally and run once per record, so they must depend on their arguments alone.
-    Values are shared by all that follows: a function returns a new value rather than change the one it was
-    given. Keys and values may be None where a topic holds records without.
+    All nodes below get the same value, so a function returns a new value and leaves its argument as it is. A
+    key or value is None where a topic's record lacks it.
 
-    :param known: what is known of it.
+    :param known: its description.
     """
 
     def __init__(self, known: KnownStream) -> None:
@@ -132,7 +131,7 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Keep the records for which ``predicate(key, value)`` holds.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter(lambda key, value: value > 1).send_to("large")
@@ -149,7 +148,7 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Drop the records for which ``predicate(key, value)`` holds, keep the others.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").filter_not(lambda key, value: value > 1).send_to("small")
@@ -167,8 +166,8 @@ class KStream(Generic[K, V]):
         """Call ``action(key, value)`` for each record, e.g. to log or count it, and pass the record on as it
         is.
 
-        :param action: what it returns is ignored; an attempt that resumes after a crash calls it again.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param action: its result is ignored; an attempt that resumes after a crash calls it again.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> seen = []
@@ -186,11 +185,11 @@ class KStream(Generic[K, V]):
         """Call ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
         needs no sink.
 
-        What the action does lies outside the transaction: an attempt that resumes after a crash calls it
-        again for the records that it repeats.
+        The action's effects lie outside the transaction: an attempt that resumes after a crash calls it again
+        for the records that it repeats.
 
-        :param action: what it returns is ignored; it runs where the task runs.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param action: its result is ignored; it runs where the task runs.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
@@ -213,7 +212,7 @@ class KStream(Generic[K, V]):
     def select_key(self, selector: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each key by ``selector(key, value)``; a group or join of the result repartitions it.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").select_key(lambda key, value: value[0]).send_to("by-letter")
@@ -234,7 +233,7 @@ class KStream(Generic[K, V]):
     def map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by ``mapper(key, value)``, a pair of key and value.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("words").map(lambda key, value: (value, key)).send_to("swapped")
@@ -259,7 +258,7 @@ class KStream(Generic[K, V]):
         A mapper that declares a parameter ``key`` is given the record's key by that name, and must not change
         it: ``lambda value, key: ...``.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.stream("numbers").map_values(lambda value: 2 * value).send_to("doubled")
@@ -280,7 +279,7 @@ class KStream(Generic[K, V]):
     def flat_map(self, mapper: Callable[..., Any], *, name: str | None = None) -> KStream:
         """Replace each record by the (key, value) pairs that ``mapper(key, value)`` yields.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> lines = builder.stream("lines")
@@ -309,7 +308,7 @@ class KStream(Generic[K, V]):
         """Replace each value by the values that ``mapper(value)`` yields, each under the same key, which the
         mapper may declare as in :meth:`map_values`.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         >>> builder.stream("lines").flat_map_values(str.split).send_to("words")
@@ -355,7 +354,7 @@ class KStream(Generic[K, V]):
         :param schema: a ``pyarrow.Schema`` of the columns ``key``, ``value`` and ``timestamp_ms`` (int64).
         :param changes_key: False promises that every result has the key of a record in its own place or
             partition: the key's serde stays known, and a group or join of the result repartitions nothing.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: no function, no positive size, or a schema of other columns is given.
 
         >>> import pyarrow
@@ -384,12 +383,12 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Give each record the headers that ``function(key, value)`` returns, in place of those it has.
 
-        They are what sinks below write, and what functions and processors below see. Results that time brings
-        have no headers, nor have those of a cached table.
+        Sinks below write them, and functions and processors below see them. Results that time brings, and
+        those of a cached table, have no headers.
 
         :param function: returns a list of (name, bytes or None); to add a header, it declares a ``context``
             and returns ``[*context.headers, ("name", b"value")]``.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -406,13 +405,13 @@ class KStream(Generic[K, V]):
     ) -> KStream[K, V]:
         """Date each record by ``function(key, value)``, epoch milliseconds.
 
-        It is what sinks below write, what tables note, and what functions and processors below see. Windows
-        and joins of streams that follow go by the new times: where no operator changed the key, they stand
-        behind a repartition topic all the same, since stream time is that of the records that a task reads. A
-        topic that is read with other times than its own takes no node: ``stream(topic, timestamps=...)``.
+        Sinks below write this time, tables note it, and functions and processors below see it. Windows and
+        joins of streams below go by it: they stand behind a repartition topic even if no operator changed the
+        key, since stream time is that of the records that a task reads. To read a topic with other times than
+        its own takes no node: ``stream(topic, timestamps=...)``.
 
         :param function: returns 0 or more; anything else fails the record as an error of this node.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, or the name is taken.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
@@ -433,7 +432,7 @@ class KStream(Generic[K, V]):
         does.
 
         :param predicates: one per branch, tried in order.
-        :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered unless given.
+        :param name: of the node; those of the branches are ``<name>-1`` and so on. Numbered by default.
         :return: the branches, in the order of the predicates.
         :raises TopologyError: there is no predicate.
 
@@ -470,7 +469,7 @@ class KStream(Generic[K, V]):
         holds goes to the branch that ``default`` names; without, it is dropped and counted as filtered.
 
         :param default: name of the branch of all other records.
-        :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered unless given.
+        :param name: of the node; those of the branches are ``<name>-<branch>``. Numbered by default.
         :param predicates: one per branch, by its name, tried in order.
         :return: the branches by name, in that order, the default one last.
         :raises TopologyError: there is no predicate, or ``default`` is no name of its own.
@@ -508,7 +507,7 @@ class KStream(Generic[K, V]):
         A serde that all streams share stays known; one that an operator of any of them lost is unknown.
 
         :param others: of the same builder; keys and values of all streams in the same serdes.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: there is no other, one is no stream of this builder or named twice, or two
             serdes differ.
 
@@ -550,28 +549,29 @@ class KStream(Generic[K, V]):
     ) -> KStream:
         """Replace each value by the answer of ``await mapper(value)``; calls for several records run at once.
 
-        What follows sees the records in the order in which they came, whatever order the answers come in, and
-        results, state and offsets are those of :meth:`map_values` with the same answers, exactly once. The
-        calls themselves are repeated after a crash (``docs/async.md``).
+        Nodes below see the records in input order, in whatever order the answers come. Results, state and
+        offsets are those of :meth:`map_values` with the same answers, exactly once; the calls themselves are
+        repeated after a crash (``docs/async.md``).
 
         A mapper that declares a parameter ``context`` beside the value is given a
-        :class:`~airflow_kstreams.streams.CallContext`; one that declares ``resource`` what ``resource`` gave.
+        :class:`~airflow_kstreams.streams.CallContext`; one that declares ``resource`` gets the entered
+        resource.
 
         :param mapper: a coroutine function; with ``threads``, a plain one.
         :param max_in_flight: the most calls of a task that run at once.
-        :param order: ``partition``: any calls run side by side; their effects may overtake each
-            other. ``key``: at most one call of a key at a time, in input order. ``unordered``: nothing is
-            promised of the order in sinks of topics of yours either.
+        :param order: ``partition``: any calls run side by side; their effects may overtake each other.
+            ``key``: at most one call of a key at a time, in input order. ``unordered``: sinks may also write
+            topics of yours in any order.
         :param timeout_ms: after so long a call is cancelled and fails with ``CallTimeoutError``; it may take
             effect all the same. Must be less than ``run.stall.timeout.ms``.
-        :param retry: when a failed call is made again, and its record parked meanwhile; needs ``name``. Never
-            unless given.
+        :param retry: repeats failed calls, whose records are parked meanwhile; needs ``name``. By default no
+            call is repeated.
         :param threads: whether calls run on threads, ``num.threads.per.task`` for all such nodes of a task.
         :param resource: makes an asynchronous context manager, as an HTTP session or a pool of connections
             is; each task enters it once, before the first record, and leaves it at its end.
-        :param name: of the node, for messages, idempotency keys and the retry topic; numbered unless given.
-        :raises TopologyError: the mapper is no such function, an option cannot be, or ``retry`` lacks a name
-            or a serde.
+        :param name: of the node, for messages, idempotency keys and the retry topic; numbered by default.
+        :raises TopologyError: the mapper is no such function, an option is not valid, or ``retry`` lacks a
+            name or a serde.
 
         >>> import asyncio
         >>> async def price_of(article):
@@ -710,8 +710,8 @@ class KStream(Generic[K, V]):
         self, action: AsyncFunction, *, threads: bool = False, **options: Unpack[CallArguments]
     ) -> None:
         """Await ``action(key, value)`` for each record, as the end of the stream; a topology with such an end
-        needs no sink. What the action does lies outside the transaction: an attempt that resumes after a
-        crash calls it again for the records that it repeats, with the same ``context.idempotency_key``.
+        needs no sink. The action's effects lie outside the transaction: an attempt that resumes after a crash
+        calls it again for the records that it repeats, with the same ``context.idempotency_key``.
 
         Calls, order and options are those of :meth:`map_values_async`.
 
@@ -739,7 +739,7 @@ class KStream(Generic[K, V]):
 
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
 
         >>> class Latest(Processor):
@@ -763,17 +763,17 @@ class KStream(Generic[K, V]):
     def process_values(
         self, processor_def: ProcessorDef[K, V, K, VR], *stores: str | StoreSpec, name: str | None = None
     ) -> KStream[K, VR]:
-        """Run a processor that keeps keys: what groups or joins its results repartitions nothing for it.
+        """Run a processor that keeps keys, so a group or join of its results repartitions nothing.
 
         All that :meth:`process` says holds, but what it forwards must have the key of the record that it
         processes, and it forwards in ``process`` alone: anything else ends the task with an error that names
-        record and node. It runs on the task's own thread, even if its class says ``threads = True``. What it
-        dates back by ``forward(timestamp_ms=...)`` further than the grace is late for windows below, whose
-        stream time does not follow; :meth:`set_timestamp` has them follow.
+        record and node. It runs on the task's own thread, even if its class says ``threads = True``. A record
+        that it dates back by ``forward(timestamp_ms=...)`` further than the grace is late in windows below,
+        whose stream time does not follow it; behind :meth:`set_timestamp` it does.
 
         :param processor_def: makes a new ``Processor`` for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, or a store's name is taken.
 
         >>> class Change(Processor):
@@ -812,10 +812,10 @@ class KStream(Generic[K, V]):
 
         :param processor_def: makes a new :class:`AsyncProcessor` for each task; a class will do. Its
             ``process`` is written with ``async def``; with ``threads``, with ``def``.
-        :param stores: none: they are refused by name.
+        :param stores: must be empty, as calls have no store; any store is refused by name.
         :param options: ``max_in_flight``, ``order``, ``timeout_ms``, ``retry``, ``resource``, ``name``.
-        :raises TopologyError: the definition makes no such processor, an option cannot be, or ``retry`` lacks
-            a name or a serde.
+        :raises TopologyError: the definition makes no such processor, an option is not valid, or ``retry``
+            lacks a name or a serde.
 
         >>> class Spread(AsyncProcessor):
         ...     def init(self, context):
@@ -849,7 +849,7 @@ class KStream(Generic[K, V]):
         :param partitioner: ``partitioner(topic, key, value, partitions)`` gives the partition of each record,
             from 0 to ``partitions - 1``; None leaves it to the key, as without. It must depend on its
             arguments alone.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no topic's name, a serde is missing, or the partitioner is no function.
             ``build`` refuses a partitioner where the topology groups, joins or keeps a table of what it reads
             from the topic.
@@ -881,7 +881,7 @@ class KStream(Generic[K, V]):
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
         :param partitioner: as in :meth:`send_to`.
-        :param name: of the node that writes; numbered unless given.
+        :param name: of the node that writes; numbered by default.
         :raises TopologyError: a serde is missing, or the topic is read with other serdes already.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -916,14 +916,14 @@ class KStream(Generic[K, V]):
         """Write the stream to a topic of the engine's with a number of partitions of its own, and go on with
         what is read from it.
 
-        What follows, with its state, then has that many tasks, however many partitions the input has or
+        All nodes below, with their state, then have that many tasks, however many partitions the input has or
         gains. Keys lie where their new bytes put them, so a group or join of the result repartitions nothing
         more. Records without key are dropped and counted, as in Kafka Streams, unless a left or outer join
         lies behind, which takes them; :meth:`through` keeps them.
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.
-        :param name: of the topic, ``<application id>-<name>-repartition``; numbered unless given, and then
+        :param name: of the topic, ``<application id>-<name>-repartition``; numbered by default, and then
             another one when nodes before it are added or removed.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
@@ -1166,9 +1166,9 @@ class KStream(Generic[K, V]):
         """Return the stream with a window, for joins with other windowed streams; it is a stream as before,
         and so is what operators make of it.
 
-        :param window: for how long its elements are kept for those of another stream.
-        :param storage: where they are kept: ``memory``, or ``rocksdb`` for more than memory holds (needs the
-            extra ``rocksdb``).
+        :param window: its size is the time for which elements are kept for those of another stream.
+        :param storage: the place of these elements: ``memory``, or ``rocksdb`` for more than memory holds
+            (needs the extra ``rocksdb``).
         :raises TopologyError: it is no ``SlidingWindow``, or there is no such storage.
         """
         check_join_window(window, storage)
@@ -1227,7 +1227,7 @@ class WindowedKStream(KStream[K, V]):
     Every operator of a stream works, and gives a stream without the window, as in KIP-28: the window is given
     right before the join.
 
-    :param windowed: what is known of it.
+    :param windowed: its description, with the window.
 
     >>> from airflow_kstreams.streams import KStreamBuilder, SlidingWindow, serdes
     >>> from airflow_kstreams.testing import TopologyTestDriver
@@ -1388,8 +1388,8 @@ class WindowedKStream(KStream[K, V]):
         """Join as :meth:`join` does, and each element of this stream that found no partner with None:
         ``joiner(value, None)``, with its own time, once its window is closed, so that none can come any more.
 
-        An element of this stream that has no key is joined with None at once, as in Kafka Streams. What
-        becomes of elements that still wait at the end of a run, this stream's window says: see
+        An element of this stream that has no key is joined with None at once, as in Kafka Streams. This
+        stream's window says what becomes of elements that still wait at the end of a run: see
         ``SlidingWindow.at_run_end``.
         """
         options = JoinOptions(key_serde, value_serde, other_value_serde, name)

@@ -1,7 +1,7 @@
 """Tables, alone and with windows, and groups of their entries.
 
-What a method adds to the topology is written in ``tables/`` and ``windows/``; each table holds what is known
-of it (``known.py``).
+``tables/`` and ``windows/`` add the nodes of a method to the topology; each table holds its description
+(``known.py``).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class KTable(Generic[K, V]):
     none unless you name one (``store=``): its entries are made of theirs when they are needed. Functions run
     then, and again on a value that is taken back, so they must depend on their arguments alone.
 
-    :param known: what is known of it.
+    :param known: its description.
     """
 
     def __init__(self, known: KnownTable) -> None:
@@ -116,11 +116,11 @@ class KTable(Generic[K, V]):
     ) -> KTable[K, V]:
         """Keep the entries for which ``predicate(key, value)`` holds.
 
-        An entry whose new value fails the predicate is deleted, if its old value passed. What is deleted does
-        not ask the predicate.
+        An entry whose new value fails the predicate is deleted, if its old value passed. A deletion does not
+        ask the predicate.
 
-        :param store: name or spec of a store to keep the result in; none unless given.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param store: name or spec of a store to keep the result in; none by default.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, the store does not fit, the table's has no changelog, or the
             name is taken.
 
@@ -173,10 +173,10 @@ class KTable(Generic[K, V]):
 
         :param mapper: returns a new value and leaves its argument, which belongs to the table, as it is; None
             deletes the key. One that declares a parameter ``key`` is given the key by that name.
-        :param store: name or spec of a store to keep the result in; none unless given.
+        :param store: name or spec of a store to keep the result in; none by default.
         :param value_serde: of the new values; needed where they are written or kept, unless the builder has a
             default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: it is no function, the store does not fit or a serde is missing, the table's
             store has no changelog, or the name is taken.
 
@@ -209,9 +209,9 @@ class KTable(Generic[K, V]):
 
         :param definition: makes a new transformer for each task; a class will do.
         :param stores: the stores it may use, by name, or by spec to add them here.
-        :param store: name or spec of a store to keep the result in; none unless given.
+        :param store: name or spec of a store to keep the result in; none by default.
         :param value_serde: as in :meth:`map_values`.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: the definition cannot be called, a store does not fit or a name is taken, a
             serde is missing, or the table's store has no changelog.
 
@@ -240,7 +240,7 @@ class KTable(Generic[K, V]):
 
         :param selector: ``selector(key, value)`` gives each change another key, as ``KStream.select_key``
             does; the value is None for a deleted key.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.int64())
         >>> builder.table("prices").to_stream().send_to("price-changes")
@@ -267,8 +267,8 @@ class KTable(Generic[K, V]):
         """Group the entries by ``selector(key, value)``, a pair of group and value, through a repartition
         topic that carries old and new values.
 
-        When an entry changes, what its old value stood for is taken out of its group, and what the new one
-        stands for is put into its own. A pair with None in it belongs to no group.
+        When an entry changes, the pair of its old value leaves its group, and the pair of the new one enters
+        its own. A pair with None in it belongs to no group.
 
         :param key_serde: of the groups; may be left out if the builder has a default.
         :param value_serde: of the values that go into them; may be left out if the builder has a default.
@@ -335,12 +335,12 @@ class KTable(Generic[K, V]):
         :param joiner: returns a new value and changes neither argument; None deletes the key.
         :param foreign_key: ``foreign_key(key, value)`` gives the other table's key of each entry, None for an
             entry that has no result. It must depend on its arguments alone.
-        :param store: name or spec of a store to keep the result in; none unless given.
+        :param store: name or spec of a store to keep the result in; none by default.
         :param value_serde: of the results; needed where they are written or kept, unless the builder has a
             default.
-        :param name: of the node whose results the table is, for messages, counts and pictures; numbered
-            unless given. The nodes that read the tables are called ``<name>-join-this`` and
-            ``<name>-join-other``; of a join by foreign key, it begins the names of topics and stores.
+        :param name: of the node whose results the table is, for messages, counts and pictures; numbered by
+            default. The nodes that read the tables are called ``<name>-join-this`` and ``<name>-join-other``;
+            of a join by foreign key, it begins the names of topics and stores.
         :raises TopologyError: it is no function, the other is no table of this builder or has other keys, the
             store does not fit or a serde is missing, a table's store has no changelog, or a name is taken.
 
@@ -450,14 +450,14 @@ class KTable(Generic[K, V]):
         )
 
     def _entries(self, call: str) -> KnownTable:
-        """Return what is known of the table, with the keys that its entries have.
+        """Return the table's description, with the keys that its entries have.
 
         :param call: the method that is about to use them.
         """
         return self._known if call == "to_stream" else self._kept(call)
 
     def _kept(self, call: str) -> KnownTable:
-        """Return what is known of the table, whose entries may be asked for from now on.
+        """Return the table's description; its entries may be asked for from now on.
 
         :param call: the method that is about to ask.
         """
@@ -492,12 +492,12 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
     Its stream has (``Windowed``, newest value), and (``Windowed``, None) for a window that was deleted, or
     for a session that grew or was merged and now has other bounds; of a suppressed table, the final values.
     It can be written as it is: every window of a key goes into the key's own partition, as in Kafka Streams.
-    To group or join it repartitions it.
+    A group or join of it goes through a repartition topic.
 
     A window leaves the table's store when it is closed for good, at the end of the store's retention; that
     is no change of the table. ``spec`` describes the store: its key serde is that of the key alone.
 
-    :param windows: what is known of it.
+    :param windows: its description.
     """
 
     def __init__(self, windows: KnownWindowedTable) -> None:
@@ -507,7 +507,7 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
 
     @property
     def window(self) -> FoldWindow:
-        """What the table was folded by."""
+        """The windows that the table was folded by."""
         return self._windows.window
 
     def suppress(self, *, name: str | None = None) -> WindowedKTable[K, V]:
@@ -515,12 +515,11 @@ class WindowedKTable(KTable[Windowed[K], V], Generic[K, V]):
 
         A tumbling or hopping window is closed when stream time has reached its end plus the grace; a sliding
         one when stream time has passed that; a session when stream time has passed its last record by more
-        than gap and grace. What the end of a run does
-        with the windows still open is the window's ``at_run_end``: with ``hold`` nothing, with ``flush``
-        their values are emitted too if they changed since they were last emitted. A session that was emitted
-        so and then grows is emitted with None, under its old bounds.
+        than gap and grace. The window's ``at_run_end`` decides on windows that are open at the end of a run:
+        ``hold`` emits nothing, ``flush`` emits the values that changed since they were last emitted. If a
+        session that was emitted so grows, it is emitted with None under its old bounds.
 
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: the table's store has no changelog, or keeps windows longer than they are open,
             or the node has another name already.
 
@@ -549,7 +548,7 @@ class KGroupedTable(Generic[K, V]):
     A fold adds the values of a group, and subtracts one when its entry changes, is deleted, or moves to
     another group. Values come in any order, save that each is subtracted after it was added.
 
-    :param entries: what is known of them.
+    :param entries: the grouped entries.
     """
 
     def __init__(self, entries: GroupedEntries) -> None:
@@ -560,7 +559,7 @@ class KGroupedTable(Generic[K, V]):
         in Kafka Streams.
 
         :param store: name of the store, whose values are whole numbers (``serdes.int64()``), or its spec.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: a serde is missing, a name is taken, or the store has no changelog.
         """
         spec = self._entries.spec(store, builtin_serdes.int64(), "count")
@@ -581,8 +580,8 @@ class KGroupedTable(Generic[K, V]):
         :param adder: returns the new aggregate and changes neither argument.
         :param subtractor: returns the new aggregate and changes neither argument; None deletes the group.
         :param store: name of the store, or its spec.
-        :param value_serde: of the aggregate; that of the group's values unless given.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param value_serde: of the aggregate; by default that of the group's values.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
             taken.
 
@@ -625,7 +624,7 @@ class KGroupedTable(Generic[K, V]):
         :param subtractor: returns the new aggregate, as the adder does.
         :param store: name of the store, or its spec.
         :param value_serde: of the aggregate; may be left out if the builder has a default.
-        :param name: of the node, for messages, counts and pictures; numbered unless given.
+        :param name: of the node, for messages, counts and pictures; numbered by default.
         :raises TopologyError: one is no function, a serde is missing, the store does not fit, or the name is
             taken.
 

@@ -66,7 +66,7 @@ class Branches(dict[str, T]):
 def applied(known: KnownStream, kind: FunctionKind, name: str | None, **given: Any) -> KnownStream:
     """Add the node that calls a function for each record, and return the stream of its results.
 
-    :param kind: what becomes of the answers; its type is the name of the DSL method.
+    :param kind: says how the node uses the answers; its type is the name of the DSL method.
     :param name: that the user gave the node.
     :param given: the method's argument, and the function that the user gave.
     :raises TopologyError: it is no function, takes something else, or the name is taken.
@@ -86,7 +86,7 @@ def called(
 ) -> KnownStream:
     """Add the node that calls a function whose answers take time, and return the stream of its results.
 
-    :param kind: what becomes of the answers; its type and ``_async`` are the name of the DSL method.
+    :param kind: says how the node uses the answers; its type and ``_async`` are the name of the DSL method.
     :param threads: whether the calls run on threads.
     :param options: that the user gave.
     :param given: the method's argument, and the function that the user gave.
@@ -221,8 +221,8 @@ def processed_async(
     :param stores: that the user gave: they are refused.
     :param threads: whether the calls run on threads.
     :param options: that the user gave.
-    :raises TopologyError: a store is given, the definition makes no such processor, an option cannot be, or
-        ``retry`` lacks a name or a serde.
+    :raises TopologyError: a store is given, the definition makes no such processor, an option is not valid,
+        or ``retry`` lacks a name or a serde.
     """
     call = "process_async"
     for store in stores:
@@ -240,7 +240,7 @@ def processed_async(
 
 
 def _answers(known: KnownStream, kind: FunctionKind, call: str) -> KnownStream:
-    """Return what is known of the answers of a function, and of what the node hands on beside them.
+    """Return the stream of a function's answers, with the parts of the record that the node hands on.
 
     :param known: the stream of the node's results, otherwise as it was above.
     :param call: the DSL method, for messages.
@@ -253,7 +253,7 @@ def _answers(known: KnownStream, kind: FunctionKind, call: str) -> KnownStream:
 
 
 def _call_options(call: str, threads: bool, given: CallArguments) -> tuple[CallOptions, str | None]:
-    """Return how a node calls, and the name that the user gave it.
+    """Return a node's call options, and the name that the user gave it.
 
     :raises TypeError: there is no such option.
     """

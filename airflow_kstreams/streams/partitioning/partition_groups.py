@@ -17,7 +17,7 @@ from typing import Protocol
 
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
-from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
 
 class PartitionGrouper(Protocol):
@@ -169,10 +169,30 @@ def group_of_partition(groups: Groups) -> dict[TopicPartition, int]:
     return {partition: number for number, group in enumerate(groups) for partition in partitions_in(group)}
 
 
-def named(partitions: Collection[TopicPartition]) -> str:
+def first_few(texts: Sequence[str], separator: str = ", ") -> str:
+    """Return texts as one for messages, the first few and the number of the others."""
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return f"{separator.join(texts[:_NAMED])}{more}"
+
+
+def named(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as text for messages, the first few by name."""
-    first = ", ".join(map(str, sorted(partitions)[:_NAMED]))
-    return f"{first} and {len(partitions) - _NAMED} more" if len(partitions) > _NAMED else first
+    return first_few([str(partition) for partition in sorted(partitions)])
+
+
+def all_partitions(counts: Mapping[str, int]) -> list[TopicPartition]:
+    """Return every partition of topics, given the partition count of each."""
+    return [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+
+
+def described_partitions(
+    found: Mapping[str, TopicDescription], topics: Iterable[str]
+) -> list[TopicPartition]:
+    """Return every partition of those topics of ``topics`` that exist.
+
+    :param found: the topics that exist.
+    """
+    return all_partitions({topic: found[topic].partitions for topic in topics if topic in found})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,29 +103,6 @@ class RecordQueue:
     :ivar dated_ahead: records below the position that are dated later and were processed, by this attempt.
     """
 
-    __slots__ = (
-        "_allowed",
-        "_allowed_ms",
-        "_buffered",
-        "_cursor",
-        "_filter",
-        "_last",
-        "_minima",
-        "_minima_at",
-        "_read_timestamps",
-        "_records",
-        "_run_at",
-        "_run_times",
-        "_timestamps",
-        "complete",
-        "dated_ahead",
-        "latest_ms",
-        "partition",
-        "position",
-        "stop",
-        "time_ms",
-    )
-
     def __init__(
         self,
         partition: TopicPartition,

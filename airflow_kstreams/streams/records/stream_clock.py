@@ -235,16 +235,6 @@ class TopicClock:
 class NodeTimer:
     """A timer of one node; see :class:`~airflow_kstreams.streams.graph.services.StreamTimer`."""
 
-    __slots__ = (
-        "_clocks",
-        "_kept_in",
-        "callback",
-        "due_ms",
-        "needed_ms",
-        "place",
-        "stream_time",
-    )
-
     def __init__(
         self,
         place: tuple[bool, int],

@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ends_with(parent: int) -> bool:
-    """Ask the kernel to kill this process when its parent ends; return whether the parent still lives.
+    """Ask the kernel to kill this process when its parent ends; return whether the parent is still there.
 
     This process asks, not its parent between fork and exec, where a parent with threads may not run Python.
 

@@ -14,10 +14,10 @@ the times that the subtopologies on the path hold back.
   the grace for that.)
 
 Some records may be dated before any moment: those of a source whose timestamps are extracted from values,
-since the cut of a run goes by the records' own; those of a topic behind ``set_timestamp``; those downstream
-of a node with a retry topic, where records wait for days. Such a subtopology, and all below it, are advanced
-only if the user names these topics and nodes. Within the subtopology of the node itself it depends on whether
-records are parked when the run ends.
+since the stop offsets of a run go by the records' own; those of a topic behind ``set_timestamp``; those
+downstream of a node with a retry topic, where records wait for days. Such a subtopology, and all below it,
+are advanced only if the user names these topics and nodes. Within the subtopology of the node itself it
+depends on whether records are parked when the run ends.
 """
 
 from __future__ import annotations
@@ -80,12 +80,14 @@ def _in_words(plan: StreamTimePlan) -> str:
 
 
 def held_back_ms(node: Node) -> int | None:
-    """Return how far behind stream time what a node gives may be dated; None of a node that does not wait."""
+    """Return the milliseconds by which a node's results may be dated behind stream time; None for a node that
+    does not wait.
+    """
     return traits_of(node).held_back_ms
 
 
 def _held(nodes: Sequence[Node]) -> dict[str, int]:
-    """Return how far behind stream time the results of each node may be dated."""
+    """Return the milliseconds by which each node's results may be dated behind stream time."""
     held: dict[str, int] = {}
     for node in nodes:
         own_ms = held_back_ms(node)

@@ -322,42 +322,28 @@ class Topology:
             return tuple(sorted(self.real_topic(topic, application_id) for topic in topics))
 
         internal = frozenset(topic.name for topic in self.internal_topics)
+        logged = {
+            self.changelog_topic(store.name, application_id): store for store in sub.stores if store.logged
+        }
         return SubtopologyPlan(
             id=sub.id,
             sources=real(sub.source_topics),
             sinks=real(sub.sink_topics),
             stores=tuple(sorted(store.name for store in sub.stores)),
-            changelogs={
-                store.name: self.changelog_topic(store.name, application_id)
-                for store in sub.stores
-                if store.logged
-            },
+            changelogs={store.name: topic for topic, store in logged.items()},
             changelog_configs={
-                self.changelog_topic(store.name, application_id): {
-                    name: str(value) for name, value in store.changelog_configs.items()
-                }
-                for store in sub.stores
-                if store.logged and store.changelog_configs
+                topic: {name: str(value) for name, value in store.changelog_configs.items()}
+                for topic, store in logged.items()
+                if store.changelog_configs
             },
-            state_kinds={
-                self.changelog_topic(store.name, application_id): _state_kind(store, sub)
-                for store in sub.stores
-                if store.logged
-            },
+            state_kinds={topic: _state_kind(store, sub) for topic, store in logged.items()},
             store_serdes={
-                self.changelog_topic(store.name, application_id): (
-                    f"{store.key_serde.stored_as} -> {store.value_serde.stored_as}"
-                )
-                for store in sub.stores
-                if store.logged
+                topic: f"{store.key_serde.stored_as} -> {store.value_serde.stored_as}"
+                for topic, store in logged.items()
             },
             globals=tuple(sorted(global_tables_of(sub.nodes))),
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
-            entry_keys={
-                self.changelog_topic(store.name, application_id): entry_keys(store, sub, internal)
-                for store in sub.stores
-                if store.logged
-            },
+            entry_keys={topic: entry_keys(store, sub, internal) for topic, store in logged.items()},
             stream_time=stream_time,
         )
 

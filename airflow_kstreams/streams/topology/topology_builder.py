@@ -54,8 +54,8 @@ from airflow_kstreams.streams.topology.validation import validate
 class TopologyBuilder:
     """Collects nodes and stores, parents before children; every method but ``build`` returns the builder.
 
-    :param partition_grouper: decides which partitions one task reads together; equal partition numbers unless
-        given.
+    :param partition_grouper: decides which partitions one task reads together; by default equal partition
+        numbers.
     :raises TopologyError: the object is no partition grouper.
 
     >>> class Upper(Processor):
@@ -98,9 +98,9 @@ class TopologyBuilder:
         :param topics: one or more; none if there is a pattern.
         :param pattern: a regular expression for the whole names of the topics that exist when a run begins;
             see :meth:`KStreamBuilder.stream`.
-        :param key_serde: serde of keys; bytes unless given.
-        :param value_serde: serde of values; bytes unless given.
-        :param timestamps: extractor of the records' timestamps; their own unless given.
+        :param key_serde: serde of keys; bytes by default.
+        :param value_serde: serde of values; bytes by default.
+        :param timestamps: extractor of the records' timestamps; their own by default.
         :raises TopologyError: the name is taken, a topic's name is illegal or given twice, or the pattern is
             no regular expression, or is given with names.
         """
@@ -201,7 +201,7 @@ class TopologyBuilder:
     def add_operator(
         self, name: str, operator: Operator, *parents: str, stores: tuple[str, ...] | list[str] = ()
     ) -> Self:
-        """Add a node that runs an operator: what ``add_processor`` and the DSL come down to.
+        """Add a node that runs an operator; ``add_processor`` and the DSL call this.
 
         :raises TopologyError: the name is taken, a parent is unknown, or the operator has no traits.
 
@@ -260,8 +260,8 @@ class TopologyBuilder:
         :param name: unique in the topology.
         :param topic: name of a topic that exists when a run begins.
         :param parents: names of the nodes that forward to it.
-        :param key_serde: serde of keys; bytes unless given.
-        :param value_serde: serde of values; bytes unless given.
+        :param key_serde: serde of keys; bytes by default.
+        :param value_serde: serde of values; bytes by default.
         :param partitioner: as for :meth:`KStream.send_to`.
         :raises TopologyError: the name is taken, a parent is unknown, the topic's name is illegal, or the
             partitioner is no function.

@@ -50,7 +50,7 @@ class InMemoryReader:
         self._paused = set()
 
     def poll(self, *, max_records: int, timeout_seconds: float) -> Fetched:
-        """Return what has arrived, waiting up to the timeout only if nothing has.
+        """Return the records that have arrived; wait up to the timeout only if none has.
 
         :raises KafkaClientError: a position lies outside the log, or the topic is gone.
         """

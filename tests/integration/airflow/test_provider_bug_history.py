@@ -328,15 +328,20 @@ def test_69646_a_record_that_the_broker_refuses_is_no_success(
         application.finish("one")
 
 
+def _parameters(kind: type[BaseOperator], of: str = "") -> dict[str, inspect.Parameter]:
+    """The parameters of an operator and of its bases in a package."""
+    return {
+        name: parameter
+        for one in kind.__mro__
+        if issubclass(one, BaseOperator) and one.__module__.startswith(of)
+        for name, parameter in inspect.signature(one.__init__).parameters.items()
+    }
+
+
 @pytest.mark.parametrize("kind", _OPERATORS)
 def test_42502_no_template_field_holds_a_function(kind: type[BaseOperator]) -> None:
     """``producer_function`` was a template field, which Airflow calls to render it."""
-    parameters = {
-        name: parameter
-        for one in kind.__mro__
-        if issubclass(one, BaseOperator)
-        for name, parameter in inspect.signature(one.__init__).parameters.items()
-    }
+    parameters = _parameters(kind)
     fields = set(kind.template_fields)
     functions = {name for name, parameter in parameters.items() if "Callable" in str(parameter.annotation)}
     assert fields & functions == set()
@@ -346,7 +351,7 @@ def test_42502_no_template_field_holds_a_function(kind: type[BaseOperator]) -> N
 @pytest.mark.parametrize("kind", _OPERATORS[:-1])
 def test_70296_templates_are_read_when_they_are_rendered_and_not_before(kind: type[Any]) -> None:
     """Constructors looked into fields that were still templates."""
-    parameters = inspect.signature(kind.__init__).parameters
+    parameters = _parameters(kind, of="airflow_kstreams.")
     # Settings are a mapping, whose values are templates.
     names = [name for name in kind.template_fields if name in parameters and name != "settings"]
     templates = {name: f"{{{{ {name} }}}}" for name in names}

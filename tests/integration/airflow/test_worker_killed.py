@@ -17,9 +17,9 @@ from typing import Any
 import psutil
 import pytest
 
+from airflow_kstreams.batch.inspect.finished_runs import finished_run
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
-from airflow_kstreams.batch.report.reading import finished_run
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from tests.support.spark.gated_scene import Scene
 

@@ -138,7 +138,6 @@ def test_state_stays_with_its_group_when_runs_follow_and_a_partition_may_not_mov
     assert totals(consume_all(target)) == Counter(a=4, b=3)
     assert set(lag(app, source, 4).values()) == {0}
     recorded = read_ledger(app.cluster, application_id).assignment
-    assert recorded is not None
     assert (recorded.version, recorded.run_id) == (1, "run-1")
     assert recorded.subtopologies["0"].groups == ({source: (0, 1)}, {source: (2, 3)})
 
@@ -194,7 +193,6 @@ def test_new_partitions_join_the_groups_when_a_stateful_input_grew(
     summary = app.run("run-2")
     assert len(summary.tasks) == 4
     recorded = read_ledger(app.cluster, application_id).assignment
-    assert recorded is not None
     assert (recorded.version, recorded.run_id) == (2, "run-2")
     assert recorded.subtopologies["0"].boundaries, "what is new waits for what came before it"
     app.run("run-3")
@@ -209,7 +207,7 @@ def test_nothing_is_pinned_when_a_run_had_no_records(
         bootstrap=kafka, application_id=application_id, topology=counts(source, target, Neighbours())
     )
     assert app.run("run-1").empty
-    assert read_ledger(app.cluster, application_id).assignment is None
+    assert read_ledger(app.cluster, application_id).assignment.version == 0
     other = replace(app, topology=counts(source, target, OneMoved()))
     produce(source, rows(("a", 1), ("a", 2), ("b", 0)))
     other.run("run-2")
@@ -237,7 +235,7 @@ def test_nothing_is_pinned_when_begin_dies_before_its_commit(
     with monkeypatch.context() as patch, pytest.raises(DiedError):
         patch.setattr(CoordinatorSession, "write", die)
         app.begin("run-1")
-    assert read_ledger(app.cluster, application_id).assignment is None
+    assert read_ledger(app.cluster, application_id).assignment.version == 0
     replace(app, topology=counts(source, target, OneMoved())).run("run-1")
     assert totals(consume_all(target)) == Counter(a=2, b=1)
 

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from airflow_kstreams.batch.expand.processor_expansion import ExpansionAbort
+from airflow_kstreams.batch.expand.processor_expansion import give_up_expansions
 from airflow_kstreams.streams import partition_of_key
 from tests.support.kafka.growing_scene import FIRST, KEYS, Consume, Story, Topics, by_key
 from tests.support.kafka.interception import Once
@@ -71,9 +71,9 @@ def be_fenced(story: Story, count: int) -> None:
 def give_up_and_copy_again(story: Story, count: int) -> None:
     """Give up an expansion, then copy while a run is at work; what its other tasks add, begin copies."""
     story.copy(count - 1)
-    with ExpansionAbort(story.app.cluster, story.app.checked) as tool:
-        assert [plan.after and plan.after.count for plan in tool.run()] == [count - 1]
-        assert tool.run() == []
+    given_up = give_up_expansions(story.app.cluster, story.app.checked)
+    assert [plan.after and plan.after.count for plan in given_up] == [count - 1]
+    assert give_up_expansions(story.app.cluster, story.app.checked) == []
     story.run(meanwhile=lambda: story.copy(count))
     assert story.processors < count
     run_until_taken_over(story, count)

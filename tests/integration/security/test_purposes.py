@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.cimpl import NewPartitions
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.growth import TopicGrowth
+from airflow_kstreams.batch.expand.growth import grow_topic
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData, RunFinished, StopOffsetsReached
@@ -185,8 +185,7 @@ def test_growing_a_topic_needs_exactly_its_list(
     topic, settings = f"in-{application_id}", finished_and_waiting.checked
 
     def grow() -> None:
-        with TopicGrowth(cluster, settings, topic=topic, count=3) as tool:
-            tool.run()
+        grow_topic(cluster, settings, topic=topic, count=3)
 
     listed = expand_permissions(finished_and_waiting.topology.plan(application_id))
     for each in listed:
@@ -196,8 +195,7 @@ def test_growing_a_topic_needs_exactly_its_list(
         assert any(one.covers(missing.operation, missing.resource, missing.name) for one in listed), missing
         allow([each])
     grow()
-    with TopicGrowth(cluster, settings, topic=topic, count=3) as tool:
-        assert tool.plan().done
+    assert grow_topic(cluster, settings, topic=topic, count=3, dry_run=True).done
 
 
 def kept_by_key(app: str) -> Topology:

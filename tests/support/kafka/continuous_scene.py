@@ -12,8 +12,7 @@ from functools import partial
 from typing import Any
 
 from airflow_kstreams.batch.continuous.continuous_task import ContinuousTask
-from airflow_kstreams.batch.continuous.housekeeping import Housekeeping
-from airflow_kstreams.batch.continuous.start import begin_continuous, delete_metadata
+from airflow_kstreams.batch.continuous.start import Housekeeping, begin_continuous, delete_metadata
 from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWatch, TaskThread
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.expand.growth import TopicGrowth
+from airflow_kstreams.batch.expand.growth import grow_topic
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.inspect.status import RunStatus, read_status
@@ -202,10 +202,8 @@ class Story:
 
     def grow(self, topic: str, count: int) -> None:
         """Give a topic more partitions; a second time changes nothing."""
-        with TopicGrowth(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
-            assert tool.run().before < count
-        with TopicGrowth(self.app.cluster, self.app.checked, topic=topic, count=count) as tool:
-            assert tool.run().done
+        assert grow_topic(self.app.cluster, self.app.checked, topic=topic, count=count).before < count
+        assert grow_topic(self.app.cluster, self.app.checked, topic=topic, count=count).done
 
     def copy(
         self, count: int, *, follow: bool = False, interceptor: Interceptor | None = None

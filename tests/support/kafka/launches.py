@@ -8,8 +8,7 @@ from contextlib import closing, contextmanager
 import msgspec
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.fold import lease_record
-from airflow_kstreams.batch.ledger.lease_look import LeaseOf, LeaseState, last_lease
+from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, last_lease, lease_record
 from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, read_metadata
 from airflow_kstreams.batch.protocol.slice.metadata_records import (

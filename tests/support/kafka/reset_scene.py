@@ -19,7 +19,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import RunState, read_metada
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetPlan, ResetRequest
-from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest
+from airflow_kstreams.batch.reset.scenario import DEFAULT, Scenario
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology
 from airflow_kstreams.streams.ports import ClusterPort, CommittedOffset, TopicPartition
@@ -133,7 +133,7 @@ class ResetScene:
             input_topics=tuple(inputs.split()),
             intermediate_topics=tuple(intermediates.split()),
             internal_topics=tuple(internal.split()),
-            scenario=scenario or ToEarliest(named=False),
+            scenario=scenario or DEFAULT,
             delete_stop_offsets=delete_stop_offsets,
             force=force,
             reset_id=reset_id,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from airflow.sdk._shared.observability.metrics.validators import get_validator
 
-from airflow_kstreams.batch.metrics.figures import ALL_UNITS, airflow_name
+from airflow_kstreams.batch.metrics import ALL_UNITS, airflow_name
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.metrics import metrics_target, name_filter
 from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec

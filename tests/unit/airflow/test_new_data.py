@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.cluster_view import ClusterView
 from airflow_kstreams.batch.inspect.conditions import NewData
-from airflow_kstreams.batch.reset.scenario import ToLatest
+from airflow_kstreams.batch.reset.scenario import TO_LATEST
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
@@ -48,7 +48,7 @@ def test_nothing_is_new_when_a_reset_has_skipped_it(scene: ResetScene) -> None:
     scene.run("r1")
     scene.send("c", "d", "e")
     assert _new(scene, min_records=3) == 3
-    scene.reset(inputs="in", intermediates="mid", scenario=ToLatest())
+    scene.reset(inputs="in", intermediates="mid", scenario=TO_LATEST)
 
     assert _new(scene) == 0
     scene.send("f")

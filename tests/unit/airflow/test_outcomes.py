@@ -29,7 +29,7 @@ _NO_RETRY: list[KStreamsError] = [
     wrong_credentials("broker:1", "denied"),
 ]
 _RETRY: list[KStreamsError] = [
-    RunBusyError("busy", fix="wait", run_id="r", owner="o", owner_run_id="q", lease_expires_ms=1),
+    RunBusyError("busy", fix="wait", run_id="r", owner="o", owner_run_id="q"),
     RecordError("bad record", fix="fix it", topic="t", partition=0, offset=5, node="n"),
     TaskFencedError("fenced", task_id="0_0"),
     unreachable("broker:1", "no answer"),

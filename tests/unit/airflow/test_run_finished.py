@@ -163,7 +163,7 @@ def test_sensor_fails_for_good_when_the_trigger_met_an_error_that_stays() -> Non
 
 @pytest.mark.parametrize("soft_fail", [False, True])
 def test_sensor_may_retry_when_the_trigger_met_an_error_that_may_pass(soft_fail: bool) -> None:
-    busy = RunBusyError("busy", run_id="r1", owner="o", owner_run_id="r0", lease_expires_ms=1)
+    busy = RunBusyError("busy", run_id="r1", owner="o", owner_run_id="r0")
 
     with pytest.raises(ReportedError, match="busy") as raised:
         _sensor(soft_fail=soft_fail).resume_execution(
@@ -174,7 +174,7 @@ def test_sensor_may_retry_when_the_trigger_met_an_error_that_may_pass(soft_fail:
 
 
 def test_sensor_is_skipped_when_any_error_comes_and_it_must_never_fail() -> None:
-    busy = RunBusyError("busy", run_id="r1", owner="o", owner_run_id="r0", lease_expires_ms=1)
+    busy = RunBusyError("busy", run_id="r1", owner="o", owner_run_id="r0")
 
     with pytest.raises(AirflowSkipException):
         _sensor(never_fail=True).execute_complete(_NO_CONTEXT, _error_event(busy))

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.processor_expansion import CatchUpOptions, ProcessorExpansion
-from airflow_kstreams.batch.growing.copying import ThreadCopies
+from airflow_kstreams.batch.growing.state_copy import ThreadCopies
 from airflow_kstreams.spark.driver import copies
 from tests.unit.batch.expand.test_processor_expansion import grown
 from tests.unit.cli.test_app import invoke
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource
-    from airflow_kstreams.batch.growing.copying import Ended
-    from airflow_kstreams.batch.growing.state_copy import CopyWork
+    from airflow_kstreams.batch.growing.state_copy import CopyWork, Ended
     from airflow_kstreams.streams.settings import ApplicationSettings
     from tests.unit.batch.growing.test_partition_growth import Scene
 

@@ -6,6 +6,7 @@ import dataclasses
 from contextlib import closing
 from unittest import mock
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.inspect import status
@@ -117,7 +118,8 @@ def test_time_that_is_left_is_shown_while_a_copy_is_at_work() -> None:
     scene = grown()
     begin_to_copy(scene, 4, records=20)
     (plan,) = read_status(scene.kafka, "app").expansions or ()
-    source = dataclasses.replace(plan.sources[0], position=100, end=400, rate=10.0, stepped_ms=1_000_000)
+    told = msgspec.structs.replace(plan.sources[0].told, rate=10.0, stepped_ms=1_000_000)
+    source = dataclasses.replace(plan.sources[0], position=100, end=400, told=told)
     plan = dataclasses.replace(plan, sources=(source,))
     rows = [next(expansion_rows(plan, (), now_ms)) for now_ms in (1_010_000, 1_100_000)]
     assert rows[0][2:5] == ("100 of 400", "10", "30 s")

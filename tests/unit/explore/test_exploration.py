@@ -23,7 +23,7 @@ from airflow_kstreams.streams import (
     TumblingWindow,
     serdes,
 )
-from tests.unit.streams.graph.test_serde_binding import addressed
+from tests.unit.streams.graph.test_nodes import addressed
 
 
 def record(

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     ok,
     warning,
 )
-from airflow_kstreams.batch.protocol.logs.open_transactions import MAX_TIMEOUT, refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.log_read import MAX_TIMEOUT, refuse_unfit_timeouts
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 
 _VERIFIES = "transaction.partition.verification.enable"

@@ -19,6 +19,7 @@ from airflow_kstreams.batch.protocol.topics import alter_command, internal_setti
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.slice_request import matched_plan
 from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -27,14 +28,11 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 CLIENT_MAX_BYTES = 1_000_000
 _FIRST_GAP_MS = 24 * 3_600_000
 _GAPS = 50
-_NAMED = 4
 #: The modules of this folder whose function ``check`` yields the findings of what was seen, in the order in
 #: which an operator would mend what they find.
 CHECKS = (
     "broker_checks",
     "topic_checks",
-    "global_table_checks",
-    "key_checks",
     "growing_checks",
     "run_checks",
 )
@@ -172,9 +170,7 @@ class DoctorView:
 
 def names(topics: Iterable[str]) -> str:
     """Return the first few names, and how many more there are."""
-    listed = sorted(topics)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return f"{', '.join(listed[:_NAMED])}{more}"
+    return first_few(sorted(topics))
 
 
 def number(configs: Mapping[str, str], name: str) -> int | None:

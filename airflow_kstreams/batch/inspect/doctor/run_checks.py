@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
@@ -11,7 +11,7 @@ from airflow_kstreams.batch.evidence.complete_logs import (
     ChangelogLogs,
     find_lost_state,
 )
-from airflow_kstreams.batch.evidence.contradictions import refuse_foreign_progress
+from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
@@ -26,23 +26,19 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
 )
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
-from airflow_kstreams.batch.protocol.logs.log_bounds import log_bounds
-from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError
-from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.logs.log_read import OpenTransactionError, log_bounds, warnings_of
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
-from airflow_kstreams.batch.task.work import refuse_lost_progress, refuse_slice_loss
+from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
-from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
     CommittedOffset,
     ReaderPort,
-    TopicDescription,
-    TopicPartition,
 )
 
 
@@ -141,7 +137,7 @@ def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[L
 
 def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
     """Look whether changelogs know of later commits than the offsets, which are read after them."""
-    committed = reader.committed(_source_partitions(seen.plan, seen.topics))
+    committed = reader.committed(described_partitions(seen.topics, seen.plan.sources))
     return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
 
@@ -159,8 +155,8 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     }
     refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
-    refuse_lost_progress(slice_, spans, committed)
-    refuse_foreign_progress(slice_, committed)
+    to_read = {tp: (at, stop) for tp, (at, stop) in spans.items() if at < stop}
+    refuse_unfit_progress(slice_, to_read, committed)
 
 
 def _between_runs(
@@ -169,7 +165,7 @@ def _between_runs(
     plan, admin = seen.plan, seen.admin
     prior = recall(plan, facts)
     found = admin.describe_topics(plan.sources)
-    partitions = _source_partitions(plan, found)
+    partitions = described_partitions(found, plan.sources)
     committed = reader.committed(partitions)
     vanished = find_vanished(
         {*plan.sources} - {*plan.repartition_topics}, found, dataclasses.replace(prior, committed=committed)
@@ -187,7 +183,7 @@ def _between_runs(
 
 def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
     """Look for transactions that hold the last stable offset of a source back."""
-    partitions = _source_partitions(seen.plan, seen.topics)
+    partitions = described_partitions(seen.topics, seen.plan.sources)
     bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)
     held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}
     for text in warnings_of(seen.cluster, held, group_id=seen.plan.application_id, clock=seen.clock):
@@ -197,13 +193,3 @@ def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
         )
     if not held:
         yield ok("open transactions", f"none on {len(bounds)} partitions")
-
-
-def _source_partitions(plan: TopologyPlan, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    """Return every partition of the source topics that exist."""
-    return [
-        TopicPartition(topic, number)
-        for topic in plan.sources
-        if topic in topics
-        for number in range(topics[topic].partitions)
-    ]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
 from typing import Any, Self
@@ -108,8 +108,7 @@ class StoredState:
         self._done = self._total = 0
         self._topic_id = ""
         with ExitStack() as clients:
-            self._admin = cluster.admin()
-            clients.callback(self._admin.close)
+            self._admin = clients.enter_context(closing(cluster.admin()))
             self._first = self._look()
             self._groups = self._written_groups()
             self._clients = clients.pop_all()
@@ -220,16 +219,9 @@ class StoredState:
             yield from self._read(group, self._groups)
 
     def _look(self) -> RunFacts:
-        with ExitStack() as clients:
-            reader = self._cluster.reader(group_id=self._plan.application_id)
-            clients.callback(reader.close)
-            return RunFacts.read(
-                self._cluster,
-                self._plan.application_id,
-                admin=self._admin,
-                reader=reader,
-                clock=self._clock,
-            )
+        app = self._plan.application_id
+        with closing(self._cluster.reader(group_id=app)) as reader:
+            return RunFacts.read(self._cluster, app, admin=self._admin, reader=reader, clock=self._clock)
 
     def _written_groups(self) -> list[int]:
         """Return the groups that have a part of the store.
@@ -279,8 +271,7 @@ class StoredState:
     @cached_property
     def _reader(self) -> ReaderPort:
         reader = self._cluster.reader(group_id=self._plan.application_id)
-        self._clients.callback(reader.close)
-        return reader
+        return self._clients.enter_context(closing(reader))
 
     def _likely(self, key: bytes) -> list[int]:
         """Return the groups in which a key is, if its producers place keys as Kafka does.
@@ -323,15 +314,7 @@ class StoredState:
             self._fold(partition, fold, wanted)
             for key, value, timestamp_ms in fold.entries():
                 content = read_entry(self._form, self.store, key, value)
-                yield StateEntry(
-                    key=content.key,
-                    value=content.value,
-                    timestamp_ms=timestamp_ms,
-                    task_id=task_id,
-                    start_ms=content.start_ms,
-                    end_ms=content.end_ms,
-                    waits=content.waits,
-                )
+                yield StateEntry(**content._asdict(), timestamp_ms=timestamp_ms, task_id=task_id)
 
     def _fold(self, partition: TopicPartition, fold: LogFold, wanted: bytes | None) -> None:
         position = self._admin.start_offsets([partition])[partition]
@@ -415,8 +398,7 @@ def _form(spec: StoreSpec, state_kind: str) -> EntryForm:
 
 
 def _recorded(seen: RunFacts, changelog: str) -> GroupedPartitions | None:
-    assignment = seen.ledger.assignment
-    entries = () if assignment is None else assignment.subtopologies.values()
+    entries = seen.ledger.assignment.current
     return next((entry for entry in entries if changelog in entry.changelogs), None)
 
 

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
 
 #: Placeholder of the bootstrap servers in every command.
 BROKER = "<broker>"
-
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +163,7 @@ def replaced(topic: str, *, now: str, before: str, partitions: int, run: tuple[s
     """
     again = () if now else (create_topic(topic, partitions),)
     return Loss(
-        partitions=_all(topic, partitions),
+        partitions=tuple(all_partitions({topic: partitions})),
         text=f"topic {topic} is not the one run {run[1]!r} began with: its id is {now or 'gone'}, expected "
         f"{before}; what the run had not read of the old topic is gone, how many records that is cannot be "
         "known",
@@ -325,7 +324,7 @@ def recreated(topic: str, offsets: Sequence[tuple[int, int]], *, now: str, befor
     :param now: topic id.
     :param before: topic id that the last run began with.
     """
-    where = _some([f"offset {offset} of partition {number}" for number, offset in offsets])
+    where = first_few([f"offset {offset} of partition {number}" for number, offset in offsets])
     return Loss(
         partitions=tuple(TopicPartition(topic, number) for number, _ in offsets),
         text=f"topic {topic} was created again since the last run: its id is {now}, expected {before}; what "
@@ -426,14 +425,5 @@ def data_loss(losses: Sequence[Loss], application_id: str, *, run_id: str) -> Da
     )
 
 
-def _all(topic: str, partitions: int) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(topic, number) for number in range(partitions))
-
-
 def _rest(topic: str, missing: Sequence[tuple[int, int | None]]) -> str:
-    return _some([f"{topic}-{number} from offset {offset or 0}" for number, offset in missing])
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return f"{', '.join(texts[:_NAMED])}{more}"
+    return first_few([f"{topic}-{number} from offset {offset or 0}" for number, offset in missing])

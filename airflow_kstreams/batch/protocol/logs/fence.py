@@ -18,10 +18,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, ClusterPort, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
@@ -56,10 +58,8 @@ def fence(
 
 def _claim(cluster: ClusterPort, transactional_id: str) -> None:
     writer = cluster.writer(transactional_id=transactional_id, transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS)
-    try:
+    with closing(writer):
         writer.init_transactions()
-    finally:
-        writer.close()
 
 
 def written_topics(
@@ -88,7 +88,7 @@ def await_leaders(admin: AdminPort, topics: Collection[str]) -> None:
     :raises KafkaClientError: one had none within the client's time limit, or the broker did not answer.
     """
     found = admin.describe_topics(topics)
-    partitions = [TopicPartition(topic, n) for topic in sorted(found) for n in range(found[topic].partitions)]
+    partitions = described_partitions(found, sorted(found))
     if partitions:
         # Only its leader knows where a partition ends.
         admin.end_offsets(partitions, isolation="read_uncommitted")

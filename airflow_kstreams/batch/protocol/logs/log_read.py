@@ -1,22 +1,240 @@
-"""Reads a small one-partition topic, from its beginning or only its end.
+"""Reads the bounds of partitions' logs, and all or the end of a small one-partition topic.
 
-Rule: "to the end" means the high watermark asked for before reading. Under read_committed a reader sees
-nothing at or past the first open transaction, so an end of partition below that high watermark is not the
-end: the reader would miss what is committed behind the open transaction. It waits, bounded, then fails and
-says how to find the producer.
+Rule: to read such a topic to its end means to the high watermark asked for before reading. Under
+read_committed a reader sees nothing at or past the first open transaction, so an end of partition below that
+high watermark is not the end: the reader would miss what is committed behind the open transaction. It waits,
+bounded, then fails and says how to find the producer.
+
+The client has no call that names the producers of a partition; Kafka's own tool has. The age of an open
+transaction is that of the record at the last stable offset, which is its first in this partition.
+
+A transaction lasts from one commit to the next, ``commit.interval.ms`` at most unless user functions or the
+cluster are slow. The broker aborts it after ``transaction.timeout.ms``, and refuses a timeout above its own
+``transaction.max.timeout.ms``. Each must leave room for the one before.
+
+Offsets alone do not say how many records there are: transaction markers and aborted records take offsets,
+too.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import logging
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.protocol.logs.data_loss import describe_producers
-from airflow_kstreams.batch.protocol.logs.open_transactions import begun
-from airflow_kstreams.streams.bounded_read import BoundedRead
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.bounded_read import BoundedRead, Patience, Spans
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
+
+#: Codes of a reader whose position is not in the log.
+POSITION_LOST = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+
+_SETTLE_STEP_SECONDS = 0.02
+_PROBE_RECORDS = 100
+_PROBED_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """A partition's log: its first offset, last stable offset and high watermark."""
+
+    start: int
+    stable: int
+    high: int
+
+
+def log_bounds(
+    admin: AdminPort, partitions: Collection[TopicPartition], *, settle_ms: int, clock: Clock
+) -> dict[TopicPartition, LogBounds]:
+    """Read the bounds of partitions, waiting for last stable offsets to reach the high watermarks first
+    read. Where one did not, an open transaction holds it back.
+    """
+    if not partitions:
+        return {}
+    starts = admin.start_offsets(partitions)
+    high = admin.end_offsets(partitions, isolation="read_uncommitted")
+    stable = admin.end_offsets(partitions, isolation="read_committed")
+    deadline = clock.monotonic_seconds() + settle_ms / 1000
+    while behind := [tp for tp in partitions if stable[tp] < high[tp]]:
+        if clock.monotonic_seconds() >= deadline:
+            break
+        clock.sleep(_SETTLE_STEP_SECONDS)
+        # Never past the high watermark first read: what arrives while others settle belongs to the next run.
+        later = admin.end_offsets(behind, isolation="read_committed")
+        stable |= {tp: min(offset, high[tp]) for tp, offset in later.items()}
+    stable = {tp: min(offset, high[tp]) for tp, offset in stable.items()}
+    return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
+
+
+def has_records(
+    reader: ReaderPort,
+    spans: Spans,
+    *,
+    clock: Clock,
+    until_found: bool = False,
+) -> set[TopicPartition]:
+    """Return the partitions in which a read_committed reader finds a record between two offsets.
+
+    Transaction markers and aborted records take offsets too, so offsets alone do not say.
+
+    :param spans: partition -> (from, to), where ``to`` is at most the last stable offset.
+    :param until_found: return as soon as one partition is found.
+    """
+    found: set[TopicPartition] = set()
+    read = BoundedRead(reader, spans, clock=clock, max_records=_PROBE_RECORDS)
+    for fetched in read:
+        found.update(fetched)
+        # The other records of these do not matter, and must not be fetched while others are read.
+        read.drop(fetched)
+        if found and until_found:
+            read.stop()
+    return found
+
+
+def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
+    """Say whether a read_committed reader finds a record in any of the spans.
+
+    It reads few partitions at a time, the widest spans first: mostly the first fetch finds a record.
+
+    :param spans: as for :func:`has_records`.
+    """
+    widths = {tp: to - start for tp, (start, to) in spans.items() if start < to}
+    widest = sorted(widths, key=lambda tp: (-widths[tp], tp))
+    return any(
+        has_records(
+            reader,
+            {tp: spans[tp] for tp in widest[first : first + _PROBED_AT_ONCE]},
+            clock=clock,
+            until_found=True,
+        )
+        for first in range(0, len(widest), _PROBED_AT_ONCE)
+    )
+
+
+log = logging.getLogger(__name__)
+
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+#: How many commit intervals a transaction must be able to last: a commit that is due has to be made, too.
+_INTERVALS = 2
+
+
+def refuse_unfit_timeouts(settings: ApplicationSettings, admin: AdminPort) -> None:
+    """Compare the settings with each other and with the broker's limit.
+
+    A broker that does not let this user see its settings is not asked twice: it refuses a timeout above its
+    limit itself when a task claims its transactional id, which is before the task writes anything.
+
+    :raises ConfigError: naming both values and what to set.
+    """
+    timeout_ms, interval_ms = settings.transaction_timeout_ms, settings.commit_interval_ms
+    if settings.exactly_once and interval_ms * _INTERVALS > timeout_ms:
+        raise ConfigError(
+            f"commit.interval.ms = {interval_ms} leaves a transaction no room below transaction.timeout.ms = "
+            f"{timeout_ms}: the broker would abort it before its commit",
+            fix=f"set commit.interval.ms to {timeout_ms // _INTERVALS} or less, or transaction.timeout.ms to "
+            f"{interval_ms * _INTERVALS} or more",
+        )
+    try:
+        limit_ms = int(admin.broker_configs().get(MAX_TIMEOUT, timeout_ms))
+    except KafkaClientError as error:
+        if error.is_retriable:
+            raise
+        log.debug("the broker's %s is not known: %s", MAX_TIMEOUT, error.cause)
+        return
+    if timeout_ms > limit_ms:
+        raise ConfigError(
+            f"transaction.timeout.ms = {timeout_ms} exceeds the broker's limit {MAX_TIMEOUT} = {limit_ms}",
+            fix=f"set transaction.timeout.ms to {limit_ms} or less, or raise {MAX_TIMEOUT} in the brokers' "
+            "configuration",
+        )
+
+
+#: For all partitions together: the age only helps the person who reads it.
+_PATIENCE = Patience(seconds=3.0, since="start", error=None)
+_POLL_SECONDS = 0.5
+
+
+def ages(
+    cluster: ClusterPort, stable: Mapping[TopicPartition, int], *, group_id: str, clock: Clock
+) -> dict[TopicPartition, str]:
+    """Return how long transactions have been open, in words.
+
+    :param stable: partition -> last stable offset, below its high watermark.
+    :param group_id: of a reader; nothing is committed.
+    """
+    found: dict[TopicPartition, str] = {}
+    # The caller has something to say that matters more, and must not fail here.
+    with suppress(KStreamsError):
+        for partition, began_ms in begun(cluster, stable, group_id=group_id, clock=clock).items():
+            found[partition] = f"open for {_duration((clock.now_ms() - began_ms) / 1000)}"
+    return {partition: found.get(partition, "of unknown age") for partition in stable}
+
+
+def warnings_of(
+    cluster: ClusterPort,
+    held: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    group_id: str,
+    clock: Clock,
+    comes_again: bool = True,
+    advanced: bool = False,
+) -> tuple[str, ...]:
+    """Describe open transactions that keep records from a run.
+
+    :param held: partition -> (last stable offset, high watermark).
+    :param comes_again: whether a later run begins where this one stops.
+    :param advanced: whether stream time advances past them all the same, where windows or joins go by it.
+    """
+    if not held:
+        return ()
+    old = ages(cluster, {tp: stable for tp, (stable, _) in held.items()}, group_id=group_id, clock=clock)
+    lot = "goes to a later run" if comes_again else "is left out, and no later run of this backfill reads it"
+    if comes_again and advanced:
+        lot += ", where what is dated before the end of this one is late by its windows' own grace"
+    return tuple(
+        f"{tp}: a transaction {old[tp]} holds the last stable offset at {stable}, below the high watermark "
+        f"{high}; what lies behind it, at most {high - stable} records, {lot} (find the "
+        f"producer with: {describe_producers(tp)})"
+        for tp, (stable, high) in sorted(held.items())
+    )
+
+
+def begun(
+    cluster: ClusterPort, stable: Mapping[TopicPartition, int], *, group_id: str, clock: Clock
+) -> dict[TopicPartition, int]:
+    """Return when open transactions began, epoch milliseconds, where that is found out in a moment.
+
+    :param stable: partition -> last stable offset, below its high watermark.
+    :param group_id: of a reader; nothing is committed.
+    :raises KStreamsError: the broker does not answer.
+    """
+    found: dict[TopicPartition, int] = {}
+    with closing(cluster.reader(group_id=group_id, isolation="read_uncommitted")) as reader:
+        read = BoundedRead(
+            reader,
+            {partition: (offset, offset + 1) for partition, offset in stable.items()},
+            clock=clock,
+            max_records=len(stable),
+            poll_seconds=_POLL_SECONDS,
+            patience=_PATIENCE,
+        )
+        for fetched in read:
+            found |= {partition: records[0].timestamp()[1] for partition, records in fetched.items()}
+    return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
 
 #: How long a reader waits for an open transaction; tasks keep theirs open on the metadata topic for moments
 #: only.
@@ -79,8 +297,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
     """
     with ExitStack() as clients:
         if admin is None:
-            admin = cluster.admin()
-            clients.callback(admin.close)
+            admin = clients.enter_context(closing(cluster.admin()))
         found = admin.describe_topics([topic])
         if topic not in found:
             return LogContent((), 0, LogFacts())
@@ -97,8 +314,7 @@ def read_log(  # noqa: PLR0913 - all but three have defaults
             # The log may have grown since its end was read.
             begin = max(begin, min(stable, high) - last)
         if reader is None:
-            reader = cluster.reader(group_id=group_id)
-            clients.callback(reader.close)
+            reader = clients.enter_context(closing(cluster.reader(group_id=group_id)))
         records, stable_end = read_part(
             reader, partition, (begin, high), wait_ms=wait_ms, clock=clock or SystemClock()
         )

@@ -293,31 +293,25 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def _with(self, **changes: Any) -> OffsetMetadata:
         return msgspec.structs.replace(self, **changes)
 
-    def at_times(self, times: PartitionTimes) -> OffsetMetadata:
-        """Return a copy for a partition whose times are these."""
+    def of_partition(
+        self, times: PartitionTimes, last: LastRecord, ruled_out: tuple[GrowthKind, ...] = ()
+    ) -> OffsetMetadata:
+        """Return a copy for the offset of one partition.
+
+        :param times: of the partition.
+        :param last: the record that the offset lies behind.
+        :param ruled_out: kinds of growth that the partition's keys exclude.
+        """
+        known = last if last.known else LastRecord()
         return msgspec.structs.replace(
             self,
             partition_time_ms=times.partition_time_ms,
             latest_ms=times.latest_ms,
             stream_time_ms=times.stream_time_ms,
+            last_offset=known.offset,
+            last_epoch=known.epoch,
+            ruled_out=ruled_out,
         )
-
-    def behind(self, last: LastRecord) -> OffsetMetadata:
-        """Return a copy for an offset behind this record."""
-        known = last if last.known else LastRecord()
-        return msgspec.structs.replace(self, last_offset=known.offset, last_epoch=known.epoch)
-
-    def with_ruled_out(self, kinds: tuple[GrowthKind, ...]) -> OffsetMetadata:
-        """Return a copy for an offset of a partition whose keys exclude these."""
-        return msgspec.structs.replace(self, ruled_out=kinds)
-
-    def with_parked(self, parked: dict[str, int] | None) -> OffsetMetadata:
-        """Return a copy for an offset whose task has so many records parked."""
-        return msgspec.structs.replace(self, parked=parked)
-
-    def with_next_due(self, next_due_ms: int | None) -> OffsetMetadata:
-        """Return a copy for an offset whose task has something to do at a stream time."""
-        return msgspec.structs.replace(self, next_due_ms=next_due_ms)
 
     def due_at(self, moment_ms: int) -> bool:
         """Whether the task has, or may have, something to do on the way to a moment. One that has no stream
@@ -326,10 +320,6 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         if not 0 <= self.stream_time_ms < moment_ms:
             return False
         return self.next_due_ms is None or NOTHING_DUE < self.next_due_ms <= moment_ms
-
-    def with_changelogs_at(self, ends: tuple[int, ...]) -> OffsetMetadata:
-        """Return a copy for an offset whose task's changelogs end there."""
-        return msgspec.structs.replace(self, changelog_ends=ends)
 
     @property
     def last_record(self) -> LastRecord:

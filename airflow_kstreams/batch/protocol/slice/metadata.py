@@ -55,6 +55,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     KIND_INTERMEDIATE_STOP,
     KIND_STOP,
     VERSION,
+    headers_of,
     joined,
     pieces_of,
     stop_hash,
@@ -172,7 +173,7 @@ class LiveRecords:
                 self._deleted.add(key)
             else:
                 self._deleted.discard(key)
-                self._entries[key] = _Entry(key=key, value=value, headers=_headers(record))
+                self._entries[key] = _Entry(key=key, value=value, headers=headers_of(record))
 
     def fold(self, application_id: str, *, topics: Collection[str] = ()) -> Folded:
         """Fold them, see :func:`fold`."""
@@ -245,32 +246,8 @@ def read_metadata(
     :raises OpenTransactionError: a transaction that stays open hides committed records.
     :raises KafkaClientError: the topic cannot be read, or its stop set stays torn.
     """
-    folded, _ = read_metadata_with_content(
-        cluster, application_id, admin=admin, reader=reader, topics=topics, wait_ms=wait_ms, clock=clock
-    )
-    return folded
-
-
-def read_metadata_with_content(
-    cluster: ClusterPort,
-    application_id: str,
-    *,
-    admin: AdminPort | None = None,
-    reader: ReaderPort | None = None,
-    topics: Collection[str] = (),
-    wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
-    clock: Clock | None = None,
-) -> tuple[Folded, LogContent]:
-    """As :func:`read_metadata`, with the records themselves."""
-    topic = ProtocolTopics(application_id).metadata
-    for _ in range(READS):
-        content = read_log(
-            cluster, topic, group_id=application_id, admin=admin, reader=reader, wait_ms=wait_ms, clock=clock
-        )
-        folded = replace(fold(content.records, application_id, topics=topics), log=content.log)
-        if not folded.torn or (folded.state is RunState.FINISHED and folded.slice is not None):
-            return folded, content
-    raise torn(application_id)
+    view = MetadataView(cluster, application_id, clock=clock)
+    return view.read(admin=admin, reader=reader, topics=topics, wait_ms=wait_ms)
 
 
 def torn(application_id: str) -> KafkaClientError:
@@ -282,10 +259,6 @@ def torn(application_id: str) -> KafkaClientError:
         code="TORN_METADATA",
         retriable_code=True,
     )
-
-
-def _headers(record: Record) -> dict[str, bytes]:
-    return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def _refuse_other_format(marker: _Entry) -> None:
@@ -387,7 +360,8 @@ class MetadataView:
         self._app = application_id
         self._clock = clock or SystemClock()
         self._live = LiveRecords()
-        self._log = LogFacts()
+        #: What the last look has read.
+        self.content = LogContent((), 0, LogFacts())
         self._position = 0
         self._looked = 0.0
         self._folded: tuple[Collection[str], Folded] | None = None
@@ -395,8 +369,8 @@ class MetadataView:
     def read(
         self,
         *,
-        admin: AdminPort,
-        reader: ReaderPort,
+        admin: AdminPort | None = None,
+        reader: ReaderPort | None = None,
         topics: Collection[str] = (),
         wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS,
     ) -> Folded:
@@ -405,13 +379,13 @@ class MetadataView:
             self._read(admin, reader, wait_ms)
             if self._folded is None or self._folded[0] != topics:
                 self._folded = (topics, self._live.fold(self._app, topics=topics))
-            folded = replace(self._folded[1], log=self._log)
+            folded = replace(self._folded[1], log=self.content.log)
             if not folded.torn or (folded.state is RunState.FINISHED and folded.slice is not None):
                 return folded
             self._forget()
         raise torn(self._app)
 
-    def _read(self, admin: AdminPort, reader: ReaderPort, wait_ms: int) -> None:
+    def _read(self, admin: AdminPort | None, reader: ReaderPort | None, wait_ms: int) -> None:
         now = self._clock.monotonic_seconds()
         if now - self._looked > _TRUSTED_SECONDS:
             self._forget()
@@ -427,11 +401,12 @@ class MetadataView:
                 wait_ms=wait_ms,
                 clock=self._clock,
             )
-            same = (content.log.topic_id, content.log.start) == (self._log.topic_id, self._log.start)
-            if not self._position or (same and content.log.end >= self._position):
+            log, known = content.log, self.content.log
+            same = (log.topic_id, log.start) == (known.topic_id, known.start)
+            if not self._position or (same and log.end >= self._position):
                 break
             self._forget()
-        self._log = content.log
+        self.content = content
         if content.records:
             self._live.add(content.records)
             self._folded = None

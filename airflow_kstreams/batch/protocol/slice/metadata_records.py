@@ -45,7 +45,7 @@ from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import Headers, TopicPartition
+from airflow_kstreams.streams.ports import Headers, Record, TopicPartition
 
 #: Largest value of one record. A quarter of the broker's default ``max.message.bytes``, so that key, headers
 #: and a topic with a smaller limit have room.
@@ -90,6 +90,11 @@ def pieces_of(headers: Mapping[str, bytes]) -> int:
     """Return into how many pieces a value was split, 0 if it is whole."""
     count = headers.get(H_PIECES, b"0")
     return int(count) if count.isdigit() else 0
+
+
+def headers_of(record: Record) -> dict[str, bytes]:
+    """Return a record's headers by name."""
+    return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def joined(key: bytes, headers: Mapping[str, bytes], piece: Callable[[bytes], bytes | None]) -> bytes | None:

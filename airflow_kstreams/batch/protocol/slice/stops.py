@@ -38,10 +38,8 @@ from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice, partition_named
 from airflow_kstreams.streams.errors import UpstreamNotDoneError
-from airflow_kstreams.streams.partitioning.partition_groups import partitions_in
+from airflow_kstreams.streams.partitioning.partition_groups import first_few, partitions_in
 from airflow_kstreams.streams.ports import ReaderPort, TopicPartition
-
-_NAMED = 5
 
 
 def partitions_of(slice_: Slice, topic: str) -> list[TopicPartition]:
@@ -91,10 +89,9 @@ def refuse_unnotified(folded: Folded, slice_: Slice, topics: Collection[str]) ->
     for topic in topics:
         missing = missing_notifications(folded, slice_, topic)
         if missing:
-            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
             raise UpstreamNotDoneError(
                 f"run {slice_.run_id!r} is not finished: intermediate topic {topic} has no stop offset yet, "
-                f"there is no done notification of task {', '.join(missing[:_NAMED])}{more}",
+                f"there is no done notification of task {first_few(missing)}",
                 fix="run the subtopology that writes it again; tasks at their stop only notify",
                 run_id=slice_.run_id,
             )
@@ -143,11 +140,6 @@ def frozen_at(
         )
         for tp, end in sorted(ends.items())
     ]
-
-
-def end_epochs_of(folded: Folded, slice_: Slice) -> dict[TopicPartition, int]:
-    """Return the leader epoch at the end of each log when its stop was frozen, -1 when not known."""
-    return {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(folded.intermediate_epochs)
 
 
 def stops_of(folded: Folded, slice_: Slice, topics: Collection[str]) -> dict[TopicPartition, int]:
@@ -262,7 +254,10 @@ def shares_of(
     """
     sources = slice_.plan.topology.subtopology(subtopology_id).sources
     stops, starts = stops_of(folded, slice_, sources), slice_starts(slice_)
-    epochs = end_epochs_of(folded, slice_)
+    # At the end of each log when its stop was frozen, -1 when not known.
+    epochs = {part.topic_partition: part.end_epoch for part in slice_.inputs} | dict(
+        folded.intermediate_epochs
+    )
     number = {topic: at for at, topic in enumerate(sources)}
     counted = _counted_tables(slice_, subtopology_id, folded=folded)
     return [

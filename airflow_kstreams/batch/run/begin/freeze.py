@@ -25,11 +25,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, find_rewritten
-from airflow_kstreams.batch.growing.blocked import blocked_partitions, blocked_warnings
-from airflow_kstreams.batch.growing.grown_groups import blocked
+from airflow_kstreams.batch.growing.grown_groups import blocked, blocked_partitions, blocked_warnings
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, truncated_below
-from airflow_kstreams.batch.protocol.logs.log_bounds import POSITION_LOST, LogBounds, any_record
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, any_record
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, EndOfRun, FrozenPartition
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
 from airflow_kstreams.batch.run.begin.intervals import (

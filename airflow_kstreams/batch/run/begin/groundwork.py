@@ -16,6 +16,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -26,7 +28,7 @@ from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds, log_bounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
@@ -43,6 +45,7 @@ from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest, gone_warnings, refuse_losses
 from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
@@ -116,9 +119,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions, topics.tasks)
     _fence_last_tasks(session, request, facts, prior, topics)
-    partitions = tuple(
-        TopicPartition(topic, n) for topic in plan.sources for n in range(topics.partitions[topic])
-    )
+    partitions = tuple(all_partitions({topic: topics.partitions[topic] for topic in plan.sources}))
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
     refuse_losses(changelogs.find_truncated(plan, ledger), request)
     committed = session.committed(partitions)
@@ -265,10 +266,13 @@ def start_offsets(
     for tp, at in starts.items():
         last = prior.last_record(tp)
         kept = last if at >= (prior.remembered(tp) or 0) else LastRecord()
-        metadata = ours.at_times(prior.times_of(tp)).behind(kept).with_changelogs_at(ends.get(tp, ()))
-        if tp.topic in grown:
-            metadata = metadata.with_ruled_out(prior.ruled_out(tp))
-        metadata = metadata.with_next_due(known.get(tp)).with_parked(parked[tp])
+        ruled_out = prior.ruled_out(tp) if tp.topic in grown else ()
+        metadata = msgspec.structs.replace(
+            ours.of_partition(prior.times_of(tp), kept, ruled_out),
+            changelog_ends=ends.get(tp, ()),
+            next_due_ms=known.get(tp),
+            parked=parked[tp],
+        )
         found[tp] = CommittedOffset(at, metadata.encode())
     return found
 
@@ -336,7 +340,7 @@ def _frozen_tables(admin: AdminPort, plan: TopologyPlan) -> tuple[FrozenTable, .
     if not plan.globals:
         return ()
     found = admin.describe_topics(plan.globals)
-    partitions = [TopicPartition(topic, n) for topic in plan.globals for n in range(found[topic].partitions)]
+    partitions = described_partitions(found, plan.globals)
     starts = admin.start_offsets(partitions)
     ends = admin.end_offsets(partitions, isolation="read_committed")
     return tuple(

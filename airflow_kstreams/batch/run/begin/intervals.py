@@ -27,7 +27,7 @@ import msgspec
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, interval_deleted
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError

@@ -18,7 +18,7 @@ from airflow_kstreams.batch.evidence.topic_owners import next_own_topics
 from airflow_kstreams.batch.growing.grown_groups import placements
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.open_transactions import warnings_of
+from airflow_kstreams.batch.protocol.logs.log_read import warnings_of
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
@@ -37,10 +37,9 @@ from airflow_kstreams.batch.run.begin.stream_time import (
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +49,7 @@ class NewSlice:
     :param slice: the slice.
     :param offsets: what to commit in the same transaction: all stops when the slice is empty, else the starts
         of intermediate partitions that tasks could not know.
-    :param assignment: the partition groups to record in the same transaction; None when they are recorded
-        already, or no task will run.
+    :param assignment: the partition groups to record in the same transaction, or as they are recorded.
     :param own_topics: which topics are the application's, to be recorded in the same transaction; None when
         that is recorded already.
     :param parked: node -> how many records earlier runs left parked, None where that is not known.
@@ -59,7 +57,7 @@ class NewSlice:
 
     slice: Slice
     offsets: Mapping[TopicPartition, CommittedOffset]
-    assignment: Assignment | None = None
+    assignment: Assignment
     own_topics: OwnTopics | None = None
     parked: Mapping[str, int | None] = field(default_factory=dict)
 
@@ -154,11 +152,10 @@ def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartitio
     ]
     if not back:
         return ()
-    more = f" and {len(back) - _NAMED} more" if len(back) > _NAMED else ""
     state = ", and what they have added to stores is added once more" if plan.changelogs else ""
     return (
         f"committed offsets were set back since the last run, by a person or another program: "
-        f"{', '.join(back[:_NAMED])}{more}; the records in between are processed again{state}",
+        f"{first_few(back)}; the records in between are processed again{state}",
     )
 
 

@@ -1,9 +1,9 @@
 """Finds what earlier runs left parked, for begin and reset, and refuses a topology that would not go on with
 it.
 
-Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic that is
-not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of it is
-void.
+Which source is newer, and why: :mod:`airflow_kstreams.batch.protocol.offsets.parked`. A retry topic
+that is not among the recorded changelogs was deleted by a reset, or never was: what stands beside offsets of
+it is void.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 
 
-def parking_partitions(recorded: Assignment | None, application_id: str) -> list[TopicPartition]:
+def parking_partitions(recorded: Assignment, application_id: str) -> list[TopicPartition]:
     """Return the source partitions of tasks that have had retry topics; what stands beside their offsets is
     looked at.
     """
     return sorted(
         {
             tp
-            for entry in _entries(recorded)
+            for entry in recorded.current
             if retry_nodes(application_id, entry.changelogs)
             for group in entry.by_group
             for tp in partitions_in(group)
@@ -54,7 +54,7 @@ def parked_left(
     """
     ledger, begun_since = facts.ledger, facts.begun_since
     found: dict[str, dict[int, int | None]] = {}
-    for entry in _entries(ledger.assignment):
+    for entry in ledger.assignment.current:
         nodes = retry_nodes(facts.application_id, entry.changelogs)
         for number, group in enumerate(entry.by_group if nodes else ()):
             told = _told(committed[tp] for tp in partitions_in(group) if tp in committed)
@@ -122,7 +122,7 @@ def refuse_orphaned(
             why = f"the {len(now)} tasks of subtopology {sub} would leave out task {sub}_{max(by_group)}"
             raise _orphaned(ledger, plan, node, parked, why)
         at = group_of_partition(now)
-        for entry in _entries(ledger.assignment):
+        for entry in ledger.assignment.current:
             before = entry.by_group if topic in entry.changelogs else ()
             moved = {
                 tp: (number, at[tp])
@@ -158,7 +158,3 @@ def _orphaned(
         node=node,
         count=count,
     )
-
-
-def _entries(recorded: Assignment | None) -> Iterable[GroupedPartitions]:
-    return () if recorded is None else recorded.subtopologies.values()

@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     truncated,
     vanished,
 )
-from airflow_kstreams.batch.protocol.logs.log_bounds import LogBounds
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition

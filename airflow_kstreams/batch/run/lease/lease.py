@@ -342,29 +342,17 @@ def _none_held() -> ConfigError:
 
 def busy(application_id: str, caller: Claimant, lease: Lease) -> RunBusyError:
     """Build the error for a caller that has seen the owner of a lease take or renew it."""
+    doing, fix = "works on run", _WAIT
     if lease.continuous:
-        return _busy_continuously(application_id, caller, lease)
+        doing = "stops it as" if lease.stopping else "runs it continuously as"
+        fix = f"stop it by sending SIGTERM to {lease.owner}, wait for its end, then retry"
     return RunBusyError(
-        f"application {application_id!r} is busy: {lease.owner} works on run {lease.owner_run_id!r} and has "
-        f"just renewed its lease; run {caller.run_id!r} must wait",
-        fix=_WAIT,
+        f"application {application_id!r} is busy: {lease.owner} {doing} {lease.owner_run_id!r} and has just "
+        f"renewed its lease; run {caller.run_id!r} must wait",
+        fix=fix,
         run_id=caller.run_id,
         owner=lease.owner,
         owner_run_id=lease.owner_run_id,
-        lease_expires_ms=lease.expires_ms,
-    )
-
-
-def _busy_continuously(application_id: str, caller: Claimant, lease: Lease) -> RunBusyError:
-    doing = "stops it" if lease.stopping else "runs it continuously"
-    return RunBusyError(
-        f"application {application_id!r} is busy: {lease.owner} {doing} as {lease.owner_run_id!r} and has "
-        f"just renewed its lease; run {caller.run_id!r} must wait",
-        fix=f"stop it by sending SIGTERM to {lease.owner}, wait for its end, then retry",
-        run_id=caller.run_id,
-        owner=lease.owner,
-        owner_run_id=lease.owner_run_id,
-        lease_expires_ms=lease.expires_ms,
     )
 
 
@@ -377,7 +365,6 @@ def lost_race(application_id: str, caller: Claimant, lease: Lease | None) -> Run
         run_id=caller.run_id,
         owner=owner,
         owner_run_id="" if lease is None else lease.owner_run_id,
-        lease_expires_ms=0 if lease is None else lease.expires_ms,
     )
 
 
@@ -427,6 +414,4 @@ def resetting(application_id: str, caller: Claimant, reset: ResetRecord) -> RunB
         fix=f"retry when the reset is done; if it was interrupted, run it again: {reset.command}",
         run_id=caller.run_id,
         owner="reset",
-        owner_run_id="",
-        lease_expires_ms=0,
     )

@@ -15,7 +15,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Self
 
 from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
@@ -52,9 +51,7 @@ class LeaseRenewal:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop_renewing()
         if self._superseded is None:
             try:

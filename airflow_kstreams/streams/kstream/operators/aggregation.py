@@ -1,9 +1,9 @@
 """Operators that fold records, or the entries of a grouped table, into a table kept in a store.
 
-Rule: the entry of a key holds the folded value and the largest timestamp folded into it. What is emitted, and
-when, is the rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
+Rule: the entry of a key holds the folded value and the largest timestamp folded into it. Emission follows the
+rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
-Where the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
+If the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
 though the function changed its aggregate in place before it raised, wherever runs are cut.
 
@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from airflow_kstreams.streams.codegen.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
+from airflow_kstreams.streams.kstream.operators.fold_code import AggregateCode, Folding, write_fold
 from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.records.kept_values import begun, standing
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold:
-    """How records become an aggregate; None means that there is no aggregate.
+    """Makes an aggregate of records; an aggregate of None means that there is none.
 
     :param kind: ``count``, ``reduce`` or ``aggregate``.
     :param begin: (key, value) -> the first aggregate.
@@ -137,9 +137,9 @@ def fold_of(fold: Fold, context: NodeContext) -> Fold:
 
 
 def nothing_kept(context: NodeContext, kind: str) -> Callable[[], None]:
-    """Return what says, once in a task, that a fold gave None where it hardly means to delete: where there
-    was no aggregate yet, and from a reducer. The record is in no table then, and that is what comes of a
-    function which changes its aggregate and returns nothing.
+    """Return a function that warns, once in a task, that a fold gave None where it hardly means to delete:
+    for a key without aggregate, or from a reducer. The record is then in no table; a function that changes
+    its aggregate and returns nothing causes that.
 
     :param kind: of fold: ``aggregate`` or ``reduce``.
     """
@@ -162,8 +162,8 @@ def nothing_kept(context: NodeContext, kind: str) -> Callable[[], None]:
 
 
 def copier(context: NodeContext, kind: str) -> Callable[[Any], Any] | None:
-    """Return what copies an aggregate before a function of its fold gets it; None where none has to: where an
-    error ends the task, and where records are counted.
+    """Return a function that copies an aggregate before a function of its fold gets it; None if no copy is
+    needed: an error ends the task, or records are counted.
 
     :param kind: of fold: ``count``, ``reduce`` or ``aggregate``.
     """
@@ -221,7 +221,7 @@ class TableFold:
     group. The entry has the largest timestamp that was added or subtracted. A change whose adder raises is
     not subtracted either.
 
-    :param fold: how values are added.
+    :param fold: adds a value.
     :param subtract: (key, value, aggregate) -> the aggregate without the value.
     """
 

@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionKind:
-    """What a kind of node does with its function.
+    """Describes how a kind of node uses its function.
 
     :param type: of the plain operator; that of the asynchronous one ends with ``_async``.
-    :param write: writes what becomes of an answer.
-    :param hands_on: which of key and value the node passes on beside the answer.
+    :param write: writes the lines that use an answer.
+    :param hands_on: ``key``, ``value``, both or neither: the parts that the node passes on beside the answer.
     :param by_value: whether the function takes the value alone, rather than key and value.
-    :param flow: what becomes of a record.
+    :param flow: the fate of a record, as in :class:`OperatorTraits`.
     :param listed: whether the answer may come one by one; a call then makes it whole.
     :param on_threads: whether the function may run on the threads of a task that has several.
     :param redates: whether the answer is the record's new timestamp.
@@ -56,7 +56,7 @@ class FunctionKind:
     redates: bool = False
 
     def arguments(self, key: T, value: T) -> tuple[T, ...]:
-        """Return what the function is called with, of what stands for key and value."""
+        """Return the function's arguments: value, or key and value."""
         return (value,) if self.by_value else (key, value)
 
 
@@ -199,7 +199,7 @@ COPY_VALUES = replace(MAP_VALUES, type="copy_values", on_threads=False)
 
 
 def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
-    """Return what a function gave as key and value.
+    """Return a function's result as key and value.
 
     :param call: the DSL method, for the message.
     :param among: whether it is one of several results.
@@ -225,7 +225,7 @@ def pair_of(call: str, given: Any, *, among: bool = False) -> tuple[Any, Any]:
 
 
 def results_of(call: str, given: Any) -> Iterable[Any]:
-    """Return what a function gave as any number of results.
+    """Return a function's result as any number of results.
 
     :param call: the DSL method, for the message.
     :raises TypeError: it is no iterable, or one object of several parts.
@@ -249,10 +249,10 @@ class UnfitNameError(TypeError):
 
 
 def unfit_name(call: str, named: Any, serde: Serde, error: Exception) -> Exception:
-    """Return what to raise for an error of a key serde.
+    """Return the exception to raise for an error of a key serde.
 
     :param call: the function's argument in the DSL.
-    :param named: what the function gave.
+    :param named: the function's result.
     :param serde: of the other table's keys; errors of the engine's own that it raises stay what they are.
 
     >>> from airflow_kstreams.streams import serdes

@@ -251,7 +251,7 @@ def map_batches_operator(function: BatchFunction, batch_size: int, schema: Any) 
 
 
 def _fits_columns(schema: Any) -> bool:
-    """Whether it is a schema of the columns; asked without importing pyarrow, which made it."""
+    """Whether the object is a schema of pyarrow's; asked without importing pyarrow."""
     if type(schema).__name__ != "Schema" or sorted(schema.names) != sorted(COLUMNS):
         return False
     return str(schema.field("timestamp_ms").type) == "int64"

@@ -1,9 +1,9 @@
 """Defines operators without state: those that call a function for each record, at once or asynchronously, and
 those that branch, pass on and drop.
 
-They are made of lines of code (see ``graph/services.py``). What a function is called with, and what becomes
-of its answer, its kind says (``function_kinds.py``). The calls of an asynchronous operator run side by side,
-and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
+They are made of lines of code (see ``graph/services.py``). The kind of the function (``function_kinds.py``)
+says what its arguments are, and what the node does with its answer. The calls of an asynchronous operator run
+side by side, and results leave in input order: the task runs them (``calls/``, ``runtime/pipeline/``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ThreadAction = Callable[Concatenate[K, V, ...], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stateless:
-    """Calls its function for each record, and does with the answer what its kind says.
+    """Calls its function for each record, and uses the answer as its kind says.
 
     :param function: the user's.
     :param with_context: whether the function is given the record's context by name.
@@ -70,7 +70,7 @@ class Stateless:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         kind = self.kind
         return OperatorTraits(
             flow=kind.flow, redates=kind.redates, on_threads=self._calling if kind.on_threads else None
@@ -99,8 +99,8 @@ class Stateless:
 def by_key_and_value(
     kind: FunctionKind, function: Callable[..., Any]
 ) -> tuple[FunctionKind, Callable[..., Any]]:
-    """Return the kind of node that calls with key and value, and what it calls, for a function of the value
-    that declares the key.
+    """Return the kind of node that calls with key and value, and the function it calls, for a function of the
+    value that declares the key.
     """
     kind = dataclasses.replace(kind, by_value=False)
     if is_async(function):
@@ -139,7 +139,7 @@ class Branch:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(flow=self._kind.flow, on_threads=self._calling)
 
     @property
@@ -152,7 +152,9 @@ class Branch:
         )
 
     def _place_of(self, key: Any, value: Any, **context: RecordContext) -> int:
-        """Return which predicate a record satisfies first; their number if none."""
+        """Return the place of the first predicate that a record satisfies; their number if it satisfies
+        none.
+        """
         for place, predicate in enumerate(self.predicates):
             if predicate(key, value, **context):
                 return place
@@ -200,7 +202,7 @@ class PassThrough:
     traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Return what is below."""
+        """Return the function that takes records below."""
         return forward
 
 
@@ -249,10 +251,10 @@ def _written_context(code: LoopCode) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asynchronous:
-    """Calls its function for each record, and does with the answer what its kind says.
+    """Calls its function for each record, and uses the answer as its kind says.
 
     :param function: the user's.
-    :param calls: how.
+    :param calls: options of the calls.
     :param with_context: whether it is given the record's context; of plain operators only.
     """
 
@@ -268,7 +270,7 @@ class Asynchronous:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(flow="free" if self.calls.parks else self.kind.flow, calls=self.calls)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:

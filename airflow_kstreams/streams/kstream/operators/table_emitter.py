@@ -51,9 +51,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from airflow_kstreams.streams.codegen.fold_code import write_reading
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
+from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
@@ -194,7 +195,7 @@ class TableEmitter:
         code = context.flush_code(children, timestamp_ms="entry_ms")
         with self._each_dirty(code):
             code.line(f"old = {code.name(self.olds, 'olds')}.pop(key_bytes)")
-            write_reading(code, self._store)
+            _write_reading(code, self._store)
             with code.block("elif old is None"):
                 code.line("continue")
             self._write_deleted(code)
@@ -211,7 +212,7 @@ class TableEmitter:
         """Make the loop over what is dirty, given the time of the last record."""
         code = context.flush_code(children, timestamp_ms="entry_ms")
         with self._each_dirty(code):
-            write_reading(code, store)
+            _write_reading(code, store)
             with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
                 code.line("continue")
             self._write_deleted(code)
@@ -289,3 +290,22 @@ class Deliveries:
         if child is None or change is None or self._place >= self._places[child] or key != self._key:
             return None
         return (None,) if change.old is None else ((change.old, change.old_ms),)
+
+
+def _write_reading(code: LoopCode, store: Any) -> None:
+    """Write ``if`` an entry is there, how its ``value`` and its time ``entry_ms`` are read.
+
+    :param store: of any kind; the entry is that of ``key_bytes``.
+    """
+    if isinstance(store, KeyedAccess):
+        code.has_bytes("key", "key_bytes", store.spec.key_serde)
+    if isinstance(store, InMemoryKeyValueStore):
+        code.line(f"entry = {code.name(store.cells.get, 'find')}(key_bytes)")
+    else:
+        code.line(f"entry = {code.name(store.get_entry, 'get_entry')}(key_bytes)")
+    with code.block("if entry is not None"):
+        if isinstance(store, InMemoryKeyValueStore):
+            code.line("entry.noted = False")
+            code.line("value, entry_ms = entry.value, entry.timestamp_ms")
+        else:
+            code.line("value, entry_ms = entry")

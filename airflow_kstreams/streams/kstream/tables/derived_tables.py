@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import Operator
@@ -25,7 +25,6 @@ from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Predicate
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import (
-    DerivedTable,
     TableTransformValues,
     table_filter,
     table_map_values,
@@ -37,52 +36,19 @@ from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 
 
-class _DerivedNode(NamedTuple):
-    """The names of a node that derives a table, and of the method that made it.
-
-    :ivar kind: begins its name where the user gave none.
-    :ivar name: that the user gave.
-    :ivar call: for messages.
-    """
-
-    kind: str
-    name: str | None
-    call: str
-
-
-def derived(
-    table: KnownTable,
-    call: str,
-    make: Callable[[StoreSpec | None], Operator],
-    store: StoreArgument,
-    name: str | None,
-) -> KnownTable:
-    """Add a node that makes a table of one other, with keys and values of the same types.
-
-    :param call: the DSL method.
-    :param make: makes the operator, given the store of its result, None for none.
-    :param name: of the node, None for a numbered one.
-    :raises TopologyError: the store does not fit, the table's has no changelog, or the name is taken.
-    """
-    spec = derived_spec(table, table.serdes, store, None, call)
-    kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
-    return _derived(table, _DerivedNode(kind, name, call), make, spec, table.serdes)
-
-
 def filtered(
     table: KnownTable, predicate: Predicate, store: StoreArgument, name: str | None, *, passing: bool
 ) -> KnownTable:
     """Add the node that filters a table.
 
     :param name: of the node, None for a numbered one.
-    :param passing: what the predicate says of entries that stay.
+    :param passing: the predicate's answer for entries that stay.
     :raises TopologyError: as :func:`derived`.
     """
-
-    def operator(kept: StoreSpec | None) -> DerivedTable:
-        return table_filter(predicate, table.node, kept, passing=passing, versioned=table.versioned)
-
-    return derived(table, "filter" if passing else "filter_not", operator, store, name)
+    call = "filter" if passing else "filter_not"
+    spec = derived_spec(table, table.serdes, store, None, call)
+    operator = table_filter(predicate, table.node, spec, passing=passing, versioned=table.versioned)
+    return _derived(table, call, operator, spec, table.serdes, name)
 
 
 def with_values_mapped(
@@ -103,11 +69,8 @@ def with_values_mapped(
     with_key = KEY in declared_beside(call, (KEY,), mapper=mapper)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
-
-    def operator(kept: StoreSpec | None) -> DerivedTable:
-        return table_map_values(mapper, table.node, kept, with_key=with_key)
-
-    return _derived(table, _DerivedNode("KTABLE-MAPVALUES", name, call), operator, spec, serdes)
+    operator = table_map_values(mapper, table.node, spec, with_key=with_key)
+    return _derived(table, call, operator, spec, serdes, name)
 
 
 def with_values_transformed(
@@ -136,14 +99,10 @@ def with_values_transformed(
     names = tuple(each if isinstance(each, str) else each.name for each in stores)
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
-
-    def operator(kept: StoreSpec | None) -> TableTransformValues:
-        return TableTransformValues(
-            definition=definition, stores_of_user=names, parent=table.node, store=kept
-        )
-
-    node = _DerivedNode("KTABLE-TRANSFORMVALUES", name, call)
-    found = _derived(table, node, operator, spec, serdes, names)
+    operator = TableTransformValues(
+        definition=definition, stores_of_user=names, parent=table.node, store=spec
+    )
+    found = _derived(table, call, operator, spec, serdes, name, names)
     return dataclasses.replace(found, repeatable=spec is not None or not names)
 
 
@@ -190,7 +149,7 @@ def derived_spec(
 ) -> StoreSpec | None:
     """Return the spec of the store that a derived table is kept in; None if the user named none.
 
-    :param serdes: what is known of the derived table's bytes.
+    :param serdes: the serdes of the derived table, where known.
     :param value_serde: of its values, what the user gave.
     :raises TopologyError: a serde is missing or differs, or the store is of another kind.
     """
@@ -220,18 +179,22 @@ def derived_spec(
 
 def _derived(
     table: KnownTable,
-    made: _DerivedNode,
-    operator: Callable[[StoreSpec | None], Operator],
+    call: str,
+    operator: Operator,
     spec: StoreSpec | None,
     serdes: Serdes,
+    name: str | None,
     stores: tuple[str, ...] = (),
 ) -> KnownTable:
     """Add a node that derives a table of one other.
 
-    :param stores: names of the stores that it may use beside that of its result.
+    :param call: the DSL method, after which the node is named unless the user names it.
+    :param spec: of the store that keeps the table; None if it is kept in none.
+    :param stores: names of the stores that the operator may use beside that one.
     """
-    check_source_of_tables(table, made.call)
-    node = table.graph.operator(made.kind, operator(spec), table.node, stores, name=made.name)
+    check_source_of_tables(table, call)
+    kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
+    node = table.graph.operator(kind, operator, table.node, stores, name=name)
     if spec is not None:
         return kept_table(table.graph, node, spec, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)

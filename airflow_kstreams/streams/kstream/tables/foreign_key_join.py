@@ -11,7 +11,7 @@ left table ── subscribe ──► <name>-subscriptions ──► answer (bes
 ```
 
 The resolver is a subtopology of its own. It has a copy of the left table, fed by ``<name>-copies``, and does
-what Kafka Streams does beside the left table itself.
+the work that Kafka Streams does beside the left table itself.
 
 **Equal keys.** ``<name>-subscriptions`` has the right table's key serde and partition count, and the other
 two the bytes of the left table's keys and one partition count: so a subscription lies with the right entry,
@@ -66,7 +66,7 @@ ForeignKeyJoinKind = Literal["join", "left_join"]
 class JoinByForeignKey:
     """The options of a join by a foreign key, see :meth:`KTable.join`.
 
-    :param store: where the result is kept.
+    :param store: the store of the result.
     :param value_serde: of the results.
     :param name: of the join, None for a numbered one.
     """

@@ -28,7 +28,7 @@ class GlobalKTable(Generic[K, V]):
     """The newest value of each key of a whole topic, as it was when the run began; made by
     :meth:`KStreamBuilder.global_table`. Streams are joined with it: ``stream.join(table, joiner, key=...)``.
 
-    :param graph: what is being built.
+    :param graph: the topology that is being built.
     :param definition: topic and serdes.
     """
 

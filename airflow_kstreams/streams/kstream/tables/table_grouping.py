@@ -35,7 +35,7 @@ class GroupedEntries:
     """Entries of a table, grouped.
 
     :param node: the node that selects group and value.
-    :param serdes: what is known of them.
+    :param serdes: the serdes of group and value, where known.
     :param name: of the repartition topic, None for one per store.
     """
 
@@ -47,9 +47,9 @@ class GroupedEntries:
     def spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
         """Return the spec of a fold's store.
 
-        :param store: what the user gave.
-        :param value_serde: what the user gave, or the one serde there can be; what ``reduce`` makes of values
-            has theirs unless given.
+        :param store: the user's argument.
+        :param value_serde: the serde that the user gave, or the only possible one; without it, results of
+            ``reduce`` have the serde of the values.
         :raises TopologyError: a serde is missing or differs, or the store is of another kind.
         """
         check_serdes(call, value_serde=value_serde)

@@ -35,7 +35,7 @@ def join_tables(
 ) -> KnownTable:
     """Add the join, and return the table of its results.
 
-    :param store: where the result is kept, what the user gave.
+    :param store: the user's argument for the store of the result.
     :param value_serde: of the results, what the user gave.
     :param name: of the node that gives the results; those of the sides are called after it, as in Kafka
         Streams. None for numbered ones.

@@ -87,8 +87,8 @@ def folded_by_window(
 ) -> KnownWindowedTable:
     """Add a fold's node and store, and return its table.
 
-    :param store: what the user gave.
-    :param value_serde: what the user gave, or the one serde there can be.
+    :param store: the user's argument.
+    :param value_serde: the serde that the user gave, or the only possible one.
     :param name: of the node, None for a numbered one.
     :raises TopologyError: a serde is missing, or a name is taken, or the store's spec does not fit.
     """
@@ -169,7 +169,7 @@ def _check_suppressible(windows: KnownWindowedTable) -> None:
 
 
 def _open_ms(window: FoldWindow) -> int:
-    """Return how long a window is open, in stream time, after the moment it ages from."""
+    """Return the span of stream time for which a window stays open after the moment it ages from."""
     if isinstance(window, SessionWindow):
         return window.gap_ms + window.grace_ms
     # The end of a sliding window belongs to it.

@@ -30,6 +30,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -329,17 +330,15 @@ class Parking:
             ) from error
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Parked:
     """An entry.
 
     :param number: of its key in the store.
     """
 
-    __slots__ = ("number", "record")
-
-    def __init__(self, number: int, record: ParkedRecord) -> None:
-        self.number = number
-        self.record = record
+    number: int
+    record: ParkedRecord
 
 
 class UnfitInputError(ValueError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
@@ -26,6 +27,7 @@ from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.value_sizes import size_of
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RepeatedCall:
     """The state of a call that is made again when it fails.
 
@@ -39,32 +41,18 @@ class RepeatedCall:
     :ivar since_ms: when the first of them failed.
     """
 
-    __slots__ = (
-        "entry",
-        "failed",
-        "failures",
-        "held",
-        "key",
-        "last",
-        "node",
-        "ordinal",
-        "record",
-        "since_ms",
-        "value",
-    )
-
-    def __init__(self, node: Any, key: Any, value: Any, ordinal: str) -> None:
-        self.node = node
-        self.key = key
-        self.value = value
-        self.ordinal = ordinal
-        self.held = self.failed = False
-        self.entry: Any = None
-        self.last: Call | None = None
-        #: The consumed record, while its call is repeated in place.
-        self.record: Record | None = None
-        self.failures = 0
-        self.since_ms = 0
+    node: Any
+    key: Any
+    value: Any
+    ordinal: str
+    held: bool = False
+    failed: bool = False
+    entry: Any = None
+    last: Call | None = None
+    #: The consumed record, while its call is repeated in place.
+    record: Record | None = None
+    failures: int = 0
+    since_ms: int = 0
 
     @property
     def repeats(self) -> bool:

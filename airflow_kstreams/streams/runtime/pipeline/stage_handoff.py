@@ -27,19 +27,6 @@ class StageHandoff:
     :param start: starts a call.
     """
 
-    __slots__ = (
-        "_context",
-        "_implicit",
-        "_task_id",
-        "clock",
-        "effects",
-        "flight",
-        "last",
-        "moment",
-        "stage",
-        "start",
-    )
-
     def __init__(self, context: TaskRecordContext, last: int, *, task_id: str, implicit: bool) -> None:
         self._context = context
         self._task_id = task_id

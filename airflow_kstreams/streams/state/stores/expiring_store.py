@@ -17,7 +17,6 @@ big-endian: what Kafka's ``TimeWindowedSerializer`` and ``SessionWindowedSeriali
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -44,7 +43,7 @@ __all__ = ["Entry", "EntryId", "ExpiringStore", "bind_expiry"]
 
 
 @answers_java_names
-class ExpiringStore(ABC):
+class ExpiringStore:
     """The task's side of a store whose entries expire.
 
     A store in RocksDB is a :class:`PersistentStore`, too, by the methods of its entries.
@@ -77,6 +76,7 @@ class ExpiringStore(ABC):
         self.spec = spec
         self.name = spec.name
         self.kept_ms = kept_ms
+        self._times = struct.Struct(f">{self.times}q")
         self.stored_values = StoredValues(spec, put=put)
         self.serialize_key = key_serializer(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
@@ -107,19 +107,21 @@ class ExpiringStore(ABC):
             self.open, self.close = self.held.open, self.held.close
             self.store_format = self.held.store_format
 
-    @abstractmethod
     def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry.
+        """Return the changelog key of an entry: its serialized key, then the times of its id.
 
         :param entry_id: id of an entry, present or not.
         """
+        key: bytes = entry_id[-1]
+        return key + self._times.pack(*entry_id[:-1])
 
-    @abstractmethod
     def entry_id(self, changelog_key: bytes) -> EntryId:
         """Return the id of a changelog key.
 
         :param changelog_key: a key of :meth:`changelog_key`.
         """
+        at = -self._times.size
+        return *self._times.unpack(changelog_key[at:]), changelog_key[:at]
 
     def approximate_count(self) -> int:
         """Return the number of entries; an estimate in RocksDB."""
@@ -249,9 +251,6 @@ def _unseen(entry_id: EntryId, entry: Entry) -> None:
     """Ignore an expired entry of a store without listeners."""
 
 
-_END_AND_START = struct.Struct(">qq")
-
-
 class SessionStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a session store.
 
@@ -335,22 +334,6 @@ class SessionStore(ExpiringStore, Generic[K, V]):
             (Windowed(deserialize(key), start_ms, end_ms), entry[0])
             for (end_ms, start_ms, key), entry in self.entries()
         )
-
-    def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry: its key, its end, its start.
-
-        :param entry_id: (end_ms, start_ms, serialized key).
-        """
-        key: bytes = entry_id[2]
-        return key + _END_AND_START.pack(entry_id[0], entry_id[1])
-
-    def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id of a changelog key.
-
-        :param changelog_key: serialized key, end and start.
-        """
-        end_ms, start_ms = _END_AND_START.unpack(changelog_key[-16:])
-        return end_ms, start_ms, changelog_key[:-16]
 
 
 _START = struct.Struct(">q")
@@ -436,22 +419,6 @@ class WindowStore(ExpiringStore, Generic[K, V]):
         """Iterate over every ((key, start_ms), value), by start, then by serialized key."""
         deserialize = key_deserializer(self.spec)
         return (((deserialize(key), start_ms), entry[0]) for (start_ms, key), entry in self.entries())
-
-    def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of an entry: its key, then its start.
-
-        :param entry_id: (start_ms, serialized key).
-        """
-        key: bytes = entry_id[1]
-        return key + _START.pack(entry_id[0])
-
-    def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id of a changelog key.
-
-        :param changelog_key: serialized key and start.
-        """
-        (start_ms,) = _START.unpack(changelog_key[-8:])
-        return start_ms, changelog_key[:-8]
 
 
 def window_store_keys(key_serde: Serde) -> Serde:

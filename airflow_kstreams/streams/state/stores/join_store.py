@@ -66,27 +66,6 @@ class JoinStore:
     :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     """
 
-    __slots__ = (
-        "_changed",
-        "_elements",
-        "_logged",
-        "_logged_below",
-        "_next",
-        "_periods",
-        "_position",
-        "_queue",
-        "_retention_ms",
-        "_waiting",
-        "_wake",
-        "deserialize_key",
-        "name",
-        "period_ms",
-        "serialize_key",
-        "spec",
-        "stored_values",
-        "stream_time",
-    )
-
     def __init__(self, spec: JoinStoreSpec) -> None:
         self.spec = spec
         self.name = spec.name

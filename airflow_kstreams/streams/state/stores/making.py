@@ -24,29 +24,9 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValu
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
 from airflow_kstreams.streams.state.stores.state_store import (
     KeyValueStore,
-    PersistentStore,
     StateStore,
-    restore_each,
 )
 from airflow_kstreams.streams.state.stores.versioned_store import VersionedStore, versioned_store_values
-
-__all__ = [
-    "InMemoryKeyValueStore",
-    "JoinStore",
-    "KeyValueStore",
-    "PersistentStore",
-    "RocksDBJoinStore",
-    "RocksDBKeyValueStore",
-    "SessionStore",
-    "StateStore",
-    "VersionedStore",
-    "WindowStore",
-    "changelog_keys",
-    "changelog_values",
-    "make_key_value_store",
-    "make_store",
-    "restore_each",
-]
 
 
 @singledispatch

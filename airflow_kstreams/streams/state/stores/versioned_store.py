@@ -290,22 +290,6 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         self._mark()
         return size_bytes
 
-    def changelog_key(self, entry_id: EntryId) -> bytes:
-        """Return the changelog key of a version: its key, then its end.
-
-        :param entry_id: (end, serialized key).
-        """
-        key: bytes = entry_id[1]
-        return key + _TIME.pack(entry_id[0])
-
-    def entry_id(self, changelog_key: bytes) -> EntryId:
-        """Return the id of a changelog key.
-
-        :param changelog_key: serialized key and end.
-        """
-        (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
-        return to_ms, changelog_key[: -_TIME.size]
-
     def _see(self, changelog_key: bytes, value: bytes) -> None:
         """Raise the store's time to that of a restored version."""
         (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])

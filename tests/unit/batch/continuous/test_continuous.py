@@ -18,7 +18,7 @@ from airflow_kstreams.batch.continuous.task_thread import LeaseVerdict, LeaseWat
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-from airflow_kstreams.batch.reset.scenario import ToLatest
+from airflow_kstreams.batch.reset.scenario import TO_LATEST
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import (
     CallContext,
@@ -763,7 +763,7 @@ def test_everything_comes_again_when_reset_after_a_continuous_run(scene: Scene) 
 def test_continuous_run_starts_where_the_reset_before_it_says(scene: Scene) -> None:
     scene.publish(4)
     scene.application.batch("b-1")
-    reset(scene, input_topics=("in",), scenario=ToLatest())
+    reset(scene, input_topics=("in",), scenario=TO_LATEST)
     scene.sent.clear()
     scene.publish(5)
     before = len(scene.kafka.values("out"))
@@ -792,7 +792,7 @@ def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing
         reset(scene, input_topics=("in",))
     scene.publish(3)
 
-    reset(scene, input_topics=("in",), scenario=ToLatest(), force=True)
+    reset(scene, input_topics=("in",), scenario=TO_LATEST, force=True)
 
     running.watch.look(timeout_seconds=0)
     assert running.watch.verdict is LeaseVerdict.LOST, "it hears of it at once"

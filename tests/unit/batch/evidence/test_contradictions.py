@@ -17,7 +17,8 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-from airflow_kstreams.batch.reset.scenario import Scenario, ToEarliest, ToOffset
+from airflow_kstreams.batch.reset.scenario import DEFAULT, TO_EARLIEST, Scenario
+from airflow_kstreams.batch.reset.scenario import to_offset as all_to_offset
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.errors import DataLossError
@@ -126,7 +127,7 @@ def reset(kafka: InMemoryKafka, *inputs: str, drop: bool = False, scenario: Scen
     request = ResetRequest(
         application_id=APP,
         input_topics=inputs,
-        scenario=scenario or ToEarliest(named=False),
+        scenario=scenario or DEFAULT,
         delete_stop_offsets=drop,
         force=True,
     )
@@ -333,7 +334,7 @@ def test_metadata_of_before_a_reset_that_skips_forward_is_refused(
     app.run("run-1")
     first = kafka.records(METADATA)
     publish(kafka, 2)
-    reset(kafka, "in", scenario=ToOffset(offset=2))
+    reset(kafka, "in", scenario=all_to_offset(2))
     write_back(kafka, METADATA, first)
     said = f"{SAYS} 'run-1' was finished last, but the ledger says that the application was reset after it"
     refused_everywhere(app, kafka, "run-2", said)
@@ -433,7 +434,6 @@ def test_partition_groups_and_changelogs_of_another_run_are_refused(
     publish(kafka, "a")
     counting.run("run-1")
     assignment = read_ledger(kafka, APP, clock=kafka.clock).assignment
-    assert assignment is not None
     other = msgspec.structs.replace(
         assignment,
         subtopologies={
@@ -532,7 +532,7 @@ def test_offsets_of_before_a_reset_are_refused_until_the_next_run(
     app.run("run-1")
     older = offsets(kafka)
     publish(kafka, 3, 4)
-    reset(kafka, "in", scenario=ToOffset(offset=3))
+    reset(kafka, "in", scenario=all_to_offset(3))
     commit(kafka, {IN: older[IN]})
     said = "in-0: its committed offset is 2, of run 'run-1', but the ledger says that a reset left it at 3"
     error = refused_everywhere(app, kafka, "run-2", said)
@@ -737,9 +737,7 @@ def test_offsets_may_expire(app: Application, kafka: InMemoryKafka) -> None:
     assert results(kafka) == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-    "scenario", [ToEarliest(), ToOffset(offset=1), ToOffset(offset=3)], ids=["0", "1", "3"]
-)
+@pytest.mark.parametrize("scenario", [TO_EARLIEST, all_to_offset(1), all_to_offset(3)], ids=["0", "1", "3"])
 def test_reset_may_set_offsets_and_its_runs_may_run_again(
     app: Application, kafka: InMemoryKafka, scenario: Scenario
 ) -> None:
@@ -750,7 +748,7 @@ def test_reset_may_set_offsets_and_its_runs_may_run_again(
     publish(kafka, 3)
     reset(kafka, "in", scenario=scenario)
     assert "every position" in said_by_doctor(app, kafka)
-    again = "run-3" if scenario == ToOffset(offset=3) else "run-2"
+    again = "run-3" if scenario.option == "--to-offset 3" else "run-2"
     app.begin(again)
     assert "every position" in said_by_doctor(app, kafka)
     assert app.run(again, (0, 2)).warnings == ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.expand.growth import GrowthPlan, TopicGrowth
+from airflow_kstreams.batch.expand.growth import GrowthPlan, grow_topic
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
@@ -19,20 +19,16 @@ from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "growth-is-refused-before-it-happens")
 
 
-def expansion(
-    scene: Scene, count: int | str, topic: str = "in", *, on: ClusterPort | None = None
-) -> TopicGrowth:
-    return TopicGrowth(on or scene.kafka, scene.app.checked, topic=topic, count=count)
+def grown(scene: Scene, count: int | str, *, on: ClusterPort) -> GrowthPlan:
+    return grow_topic(on, scene.app.checked, topic="in", count=count)
 
 
 def planned(scene: Scene, count: int, topic: str = "in") -> GrowthPlan:
-    with expansion(scene, count, topic) as tool:
-        return tool.plan()
+    return grow_topic(scene.kafka, scene.app.checked, topic=topic, count=count, dry_run=True)
 
 
 def expanded(scene: Scene, count: int | str, topic: str = "in") -> GrowthPlan:
-    with expansion(scene, count, topic) as tool:
-        done = tool.run()
+    done = grow_topic(scene.kafka, scene.app.checked, topic=topic, count=count)
     scene.count = has(scene)
     return done
 
@@ -102,11 +98,9 @@ def test_nothing_is_done_when_the_topic_has_so_many_partitions() -> None:
             calls.append(name)
             return effect()
 
-    with expansion(scene, 3, on=FaultyCluster(scene.kafka, Calls())) as tool:
-        assert not tool.run().done
+    assert not grown(scene, 3, on=FaultyCluster(scene.kafka, Calls())).done
     assert calls.count("admin.create_partitions") == 1
-    with expansion(scene, 3, on=FaultyCluster(scene.kafka, Calls())) as tool:
-        assert tool.run().done
+    assert grown(scene, 3, on=FaultyCluster(scene.kafka, Calls())).done
     assert calls.count("admin.create_partitions") == 1
     assert not [name for name in calls if name.startswith(("writer.", "cluster.writer"))]
 
@@ -122,8 +116,8 @@ def test_same_command_goes_on_when_the_answer_was_lost() -> None:
                 raise KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
             return result
 
-    with expansion(scene, 3, on=FaultyCluster(scene.kafka, Lost())) as tool, pytest.raises(KafkaClientError):
-        tool.run()
+    with pytest.raises(KafkaClientError):
+        grown(scene, 3, on=FaultyCluster(scene.kafka, Lost()))
     assert has(scene) == 3
     assert expanded(scene, 3).done
     scene.send(KEYS, 1)

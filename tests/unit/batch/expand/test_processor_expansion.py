@@ -11,13 +11,13 @@ import pytest
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.expand.processor_expansion import (
     CatchUpOptions,
-    ExpansionAbort,
     ProcessorExpansion,
+    give_up_expansions,
 )
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
-from airflow_kstreams.batch.growing.copying import copy_source
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
+from airflow_kstreams.batch.growing.state_copy import copy_source
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
@@ -61,8 +61,7 @@ def begin_to_copy(scene: Scene, count: int, *, records: int, sources: int = 1) -
 
 
 def abort(scene: Scene) -> list[ProcessorPlan]:
-    with ExpansionAbort(scene.kafka, scene.app.checked) as tool:
-        return tool.run()
+    return give_up_expansions(scene.kafka, scene.app.checked)
 
 
 def held(kafka: InMemoryKafka, changelog: str, partition: int) -> set[str]:

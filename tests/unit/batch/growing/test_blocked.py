@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_kstreams.batch.growing.blocked import blocked_partitions, blocked_warnings
+from airflow_kstreams.batch.growing.grown_groups import blocked_partitions, blocked_warnings
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.partitioning.partition_groups import Groups
@@ -69,5 +69,5 @@ def test_warning_stays_short_when_many_partitions_wait() -> None:
     entry = _entry(many, ({"in": (*range(9),)},))
     (warning,) = blocked_warnings(blocked_partitions({0: entry}, lambda tp: 0), {})
     assert warning.count("waits for in-0") == 5
-    assert "3 more wait" in warning
+    assert "and 3 more" in warning
     assert blocked_warnings([], {}) == ()

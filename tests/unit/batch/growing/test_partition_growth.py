@@ -92,7 +92,6 @@ class Scene:
         coordinator = self.app.coordinator()
         try:
             ledger = coordinator.session.read_ledger()
-            assert ledger.assignment is not None
             return ledger.assignment.subtopologies["0"]
         finally:
             coordinator.close()

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from airflow_kstreams.batch.ledger.facts import Lease
-from airflow_kstreams.batch.ledger.fold import LEASE_KEY
-from airflow_kstreams.batch.ledger.lease_look import WINDOW, LeaseOf, LeaseState, last_lease
+from airflow_kstreams.batch.ledger.fold import LEASE_KEY, WINDOW, LeaseOf, LeaseState, last_lease
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import WriterPort
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka

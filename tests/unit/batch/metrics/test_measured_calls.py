@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
-from airflow_kstreams.batch.metrics.call_metrics import node_figures, thread_figures
+from airflow_kstreams.batch.metrics import node_figures, thread_figures
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams import KStreamBuilder, RetryPolicy, serdes

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.ledger.ledger import read_ledger
-from airflow_kstreams.batch.metrics.figures import figures
+from airflow_kstreams.batch.metrics import figures
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

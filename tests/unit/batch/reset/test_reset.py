@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.ledger.facts import ResetStage
+from airflow_kstreams.batch.ledger.facts import Assignment, ResetStage
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import VERSION
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.reset.reset import ApplicationReset
-from airflow_kstreams.batch.reset.scenario import Scenario, ShiftBy, ToLatest, ToOffset
+from airflow_kstreams.batch.reset.scenario import TO_LATEST, Scenario, shift_by, to_offset
 from airflow_kstreams.streams import StoreSpec
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -102,13 +102,13 @@ def test_offsets_topics_and_ledger_are_told_and_left_as_told(scene: ResetScene) 
     }
     assert scene.state is RunState.NEW
     ledger = scene.ledger
-    assert (ledger.lease, ledger.assignment) == (None, None)
+    assert (ledger.lease, ledger.assignment) == (None, Assignment())
     assert ledger.reset is not None and ledger.reset.stage is ResetStage.DONE
     assert scene.kafka.values("out"), "outputs stay"
 
 
 def test_start_is_the_resets_when_committed_offsets_expired_before_the_next_run(scene: ResetScene) -> None:
-    scene.reset(**EVERYTHING, scenario=ToOffset(offset=1))
+    scene.reset(**EVERYTHING, scenario=to_offset(1))
     scene.kafka.expire_offsets(APP)
     scene.counts()
     slice_ = scene.begin("r4")
@@ -170,10 +170,10 @@ def test_positions_and_state_stay_when_only_internal_topics_are_named(scene: Res
     ("scenario", "taken_back"),
     [
         (None, ["r1", "r3"]),
-        (ToOffset(offset=2), ["r3"]),
-        (ShiftBy(offsets=-1), ["r3"]),
-        (ShiftBy(offsets=1), []),
-        (ToLatest(), []),
+        (to_offset(2), ["r3"]),
+        (shift_by(-1), ["r3"]),
+        (shift_by(1), []),
+        (TO_LATEST, []),
     ],
     ids=lambda value: value.option if value is not None and not isinstance(value, list) else "",
 )
@@ -202,7 +202,7 @@ def test_runs_may_run_again_when_records_of_theirs_are_read_again(
 def test_run_may_run_again_when_only_its_last_records_are_read_again(scene: ResetScene) -> None:
     scene.send("a", "b", "c", "d")  # two of each partition
     scene.run("r4")
-    done = scene.reset(**EVERYTHING, scenario=ShiftBy(offsets=-1))
+    done = scene.reset(**EVERYTHING, scenario=shift_by(-1))
     assert done.taken_back == ("r4",)
 
 
@@ -210,7 +210,7 @@ def test_run_may_run_again_when_only_its_last_records_are_read_again(scene: Rese
 def test_runs_stay_taken_back_when_another_reset_follows(scene: ResetScene) -> None:
     scene.reset(**EVERYTHING)
     scene.kafka.compact(f"{APP}-runs")
-    scene.reset(inputs="in", scenario=ToLatest())
+    scene.reset(inputs="in", scenario=TO_LATEST)
     scene.kafka.compact(f"{APP}-runs")
     assert sorted(scene.ledger.taken_back) == ["r1", "r3"]
 
@@ -317,7 +317,7 @@ def test_dry_run_changes_nothing_whatever_is_asked_for(scene: ResetScene) -> Non
     before = scene.dump()
     for request in (
         EVERYTHING,
-        {**EVERYTHING, "scenario": ShiftBy(offsets=-1), "delete_stop_offsets": True, "force": True},
+        {**EVERYTHING, "scenario": shift_by(-1), "delete_stop_offsets": True, "force": True},
         {"internal": CHANGELOG},
         {"delete_stop_offsets": True},
         {},
@@ -421,7 +421,7 @@ def test_offsets_are_shifted_from_where_a_task_left_them_when_it_was_at_work_unt
     scene.reset(
         FaultyCluster(scene.kafka, steps),
         inputs="in",
-        scenario=ShiftBy(offsets=-1),
+        scenario=shift_by(-1),
         delete_stop_offsets=True,
         force=True,
     )
@@ -523,7 +523,7 @@ def test_users_topics_stay_when_they_are_named_like_internal_ones() -> None:
         ({"internal": "out"}, "there is no internal topic 'out' of application 'app'"),
         ({"internal": METADATA}, "there is no internal topic 'app-metadata'"),
         ({"internal": "other-x-changelog"}, "there is no internal topic 'other-x-changelog'"),
-        ({"scenario": ToLatest()}, "--to-latest says where to set the offsets of input topics, and none"),
+        ({"scenario": TO_LATEST}, "--to-latest says where to set the offsets of input topics, and none"),
     ],
     ids=str,
 )

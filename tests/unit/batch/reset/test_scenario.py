@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 
 from airflow_kstreams.batch.reset.scenario import (
-    ByDuration,
-    FromFile,
+    DEFAULT,
+    TO_EARLIEST,
+    TO_LATEST,
     Scenario,
-    ShiftBy,
-    ToDatetime,
-    ToEarliest,
-    ToLatest,
-    ToOffset,
-    one_scenario,
+    by_duration,
+    duration_ms,
+    epoch_ms,
+    from_file,
+    scenario_of,
+    shift_by,
+    to_datetime,
+    to_offset,
 )
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -46,26 +49,26 @@ def at(seconds: float) -> str:
 @pytest.mark.parametrize(
     ("scenario", "expected"),
     [
-        (ToEarliest(), 2),
-        (ToEarliest(named=False), 2),
-        (ToLatest(), 6),
-        (ToOffset(offset=3), 3),
-        (ToOffset(offset=0), 2),
-        (ToOffset(offset=-7), 2),
-        (ToOffset(offset=6), 6),
-        (ToOffset(offset=700), 6),
-        (ShiftBy(offsets=-1), 3),
-        (ShiftBy(offsets=1), 5),
-        (ShiftBy(offsets=0), 4),
-        (ShiftBy(offsets=-100), 2),
-        (ShiftBy(offsets=100), 6),
-        (ToDatetime.parse(at(3)), 3),
-        (ToDatetime.parse(at(3.001)), 4),
-        (ToDatetime.parse(at(-1000)), 2),
-        (ToDatetime.parse(at(5.001)), 6),
-        (ByDuration.parse("PT6.5S"), 4),
-        (ByDuration.parse("PT0S"), 6),
-        (ByDuration.parse("P20000D"), 2),
+        (TO_EARLIEST, 2),
+        (DEFAULT, 2),
+        (TO_LATEST, 6),
+        (to_offset(3), 3),
+        (to_offset(0), 2),
+        (to_offset(-7), 2),
+        (to_offset(6), 6),
+        (to_offset(700), 6),
+        (shift_by(-1), 3),
+        (shift_by(1), 5),
+        (shift_by(0), 4),
+        (shift_by(-100), 2),
+        (shift_by(100), 6),
+        (to_datetime(at(3)), 3),
+        (to_datetime(at(3.001)), 4),
+        (to_datetime(at(-1000)), 2),
+        (to_datetime(at(5.001)), 6),
+        (by_duration("PT6.5S"), 4),
+        (by_duration("PT0S"), 6),
+        (by_duration("P20000D"), 2),
     ],
     ids=lambda value: value.option if not isinstance(value, int) else str(value),
 )
@@ -80,7 +83,7 @@ def test_offset_is_in_the_log_whatever_is_asked_for(
 def test_shift_is_refused_when_there_is_nothing_to_shift(scene: ResetScene) -> None:
     scene.kafka.create_topic("other", partitions=1)
     with pytest.raises(ConfigError, match="other-0 has no committed offset that could be shifted"):
-        scene.reset(inputs="in other", scenario=ShiftBy(offsets=1))
+        scene.reset(inputs="in other", scenario=shift_by(1))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_shift_is_refused_when_there_is_nothing_to_shift(scene: ResetScene) -> N
     ],
 )
 def test_time_is_utc_unless_a_zone_follows(text: str, seconds: float) -> None:
-    assert ToDatetime.parse(text).time_ms == round(seconds * 1000)
+    assert epoch_ms(text) == round(seconds * 1000)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_time_is_utc_unless_a_zone_follows(text: str, seconds: float) -> None:
 )
 def test_time_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a date and time"):
-        ToDatetime.parse(text)
+        to_datetime(text)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_time_of_another_form_is_refused(text: str) -> None:
     ],
 )
 def test_duration_is_read_as_iso_8601_says(text: str, seconds: float) -> None:
-    assert ByDuration.parse(text).duration_ms == round(seconds * 1000)
+    assert duration_ms(text) == round(seconds * 1000)
 
 
 @pytest.mark.parametrize(
@@ -141,15 +144,15 @@ def test_duration_is_read_as_iso_8601_says(text: str, seconds: float) -> None:
 )
 def test_duration_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a duration"):
-        ByDuration.parse(text)
+        by_duration(text)
 
 
 def test_offsets_are_those_of_the_file(scene: ResetScene, tmp_path: Path) -> None:
     path = tmp_path / "plan.csv"
     path.write_text("in,0,5\r\n\n")
-    assert scene.reset(inputs="in", scenario=FromFile.read(path)).offsets[0].after == 5
+    assert scene.reset(inputs="in", scenario=from_file(path)).offsets[0].after == 5
     path.write_text(" in , 0 , -5 \n")
-    assert scene.reset(inputs="in", scenario=FromFile.read(path)).offsets[0].after == 2
+    assert scene.reset(inputs="in", scenario=from_file(path)).offsets[0].after == 2
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,7 @@ def test_file_of_another_form_is_refused_with_its_line(
     path = tmp_path / "plan.csv"
     path.write_bytes(content)
     with pytest.raises(ConfigError) as caught:
-        scene.reset(inputs="in", scenario=FromFile.read(path))
+        scene.reset(inputs="in", scenario=from_file(path))
     assert message in caught.value.cause
 
 
@@ -185,13 +188,13 @@ def test_file_is_refused_when_it_lacks_a_partition_or_does_not_exist(tmp_path: P
     scene.kafka.reader(group_id=APP).commit({TopicPartition("in", 0): CommittedOffset(0)})
     (tmp_path / "plan.csv").write_text("in,1,5\n")
     with pytest.raises(ConfigError, match="says nothing of in-0"):
-        scene.reset(inputs="in", scenario=FromFile.read(tmp_path / "plan.csv"))
+        scene.reset(inputs="in", scenario=from_file(tmp_path / "plan.csv"))
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        FromFile.read(tmp_path / "none.csv")
+        from_file(tmp_path / "none.csv")
 
 
 def test_one_scenario_is_taken_and_several_are_refused() -> None:
-    assert one_scenario({"--to-latest": None}).option == ""
-    assert one_scenario({"--to-latest": ToLatest(), "--to-offset": None}).option == "--to-latest"
+    assert scenario_of({"to-latest": False}) is DEFAULT
+    assert scenario_of({"to-latest": True, "to-offset": None}) is TO_LATEST
     with pytest.raises(ConfigError, match="--shift-by and --to-latest say each where"):
-        one_scenario({"--to-latest": ToLatest(), "--shift-by": ShiftBy(offsets=1)})
+        scenario_of({"to-latest": True, "shift-by": 1})

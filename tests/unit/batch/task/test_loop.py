@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.batch.metrics.figures import TaskMeter
+from airflow_kstreams.batch.metrics import TaskMeter
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskMetrics
 from airflow_kstreams.batch.task.commit import TaskClients
 from airflow_kstreams.batch.task.loop import TaskLoop, next_chunk

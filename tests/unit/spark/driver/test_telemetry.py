@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics.export import (
     PeriodicExportingMetricReader,
 )
 
-from airflow_kstreams.batch.metrics.figures import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
+from airflow_kstreams.batch.metrics import ALL_TOTALS, ALL_UNITS, COUNTS, UNITS, airflow_name
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskMetrics, TaskReport
 from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec
 from airflow_kstreams.spark.driver.driver import Driver

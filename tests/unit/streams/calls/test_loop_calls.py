@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import selectors
+import socket
 from collections.abc import Callable
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from airflow_kstreams.streams.calls import loop_calls
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
-from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls
+from airflow_kstreams.streams.calls.loop_calls import CallLoop, LoopCalls, punctual_selector
 from airflow_kstreams.streams.graph.calls import CallOptions, CallSpec
+
+ROUNDS = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="Linux rounds, others do not")
 
 
 def async_node(function: Callable[..., Any], **options: Any) -> AsyncNode:
@@ -120,3 +129,58 @@ def test_next_call_begins_in_the_round_after_the_one_in_which_one_has_ended() ->
     scene.loop.call_soon(turn)
     (_, end), (second, second_end), (third, _) = scene.run()
     assert (second, third) == (end + 1, second_end + 1)
+
+
+@ROUNDS
+def test_part_of_a_millisecond_is_waited_for_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    def wait(read: Any, written: Any, failed: Any, seconds: float) -> tuple[Any, ...]:
+        waited.append(seconds)
+        return (), (), ()
+
+    monkeypatch.setattr(loop_calls, "select", SimpleNamespace(select=wait))
+    with punctual_selector() as selector:
+        assert selector.select(0.0004) == []
+    assert waited == [0.0004]
+
+
+@ROUNDS
+@pytest.mark.parametrize("timeout", [30.0, None, 0])
+def test_file_that_is_ready_is_named_at_once(timeout: float | None) -> None:
+    one, other = socket.socketpair()
+    with one, other, punctual_selector() as selector:
+        selector.register(one, selectors.EVENT_READ, "ours")
+        other.send(b"x")
+        (found,) = selector.select(timeout)
+        assert (found[0].data, found[1]) == ("ours", selectors.EVENT_READ)
+
+
+@ROUNDS
+def test_file_with_a_high_number_is_waited_for_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_calls, "_MOST_FILES", 0)
+    one, other = socket.socketpair()
+    with one, other, punctual_selector() as selector:
+        selector.register(one, selectors.EVENT_READ, "ours")
+        other.send(b"x")
+        assert [key.data for key, _ in selector.select(30.0)] == ["ours"]
+
+
+@ROUNDS
+def test_loop_of_calls_has_it() -> None:
+    loop = CallLoop()
+    with punctual_selector() as selector:
+        assert type(loop._selector) is type(selector)  # type: ignore[attr-defined]
+    loop.close()
+
+
+@ROUNDS
+def test_what_goes_wrong_on_the_loop_is_logged_but_that_a_call_left_behind_goes_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = CallLoop()
+    loop.call_exception_handler({"message": "Task was destroyed but it is pending!"})
+    loop.call_exception_handler({"message": "a task of the user's own has failed"})
+    loop.close()
+    heard = [each for each in caplog.records if each.name == "asyncio" and each.levelno > logging.DEBUG]
+    assert [each.getMessage() for each in heard] == ["a task of the user's own has failed"]

@@ -1,7 +1,7 @@
 """Operators that make a table of one other, entry by entry.
 
-How old values come here, and how a table without a store is read, is written in
-:mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
+:mod:`airflow_kstreams.streams.kstream.operators.table_emitter` explains where old values come from, and how a
+table without a store is read.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class DerivedTable:
     :param type: kind of node, e.g. ``table_filter``.
     :param derive: called for values, never for None: a deleted key stays deleted.
     :param parent: name of the other table's node.
-    :param store: where the result is kept; None if it is not.
-    :param old_values: what is done with old values, where the result is not kept.
+    :param store: the store of the result; None if it has none.
+    :param old_values: the use of old values, if the result has no store.
     :param quiet: whether a key that was not in the table and is not now is passed over, so that no key is
         deleted that was never there. Of a table with versions always False: which version passed before is
         not known.
@@ -50,7 +50,7 @@ class DerivedTable:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(old_values=self.old_values if self.store is None else "ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -87,7 +87,7 @@ def table_filter(
     An entry that no longer passes is deleted. Of a versioned table every entry that does not pass is emitted
     as a deletion, as in Kafka Streams: which versions passed before is not asked.
 
-    :param passing: what the predicate says of entries that stay.
+    :param passing: the predicate's answer for entries that stay.
     :param versioned: whether the table has versions.
     """
     return DerivedTable(
@@ -231,7 +231,7 @@ class TableTransformValues:
     :param definition: makes a new transformer.
     :param stores_of_user: names of the stores that the transformer may use.
     :param parent: name of the table's node.
-    :param store: where the result is kept; None if it is not.
+    :param store: the store of the result; None if it has none.
     """
 
     definition: ValueTransformerDef
@@ -243,7 +243,7 @@ class TableTransformValues:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(
             old_values="passes on" if self.store is None else "ignores",
             asks_for_commits=True,

@@ -10,7 +10,7 @@ that the deletion has the time that it has there.
 
 **The right table's node** answers subscriptions, and tells subscribers what changed. Rule: a subscription is
 kept under foreign key and left key, and answered with the right entry as this node has been given it; then
-every change of the right entry is told to all that are subscribed to it, in the order of their keys' bytes. A
+this node sends every change of the right entry to all its subscribers, in the order of their keys' bytes. A
 subscription that ends is forgotten.
 
 **The resolver** brings copies of left entries and answers of right ones together. Rule: an answer makes a
@@ -18,11 +18,11 @@ result if it comes from the foreign key of the newest copy and carries the hash 
 rule for stale responses). Copies and answers come through two topics, in any order between them. So an answer
 that comes before its copy is kept, and makes its result when the copy comes.
 
-How it is known that answers come early: of one left key and one foreign key, copies are in the order in which
-they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through one
-partition of each topic, and one task. So the resolver counts both by foreign key. While the numbers differ,
-the newest answer is kept, where right entries that change replace it. As soon as they are equal, what was
-kept is forgotten: all later copies have answers that are yet to come.
+The resolver finds early answers by counting: of one left key and one foreign key, copies are in the order in
+which they were sent, and so are the answers to its subscriptions, one for each copy: each side goes through
+one partition of each topic, and one task. So it counts both by foreign key. While the numbers differ, the
+newest answer is kept, where right entries that change replace it. As soon as they are equal, what was kept is
+forgotten: all later copies have answers that are yet to come.
 
 In at_least_once a copy, or a subscription, may come once more than the other, after a crash. Then the numbers
 are equal while the newest answer has another hash than the newest copy, which shows it: the answer's copy is
@@ -267,7 +267,7 @@ class ForeignKeyResolve:
 
     :param joiner: makes a result of both values.
     :param left: whether entries without a right one have a result.
-    :param store: of what is known of left entries.
+    :param store: the store of the newest copies and answers by left key.
     :param left_keys: serde of the left table's keys.
     :param left_values: serde of its values.
     :param right_values: serde of the right table's values.
@@ -378,7 +378,7 @@ def _matches(entry: ResolverEntry, answer: Answer) -> bool:
 def _parted(
     waiting: tuple[WaitingAnswer, ...], foreign_key: bytes
 ) -> tuple[WaitingAnswer | None, tuple[WaitingAnswer, ...]]:
-    """Return what waits for a foreign key, and what waits for others: nearly always nothing."""
+    """Return the answer that waits for a foreign key, and those that wait for others: nearly always none."""
     if not waiting:
         return None, waiting
     if len(waiting) == 1 and waiting[0].foreign_key == foreign_key:
@@ -390,7 +390,7 @@ def _parted(
 def _with_copy(
     waiting: tuple[WaitingAnswer, ...], foreign_key: bytes, digest: bytes | None
 ) -> tuple[tuple[WaitingAnswer, ...], WaitingAnswer | None]:
-    """Count a copy, and return what then waits, and what waited for it, if an answer did."""
+    """Count a copy, and return the answers that still wait, and the one that waited for it, if any."""
     known, others = _parted(waiting, foreign_key)
     if known is None:
         return (*others, WaitingAnswer(foreign_key, 1, None, -1, digest)), None
@@ -405,7 +405,7 @@ def _with_copy(
 def _with_answer(
     waiting: tuple[WaitingAnswer, ...], answer: Answer, answer_ms: int
 ) -> tuple[WaitingAnswer, ...]:
-    """Count an answer, keep it unless it is known that its copy has come, and return what then waits."""
+    """Count an answer, keep it unless its copy is known to have come, and return the answers that wait."""
     foreign_key = answer.foreign_key
     known, others = _parted(waiting, foreign_key)
     if not answer.to_subscription:

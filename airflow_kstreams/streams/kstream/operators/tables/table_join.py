@@ -96,7 +96,9 @@ class TableJoin:
         return context.written(write, forward, children)
 
     def _reading(self, context: NodeContext) -> Callable[[Any], Entry | None]:
-        """Return what reads the table's entry of a key: as it is now, or as of the record's time."""
+        """Return a function that reads the table's entry of a key: as it is now, or as of the record's
+        time.
+        """
         if self.versioned:
             views: dict[str, Any] = context.tables
             record_context, node = context.record_context, self.table
@@ -133,7 +135,7 @@ class GlobalTableJoin:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(flow="kept", global_table=self.global_table)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:

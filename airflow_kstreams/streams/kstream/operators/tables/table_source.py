@@ -1,7 +1,7 @@
 """Operators that keep a topic, or another table's values, as a table.
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
-deletes the entry. What is emitted, and when, is the rule of
+deletes the entry. Emission follows the rule of
 :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 A table whose changes go to no node has nothing to emit: it is then not cached, whatever its store says, and

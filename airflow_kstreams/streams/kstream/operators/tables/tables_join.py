@@ -47,7 +47,7 @@ class TableSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesJoin:
-    """What the nodes of a join share."""
+    """Holds the parts that the nodes of a join share."""
 
     kind: TablesJoinKind
     joiner: TablesJoiner
@@ -55,7 +55,7 @@ class TablesJoin:
     right: TableSide
 
     def joining(self) -> Callable[[Any, Any], Any]:
-        """Return what gives the result of two values, None if there is none."""
+        """Return a function that makes the result of two values, None without a result."""
         left_needed, right_needed, joiner = self.left.needed, self.right.needed, self.joiner
 
         def joined(left: Any, right: Any) -> Any:
@@ -132,7 +132,7 @@ class TablesJoinSide:
 class JoinedTable:
     """The table that a join gives.
 
-    :param store: where it is kept; None if it is not.
+    :param store: its store; None if it has none.
     """
 
     join: TablesJoin
@@ -142,7 +142,7 @@ class JoinedTable:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(old_values="passes on" if self.store is None else "ignores")
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:

@@ -62,7 +62,7 @@ class SlidingWindowFold:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(
             held_back_ms=self.window.size_ms + self.window.grace_ms,
             windows={self.store.name: self.window},
@@ -99,21 +99,6 @@ class SlidingWindowFold:
 
 class _Windows:
     """The windows of one task."""
-
-    __slots__ = (
-        "add",
-        "begin",
-        "changed",
-        "dirty",
-        "emitter",
-        "nothing",
-        "put_entry",
-        "size_ms",
-        "store",
-        "stores",
-        "tracked",
-        "wanted",
-    )
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
@@ -227,8 +212,9 @@ class _Arrival:
         self._add(combined_id, entry, changeable=changeable)
 
     def _behind(self, found: list[tuple[EntryId, Entry, bool]], from_ms: int) -> Entry | None:
-        """Return what the window right behind the record begins with: what the last window that holds the
-        record had before; None if no later record is in it, or the window is there.
+        """Return the entry with which the window right behind the record begins: that of the last window that
+        holds the record, before the record was added; None if no later record is in it, or the window is
+        there.
 
         :param found: the last window first, which is the one behind the record if that is there.
         :param from_ms: start of the first window that may hold the record.

@@ -20,9 +20,9 @@ last record's time, as in Kafka Streams. A window that leaves the store with a c
 point is emitted ahead of it, for the commit point would not find it any more. A window that came and went
 between two commit points is forgotten, since a session that grows leaves a trail of them.
 
-Where the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of
-a record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have
-the record, as in Kafka Streams.
+If the task goes on after an error, functions get a copy of a mutable aggregate, as that rule says. Each of a
+record's hopping or sliding windows is folded by itself: those before the one whose aggregator raises have the
+record, as in Kafka Streams.
 
 Crash argument: folds, lateness and expiry depend on the store, on stream time and on the records alone. Store
 changes, stream time and offsets are committed together, so the attempt that resumes repeats what was lost.
@@ -60,7 +60,7 @@ class TimeWindowFold:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(
             held_back_ms=self.window.size_ms + self.window.grace_ms,
             windows={self.store.name: self.window},
@@ -142,7 +142,7 @@ class SessionFold:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         return OperatorTraits(
             held_back_ms=self.window.gap_ms + self.window.grace_ms,
             windows={self.store.name: self.window},

@@ -76,8 +76,8 @@ StreamJoiner = Callable[[V, VO], VR]
 class JoinSide:
     """One of the two streams of a join.
 
-    :param window: size and grace.
-    :param store: where its elements are kept, and for how long after their own time they may find a partner.
+    :param window: size and grace of its elements.
+    :param store: the store that keeps an element for as long as it may find a partner.
     :param waits: whether an element without partner is joined with None.
     """
 
@@ -93,7 +93,7 @@ class JoinSide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedJoin:
-    """What the three nodes of a join have in common.
+    """Holds the parts that the three nodes of a join have in common.
 
     :param with_key: whether the joiner is given the key by name.
     """
@@ -224,13 +224,13 @@ class WindowClose:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts about the operator that the engine uses."""
         sides = self.join.left, self.join.right
         waits_ms = (side.store.retention_ms for side in sides if side.waits)
         return OperatorTraits(held_back_ms=max(*(side.late_ms for side in sides), *waits_ms))
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Return what is below; what time brings goes there too."""
+        """Return the function that takes records below; results that time brings go there too."""
         JoinClock(self.join, forward, context)
         return forward
 
@@ -309,7 +309,7 @@ class JoinClock:
 
 
 def _alone(join: WindowedJoin, forward: Forward, *, _node: str) -> tuple[Forward, Forward]:
-    """Return what joins a left element, and a right one, with None."""
+    """Return two functions, which join a left element and a right one with None."""
     joiner: Callable[..., Any] = join.joiner
 
     def by_name(key: Any) -> dict[str, Any]:
@@ -344,7 +344,9 @@ class WaitingSide:
         return NEVER if first_ms is None else first_ms + self.open_ms + 1
 
     def release(self, now_ms: int) -> Iterator[_Released]:
-        """Let go the elements whose window is closed at a moment, one by one, in the order of closing."""
+        """Yield the elements whose window is closed at a moment, in the order of closing, and stop keeping
+        them.
+        """
         open_ms, number = self.open_ms, self.number
         for key, (time_ms, arrival, value) in self.store.release(now_ms - open_ms):
             yield time_ms + open_ms, number, arrival, time_ms, key, value

@@ -6,7 +6,7 @@ becomes an object when it is first read, so that restoring costs the same with e
 
 Entries are cells that are changed in place (:class:`Cell`): an update costs one lookup, and no object that
 Python's collector would count. Callers get copies of entries; only folds use cells, see
-``codegen/fold_code.py``.
+``kstream/operators/fold_code.py``.
 
 Invariants: a key is either a cell or restored bytes, never both. Between two drains a key has the same cell,
 even when it is deleted and put again; an unused cell has the value None. After a drain, folding every change

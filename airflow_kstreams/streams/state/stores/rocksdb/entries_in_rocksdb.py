@@ -32,6 +32,7 @@ from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import (
     BY_TIME,
     TIME_BYTES,
     ChangeQueue,
+    KeptEntries,
     StoreFiles,
     behind,
     escaped,
@@ -54,19 +55,6 @@ _BY_AGE, _OF_KEY, _QUEUE = b"a", b"k", b"t"
 #: Row of what a kind of store writes beside its entries.
 _MARK = b"m"
 _DELETED_MS = struct.Struct(">q")
-
-
-class _KeptEntries(dict[EntryId, Entry | None]):
-    """A cache of entries as objects, None for an id known to be absent. Looking up another id loads it."""
-
-    __slots__ = ("_load",)
-
-    def __init__(self, load: Callable[[EntryId], Entry | None]) -> None:
-        super().__init__()
-        self._load = load
-
-    def __missing__(self, entry_id: EntryId) -> Entry | None:
-        return self._load(entry_id)
 
 
 class EntriesInRocksDB:
@@ -94,7 +82,7 @@ class EntriesInRocksDB:
         self._context = record_context
         self._files = StoreFiles(form.spec.name, BY_TIME)
         self._queue = ChangeQueue(self._files, _QUEUE)
-        self._kept = _KeptEntries(self._load)
+        self._kept = KeptEntries[EntryId, Entry](self._load)
         self._kept_entries = kept_entries
         self._tombstones = tombstones
         #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.

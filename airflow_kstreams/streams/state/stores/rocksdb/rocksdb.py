@@ -23,7 +23,7 @@ from airflow_kstreams.streams.graph.services import CurrentRecord
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.ports import Record
 from airflow_kstreams.streams.state.stores.keyed_access import Entry, KeyedAccess, in_bounds
-from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import RocksDBFiles, StoreFiles
+from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_files import KeptEntries, RocksDBFiles, StoreFiles
 from airflow_kstreams.streams.state.stores.store_serdes import (
     VALUE_OFFSET,
     key_deserializer,
@@ -38,19 +38,6 @@ KEPT_BYTES = 64 * 1024 * 1024
 
 #: Version of the stored form of an entry (``store_serdes.py``).
 _FORMAT = 1
-
-
-class _KeptValues(dict[bytes, Entry | None]):
-    """A cache of entries as objects, None for a key known to be absent. Looking up another key loads it."""
-
-    __slots__ = ("_load",)
-
-    def __init__(self, load: Callable[[bytes], Entry | None]) -> None:
-        super().__init__()
-        self._load = load
-
-    def __missing__(self, key: bytes) -> Entry | None:
-        return self._load(key)
 
 
 class RocksDBKeyValueStore(KeyedAccess):
@@ -69,7 +56,7 @@ class RocksDBKeyValueStore(KeyedAccess):
     ) -> None:
         super().__init__(spec, record_context)
         self._files = StoreFiles(spec.name)
-        self._kept = _KeptValues(self._load)
+        self._kept = KeptEntries[bytes, Entry](self._load)
         self._kept_entries = kept_entries
         #: Bytes read and written since the cache was last emptied: at least the size of the kept entries.
         self._kept_bytes = 0

@@ -29,7 +29,7 @@ import struct
 import tempfile
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -334,6 +334,25 @@ def _options(rocksdict: ModuleType, memory: FileMemory) -> Any:
     options.set_max_log_file_size(_MAX_LOG_BYTES)
     options.set_keep_log_file_num(2)
     return options
+
+
+Key = TypeVar("Key")
+
+
+class KeptEntries(dict[Key, Item | None]):
+    """A cache of entries as objects, None for a key known to be absent. Looking up another key loads it.
+
+    :param load: reads an entry, and keeps it here.
+    """
+
+    __slots__ = ("_load",)
+
+    def __init__(self, load: Callable[[Key], Item | None]) -> None:
+        super().__init__()
+        self._load = load
+
+    def __missing__(self, key: Key) -> Item | None:
+        return self._load(key)
 
 
 _NUMBER = struct.Struct(">Q")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose, key_checks
+from airflow_kstreams.batch.inspect.doctor import Finding, Level, Subject, diagnose, growing_checks
 from airflow_kstreams.streams import KStreamBuilder, Topology, Windowed, partition_of_key, serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.testing import InMemoryKafka
@@ -168,6 +168,6 @@ def test_the_newest_records_alone_are_read_when_there_are_many(monkeypatch: pyte
     rig.app.run("run-1")
     rig.grow(5)
     rig.send(keys=KEYS * 4)
-    monkeypatch.setattr(key_checks, "_OF_TOPIC", 100)
+    monkeypatch.setattr(growing_checks, "_OF_TOPIC", 100)
     (found,) = rig.findings()
     assert found.text.startswith("the newest 100 keys of in")

@@ -9,10 +9,10 @@ tracked table does that itself, as it also has to remember the entry before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.graph.services import LoopCode
-from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 
 #: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
@@ -20,7 +20,7 @@ AggregateCode = Callable[[LoopCode, str, str, str], str]
 
 
 class Folding(NamedTuple):
-    """How a fold is written.
+    """Describes the lines of a fold.
 
     :param aggregate: the aggregate of a record's value and the aggregate so far.
     :param nothing: called where there was no aggregate and is none now.
@@ -30,65 +30,13 @@ class Folding(NamedTuple):
     nothing: Callable[[], None]
 
 
-class WrittenTableChanges(Protocol):
-    """What a table remembers until its next commit point.
-
-    :ivar cached: whether it emits at commit points only.
-    :ivar dirty: serialized key -> key of what changed.
-    :ivar born: those among them that were not in the table at the last commit point.
-    :ivar tracked: whether old values are emitted with new ones.
-    """
-
-    cached: bool
-    tracked: bool
-    dirty: dict[Any, Any]
-    born: set[Any]
-
-    def emit(self, key: Any, value: Any, timestamp_ms: int) -> None:
-        """Emit one change at once."""
-        ...
-
-    def delete(self, key_bytes: Any, key: Any, timestamp_ms: int) -> None:
-        """Delete a key that is in the table."""
-        ...
-
-    def before(self, key_bytes: Any, entry: tuple[Any, int] | None) -> tuple[Any, int] | None:
-        """Return an entry for :meth:`change` before a function may change its value where it is."""
-        ...
-
-    def change(
-        self, key_bytes: Any, key: Any, old: tuple[Any, int] | None, value: Any, timestamp_ms: int
-    ) -> None:
-        """Give a key another value and emit it, at once or at the next commit point."""
-        ...
-
-
-def write_reading(code: LoopCode, store: Any) -> None:
-    """Write ``if`` an entry is there, how its ``value`` and its time ``entry_ms`` are read.
-
-    :param store: of any kind; the entry is that of ``key_bytes``.
-    """
-    if isinstance(store, KeyedAccess):
-        code.has_bytes("key", "key_bytes", store.spec.key_serde)
-    if isinstance(store, InMemoryKeyValueStore):
-        code.line(f"entry = {code.name(store.cells.get, 'find')}(key_bytes)")
-    else:
-        code.line(f"entry = {code.name(store.get_entry, 'get_entry')}(key_bytes)")
-    with code.block("if entry is not None"):
-        if isinstance(store, InMemoryKeyValueStore):
-            code.line("entry.noted = False")
-            code.line("value, entry_ms = entry.value, entry.timestamp_ms")
-        else:
-            code.line("value, entry_ms = entry")
-
-
 def write_fold(
-    code: LoopCode, record: tuple[str, str], folding: Folding, changes: WrittenTableChanges, store: Any
+    code: LoopCode, record: tuple[str, str], folding: Folding, changes: TableEmitter, store: Any
 ) -> None:
     """Write how a record with key and value is folded.
 
     :param record: the variables that hold key and value.
-    :param folding: how the new aggregate is written.
+    :param folding: writes the new aggregate.
     :param store: a key-value store of any kind.
     """
     key, value = record
@@ -99,7 +47,7 @@ def write_fold(
 
 
 def _write_entry_fold(
-    code: LoopCode, key: str, value: str, folding: Folding, changes: WrittenTableChanges, store: Any
+    code: LoopCode, key: str, value: str, folding: Folding, changes: TableEmitter, store: Any
 ) -> None:
     aggregate = folding.aggregate
     # The store and the nodes below, which run as closures, look at the record context.
@@ -146,7 +94,7 @@ def _write_cell_fold(
     key: str,
     value: str,
     folding: Folding,
-    changes: WrittenTableChanges,
+    changes: TableEmitter,
     store: InMemoryKeyValueStore,
 ) -> None:
     aggregate = folding.aggregate
@@ -182,7 +130,7 @@ def _write_birth(
     key: str,
     found: tuple[str, str, str],
     store: InMemoryKeyValueStore,
-    changes: WrittenTableChanges,
+    changes: TableEmitter,
 ) -> None:
     key_bytes, cell, result = found
     dirty = code.name(changes.dirty, "dirty")
@@ -193,7 +141,7 @@ def _write_birth(
     code.line(f"{dirty}[{key_bytes}] = {key}")
 
 
-def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: WrittenTableChanges) -> None:
+def _write_deletion(code: LoopCode, key: str, found: tuple[str, str], changes: TableEmitter) -> None:
     key_bytes, cell = found
     # The store dates the deletion by the record being processed.
     code.place()
