@@ -130,7 +130,7 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
 def _store(
     name: str | None, node: str, serdes: tuple[Serde, Serde], side: WindowedStream, other: WindowedStream
 ) -> JoinStoreSpec:
-    """Return the store of a side, which keeps an element until all that match it on the other side are late."""
+    """Return the store of a side, which keeps an element until each that matches it on the other is late."""
     key_serde, value_serde = serdes
     return JoinStoreSpec(
         name=name or f"{node}-store",

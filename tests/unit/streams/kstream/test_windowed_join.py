@@ -156,9 +156,7 @@ def test_grace_of_one_side_keeps_the_other_sides_elements(
         assert _results(driver) == ([("k", ["left", "right"], 100)] if found else [])
 
 
-def _driver(
-    kind: str, left: SlidingWindow, right: SlidingWindow, storage: Storage
-) -> TopologyTestDriver:
+def _driver(kind: str, left: SlidingWindow, right: SlidingWindow, storage: Storage) -> TopologyTestDriver:
     builder = _builder()
     one = builder.stream("left").with_window(left, storage=storage)
     other = builder.stream("right").with_window(right, storage=storage)
@@ -168,7 +166,8 @@ def _driver(
 
 def test_element_is_not_kept_when_all_that_it_could_still_meet_is_late() -> None:
     # A left element may be 1,010 ms late, but one that is more than 20 ms old finds only what is there.
-    bound = _bound(left=SlidingWindow(size_ms=10, grace_ms=1_000), right=SlidingWindow(size_ms=10, grace_ms=0))
+    left, right = SlidingWindow(size_ms=10, grace_ms=1_000), SlidingWindow(size_ms=10, grace_ms=0)
+    bound = _bound(left=left, right=right)
     bound.pipe("right", "a", "r", timestamp_ms=100)
     bound.pipe("left", "z", "?", timestamp_ms=1_000)
     bound.pipe("left", "a", "old", timestamp_ms=100)

@@ -8,17 +8,17 @@ so an element arriving at t meets those of the other stream that lie in ``[t - s
 and arrived before it, in the order (time, arrival). ``join_prior`` takes only those before t. A result has
 the larger one of both times, and the joiner gets (left value, right value) whichever arrived last.
 
-An element that is older than its window plus grace when it arrives is late: it is dropped and counted. Old is
-judged by the join's stream time, which is the larger one of both sides' and counts the record being
-processed. Each stream keeps its elements for what may still arrive on the other side: a right element at
-``r`` is not late while ``r + size(right) + grace(right) >= now``, and meets left ones from ``r - size(left)``.
-So a left element is kept for
+An element that is older than its window plus grace when it arrives is late: the join drops and counts it.
+Age is judged by the join's stream time, which is the larger one of both sides' and counts the record being
+processed. Each stream keeps its elements for those that may still arrive on the other side: a right element
+at ``r`` is not late while ``r + size(right) + grace(right) >= now``, and meets left ones from
+``r - size(left)``. So a left element is kept for
 
     ``size(left) + size(right) + grace(right)``
 
 and a right one in the same way, sides exchanged. An element that is not late finds every partner that arrived
-before it. One that may be later than that, as its own grace is the longer one, meets what it finds and is not
-kept: what could still meet it is late.
+before it. One whose own grace is so long that it arrives when its time to be kept is over meets the partners
+that are there and is not kept: each element that could still meet it is late.
 
 An element arrives on a side when its record passes that side's node. A stream joined with itself passes the
 left one first, so an element that comes on the right finds itself among the left ones: each pair of different
@@ -26,12 +26,12 @@ elements gives two results, and each element one with itself, except in ``join_p
 from one topic by different ways, the way built first is passed first.
 
 **Elements without partner** (``left_join``: left ones; ``outer_join``: both) are joined with None once no
-partner can come any more: when stream time passes the end of the time for which they are kept, which is here
-the close of their window. So an element has one result, pairs or None. Results are emitted ahead of the record
-that brings stream time there, in the order in which windows close, left ones first, then by arrival, with the
-element's own time. They are as late as that, and no later (``stream_clock.py``): another join or window
-behind this one needs a grace to take them in. An element without key can have no partner: it is joined with
-None as it arrives, and not kept.
+partner can come any more: when stream time passes the end of the time for which they are kept, here called
+the close of their window. So an element has one result, pairs or None. Results are emitted ahead of the
+record that brings stream time there, in the order in which windows close, left ones first, then by arrival,
+with the element's own time. They are as late as that, and no later (``stream_clock.py``): another join or
+window behind this one needs a grace to take them in. An element without key can have no partner: it is joined
+with None as it arrives, and not kept.
 
 One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
 at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
