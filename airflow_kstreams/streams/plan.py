@@ -20,6 +20,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
@@ -153,6 +154,30 @@ class StreamTimePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     windowed: bool = False
 
 
+class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
+    """A store that has no name of the user's, but one of what it is (``streams/kstream/lasting_names.py``).
+
+    :param kind: of the operator that keeps it.
+    :param reads: what that reads.
+    :param pin: the argument with which the user gives it the name that it has.
+    """
+
+    kind: str
+    reads: tuple[str, ...]
+    pin: str
+
+    @property
+    def family(self) -> str:
+        """``join``, ``table``, or ``fold``: operators of other families keep nothing alike."""
+        if "join" in self.kind:
+            return "join"
+        return "table" if self.kind in ("table", "to-table") else "fold"
+
+    def __str__(self) -> str:
+        """Return e.g. ``count of orders``."""
+        return f"{self.kind} of {', '.join(self.reads)}"
+
+
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One connected component of the topology.
 
@@ -169,6 +194,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param entry_keys: changelog topic -> what is known of the keys of its entries.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
+    :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
     """
 
     id: int
@@ -183,6 +209,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     entry_keys: dict[str, EntryKeys] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
+    unnamed: dict[str, UnnamedStore] = {}
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,6 +282,20 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         """
         written = {topic for sub in self.subtopologies for topic in sub.sinks}
         return tuple(topic for topic in self.sources if topic in written)
+
+    @property
+    def start_over_flags(self) -> str:
+        """What a reset is given so that everything is processed again, with empty state: the inputs, and the
+        user's own topics between subtopologies, whose records were made of the inputs.
+        """
+        through = [topic for topic in self.intermediates if topic not in self.repartition_topics]
+        named = {"--input-topics": self.inputs, "--intermediate-topics": through}
+        return " ".join(f"{flag} {','.join(topics)}" for flag, topics in named.items() if topics)
+
+    @property
+    def start_over_command(self) -> str:
+        """The reset after which everything is processed again, with empty state."""
+        return reset_command(self.application_id, self.start_over_flags)
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -124,7 +124,19 @@ class SessionWindow:
         _check(self, gap_ms=1, grace_ms=0)
 
 
+def sliding_retention_ms(window: SlidingWindow) -> int:
+    """Return how long a fold by sliding windows needs what windows hold.
+
+    A record may come as late as the end of the window behind it allows. That window, and the one that the
+    record ends, begin with windows that start up to twice the size before them.
+    """
+    return 2 * window.size_ms + window.grace_ms + 2
+
+
 TimeWindow = TumblingWindow | HoppingWindow
+
+#: By what records are folded.
+FoldWindow = TimeWindow | SessionWindow | SlidingWindow
 
 
 def _check(window: Any, **minima: int) -> None:

@@ -168,6 +168,8 @@ class _Building:
     def __init__(self, builder: KStreamBuilder, cached: bool) -> None:
         self._builder, self._cached = builder, cached
         self._made: dict[Table, KTable] = {}
+        #: What is made without a store's name, so that names tell them apart.
+        self._unnamed = 0
 
     def make(self, table: Table) -> KTable:
         if table not in self._made:
@@ -182,13 +184,14 @@ class _Building:
                 return self._derived(kind, self.make(of), kept, salt)
             case Grouped(kind, of, kept, salt):
                 grouped = self.make(of).group_by(_selector(salt))
+                held = self._store(kept) or self._name()
                 if kind == "reduce":
                     return grouped.reduce(
                         lambda total, value: total + value,
                         lambda total, value: total - value or None,
-                        store=self._store(kept),
+                        store=held,
                     )
-                return grouped.aggregate(list, _add, _remove, store=self._store(kept))
+                return grouped.aggregate(list, _add, _remove, store=held)
             case Joined(kind, left, right, kept):
                 call = getattr(self.make(left), kind)
                 joined: KTable = call(self.make(right), _pair, store=self._store(kept))
@@ -196,7 +199,8 @@ class _Building:
             case JoinedByForeignKey(kind, left, right, kept, salt):
                 call = getattr(self.make(left), kind)
                 others = self.make(right)
-                by_key: KTable = call(others, _pair, foreign_key=_foreign_key(salt), store=self._store(kept))
+                store, name = self._store(kept), self._name()
+                by_key: KTable = call(others, _pair, foreign_key=_foreign_key(salt), store=store, name=name)
                 return by_key
 
     def _derived(self, kind: str, of: KTable, kept: Kept, salt: int) -> KTable:
@@ -204,11 +208,16 @@ class _Building:
             case "map_values":
                 return of.map_values(_mapper(salt), store=self._store(kept))
             case "to_table":
-                return of.to_stream().to_table(store=self._store(kept))
+                return of.to_stream().to_table(store=self._store(kept) or self._name())
             case "rekeyed to_table":
-                return of.to_stream(lambda key, value: key).to_table(store=self._store(kept))
+                rekeyed = of.to_stream(lambda key, value: key)
+                return rekeyed.to_table(store=self._store(kept) or self._name())
         derived: KTable = getattr(of, kind)(_passes(salt), store=self._store(kept))
         return derived
+
+    def _name(self) -> str:
+        self._unnamed += 1
+        return f"unnamed-{self._unnamed}"
 
     def _store(self, kept: Kept) -> StoreSpec | None:
         if kept == "derived":

@@ -35,8 +35,8 @@ from tests.simulation.steps import Steps
 _SHARE = 0.16
 _SLIDING = SlidingWindow(size_ms=300, grace_ms=400)
 _HISTORY_MS = 600
-#: The second repartition topic of what is grouped together.
-_BESIDE = f"{APPLICATION_ID}-s-2-repartition"
+#: The repartition topics of what is grouped together.
+_ONE, _BESIDE = (f"{APPLICATION_ID}-s-{topic}-repartition" for topic in ("a", "a2"))
 
 
 def _builder() -> KStreamBuilder:
@@ -302,11 +302,11 @@ TABLES: tuple[Application, ...] = (
         inputs=("a", "a2"),
         through=(),
         stages=(
-            _to_repartition("a", REPARTITION),
+            _to_repartition("a", _ONE),
             _to_repartition("a2", _BESIDE),
-            Fold(source=REPARTITION, beside=_BESIDE, sink="out", changelog=CHANGELOG),
+            Fold(source=_ONE, beside=_BESIDE, sink="out", changelog=CHANGELOG),
         ),
-        subtopologies=((("a",), (REPARTITION,)), (("a2",), (_BESIDE,)), ((REPARTITION, _BESIDE), ())),
+        subtopologies=((("a",), (_ONE,)), (("a2",), (_BESIDE,)), ((_ONE, _BESIDE), ())),
         joined=frozenset({"a", "a2"}),
     ),
     Application(

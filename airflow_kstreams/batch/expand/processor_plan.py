@@ -143,7 +143,7 @@ def expansions(session: CoordinatorSession, plan: TopologyPlan, ledger: Ledger) 
     """
     found: list[ProcessorPlan] = []
     for sub in plan.subtopologies:
-        entry = ledger.assignment.subtopologies.get(str(sub.id))
+        entry = ledger.assignment.groups_of(sub.id, sub.changelogs.values())
         if entry is None or not entry.grown:
             continue
         offsets = _offsets(session, sub, entry)
@@ -242,7 +242,7 @@ def _entry(
     :raises ConfigError: no run has recorded any.
     :raises TopologyError: the keys of a topic fit no kind of growth.
     """
-    entry = ledger.assignment.subtopologies.get(str(sub.id))
+    entry = ledger.assignment.groups_of(sub.id, sub.changelogs.values())
     if entry is None or (sub.changelogs and not entry.changelogs):
         raise ConfigError(
             f"no run of application {plan.application_id!r} has processed a record of subtopology {sub.id} "

@@ -114,6 +114,7 @@ class StateCopy:
         self._told: dict[TopicPartition, Expansion] = {}
         self._retention_ms: Mapping[str, int] = {}
         self._partitions = positions_of(work.sub, [work.source])
+        self._id = catch_up_id(self._app, min(work.entry.grown), work.source)
         #: The processors that there were before any was added, and which of them had the source's keys.
         self._first = work.after.fewer(work.after.history[0])
         self._first_of_source = work.after.source_of(work.source, self._first.count)
@@ -141,7 +142,7 @@ class StateCopy:
         await_leaders(self._admin, topics)
         self._drop_writer()
         self._writer = self._cluster.writer(
-            transactional_id=catch_up_id(self._app, self._work.sub.id, self._work.source),
+            transactional_id=self._id,
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
             max_message_bytes=max_message_bytes(self._admin, topics),
         )
@@ -315,7 +316,7 @@ class StateCopy:
         :raises TransactionAbortedError: the source must be claimed again; the transaction may be committed.
         """
         writer = self._writer
-        name = catch_up_id(self._app, self._work.sub.id, self._work.source)
+        name = self._id
         if writer is None:
             raise TransactionAbortedError(
                 f"the transactional id {name!r} is not claimed", fix="claim it first", task_id=name
@@ -364,7 +365,7 @@ def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
 class Homes:
     """The processors of a subtopology, as its entries find them.
 
-    :param processors: how keys find their processor.
+    :param processors: they say to which processor a key belongs.
     :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
     """
 
@@ -477,5 +478,5 @@ def _has_other_processors(
 ) -> bool:
     """Whether the subtopology has other processors than when the work was planned."""
     assignment = read_ledger(cluster, settings.application_id, wait_ms=0, clock=clock).assignment
-    entry = None if assignment is None else assignment.subtopologies.get(str(work.sub.id))
+    entry = assignment.groups_of(work.sub.id, work.sub.changelogs.values())
     return entry is None or len(entry.by_group) != work.before

@@ -15,6 +15,7 @@ record                  says                                     written by
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 
 import msgspec
 
@@ -22,6 +23,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partitio
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
+from airflow_kstreams.streams.plan import UnnamedStore
 from airflow_kstreams.streams.ports import TopicPartition
 
 
@@ -66,6 +68,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
     :param store_serdes: by which serdes they are written.
+    :param unnamed: what the stores of some changelogs are: of those that the user gave no name.
     :param grown: the source topics that have gained partitions since their producers began.
     :param boundaries: partitions that wait for their ancestors, ``topic-partition`` -> number of the ancestor
         -> the offset that must be committed of it first.
@@ -80,6 +83,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     changelogs: dict[str, str] = {}
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
+    unnamed: dict[str, UnnamedStore] = {}
     grown: dict[str, GrownTopic] = {}
     boundaries: dict[str, dict[int, int]] = {}
     found_empty: tuple[str, ...] = ()
@@ -115,6 +119,20 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def entries(self) -> tuple[GroupedPartitions, ...]:
         """The current groups, then the former ones."""
         return (*self.current, *self.former)
+
+    def groups_of(self, subtopology: int, changelogs: Collection[str]) -> GroupedPartitions | None:
+        """Return the groups of a subtopology that has these changelogs.
+
+        A subtopology has its number from its place in the file, so it may have been recorded under another.
+
+        :param subtopology: its number, by which one without changelogs is found.
+        """
+        for entry in self.current:
+            if not entry.changelogs.keys().isdisjoint(changelogs):
+                return entry
+        entry_by_number = self.subtopologies.get(str(subtopology))
+        unbound = entry_by_number is not None and not entry_by_number.changelogs
+        return entry_by_number if unbound else None
 
 
 #: Before the first run with records.

@@ -23,16 +23,15 @@ coordinator that resumes it takes those, and asks no grouper.
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from airflow_kstreams.batch.growing.grown_groups import Bound, grown_groups
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
+from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import give_up_command, start_over_command
-from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
     equal_ids,
@@ -44,9 +43,6 @@ from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
 log = logging.getLogger(__name__)
-
-#: The number that a name has unless the user gives one.
-_NUMBERED = re.compile(r"-\d{10}-")
 
 #: Asks the topology, wherever it was built, for the groups of every subtopology: partition count per source
 #: topic -> groups by subtopology id. See ``Topology.partition_groups``.
@@ -102,6 +98,7 @@ def with_changelogs(
             },
             state_kinds=dict(sorted(sub.state_kinds.items())),
             store_serdes=dict(sorted(sub.store_serdes.items())),
+            unnamed=dict(sorted(sub.unnamed.items())),
         )
         for sub in plan.subtopologies
     }
@@ -133,71 +130,18 @@ def refuse_regrouping(
                     _refuse_moved_keys(plan, sub, before, now, warn=keys_may_move)
 
 
-def refuse_orphans(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> None:
-    """Refuse to leave state behind because nodes were renumbered.
-
-    A store without a name of the user's own is named by its number in build order, so that an operator added
-    before it gives it another changelog, an empty one. A store that the user named was dropped on purpose.
-
-    :param found: what the broker says of the recorded changelogs.
-    :raises TopologyError: a numbered changelog with state is not in the plan; with the way out.
-    """
-    for entry in recorded.current:
-        for topic, topic_id in entry.changelogs.items():
-            exists = topic in found and found[topic].topic_id == topic_id
-            if topic not in plan.changelogs and exists and _NUMBERED.search(topic):
-                store = ProtocolTopics(plan.application_id).store_of(topic)
-                raise TopologyError(
-                    f"application {plan.application_id!r} has state in {topic}, but its topology has no "
-                    f"store {store!r} any more: a change before it gave the store another number, and it "
-                    "would begin empty",
-                    fix=f"give the store its name, store={store!r} (name= for a join), to go on with its "
-                    f"state; or give the state up: {_give_up(plan, topic)}",
-                )
-
-
-def returned(recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]) -> list[str]:
-    """Return the changelogs of stores that the last runs did not have, and that come back. Nothing is left in
-    a retry topic that a topology has dropped.
-
-    :param found: what the broker says of the recorded changelogs.
-    """
-    former = {t: i for entry in recorded.former for t, i in entry.changelogs.items()}
-    return [
-        t
-        for t in sorted(former)
-        if t in plan.changelogs and t in found and found[t].topic_id == former[t]
-        if not t.endswith(RETRY_ENDING)
-    ]
-
-
-def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collection[str]) -> None:
-    """Refuse to go on with state that nothing was added to while records were processed.
-
-    :param written: those of the :func:`returned` changelogs that were ever written.
-    :raises TopologyError: there is one; with the way out.
-    """
-    for topic in sorted(written):
-        store = ProtocolTopics(plan.application_id).store_of(topic)
-        raise TopologyError(
-            f"store {store!r} of application {plan.application_id!r} was not in the topology of run "
-            f"{recorded.run_id!r}, and comes back: {topic} holds its state of before, without what was "
-            "processed since",
-            fix=f"give the store another name, or give that state up: {_give_up(plan, topic)}",
-        )
-
-
 def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: GroupedPartitions) -> None:
     for topic, _ in sorted(before.changelogs.items() & now.changelogs.items()):
         for old, new, made, read in (
             (before.state_kinds.get(topic), now.state_kinds.get(topic), "made by", "as"),
             (before.store_serdes.get(topic), now.store_serdes.get(topic), "written by the serdes", "by"),
+            (before.unnamed.get(topic), now.unnamed.get(topic), "made as", "as"),
         ):
             if old is not None and new is not None and old != new:
                 raise TopologyError(
                     f"application {plan.application_id!r} has state in {topic} that was {made} {old}, and "
                     f"its topology would read it {read} {new}",
-                    fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
+                    fix=f"give the changed store another name, or give the state up: {give_up(plan, topic)}",
                 )
 
 
@@ -213,15 +157,8 @@ def _refuse_untold(
             raise TopologyError(
                 f"store {store!r} of application {plan.application_id!r} has entries whose keys have moved "
                 f"to added processors, and now {keys.unfit}: those could not be told from the others",
-                fix=f"give the changed store another name, or give the state up: {_give_up(plan, topic)}",
+                fix=f"give the changed store another name, or give the state up: {give_up(plan, topic)}",
             )
-
-
-def _give_up(plan: TopologyPlan, changelog: str) -> str:
-    return (
-        f"{give_up_command(plan.application_id, [changelog])} (add --input-topics "
-        f"{','.join(sorted(plan.inputs))} to build it anew)"
-    )
 
 
 def next_assignment(
@@ -280,7 +217,7 @@ def _refuse_moved(
         f"{len(moved)} of its partitions would change their group and leave their state behind: "
         f"{named(moved)} ({first} from group {was} to group {would_be})",
         fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or start over with "
-        f"empty state: {start_over_command(plan.application_id, plan.inputs)}",
+        f"empty state: {plan.start_over_command}",
     )
 
 
@@ -303,7 +240,7 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
+        fix=f"{join}; or start over with empty state: {plan.start_over_command}",
     )
 
 
@@ -331,7 +268,7 @@ def _refuse_moved_keys(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
                 "written to the new ones; or start over with empty state: "
-                f"{start_over_command(plan.application_id, plan.inputs)}; only if its producers place keys "
+                f"{plan.start_over_command}; only if its producers place keys "
                 "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

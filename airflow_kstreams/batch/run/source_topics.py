@@ -28,14 +28,16 @@ from airflow_kstreams.batch.protocol.topics import (
 from airflow_kstreams.batch.run.assignment import (
     AskGroups,
     group_sources,
-    refuse_orphans,
     refuse_regrouping,
-    refuse_returned,
-    returned,
     with_changelogs,
 )
+from airflow_kstreams.batch.run.state_left import (
+    left_behind,
+    refuse_left_behind,
+    refuse_returned,
+    returned,
+)
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -153,7 +155,7 @@ def ensure_topics(
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
         bound=bound,
-        warnings=small_topics(plan, settings, limits),
+        warnings=(*small_topics(plan, settings, limits), *left_behind(recorded, plan, found)),
     )
 
 
@@ -206,7 +208,7 @@ def group_found(
     grouped = group_sources(plan, counts, groups, first=first, bound=bound)
     if refuse_groups is not None:
         refuse_groups(grouped)
-    refuse_orphans(recorded, plan, found)
+    refuse_left_behind(recorded, plan, found)
     refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(
         recorded,
@@ -236,7 +238,7 @@ def _refuse_other_count(
             f"changelog {changelog} has {description.partitions} partitions, but subtopology "
             f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
             fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
-            f"state: {start_over_command(plan.application_id, plan.inputs)}",
+            f"state: {plan.start_over_command}",
         )
 
 

@@ -39,7 +39,7 @@ class CallContext(RecordContext):
     :ivar timestamp_ms: of the record being processed, epoch milliseconds.
     """
 
-    __slots__ = ("_application_id", "_ordinal", "node", "task_id")
+    __slots__ = ("_application_id", "_key_name", "_ordinal", "node", "task_id")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class CallContext(RecordContext):
         super().__init__(record, timestamp_ms, headers)
         self.task_id = async_node.task_id
         self.node = async_node.name
+        self._key_name = async_node.options.key_name or async_node.name
         self._application_id = async_node.application_id
         self._ordinal = ordinal
 
@@ -60,6 +61,9 @@ class CallContext(RecordContext):
     def idempotency_key(self) -> str:
         """A name of this call that is the same in every attempt:
         ``<application>/<topic>-<partition>@<offset>/<node>/<ordinal>``.
+
+        A node without a name is called there by what it reads and does, ``orders-map-values-async``: its
+        number would be another one once lines of the topology have moved.
 
         The ordinal counts the calls that the node makes for one consumed record; below a node with
         ``retry=``, those that one call of that node leads to, behind the ordinal of that call: ``0.1``.
@@ -77,7 +81,7 @@ class CallContext(RecordContext):
                 fix="call above the table or the punctuation, or make a key of what is emitted",
             )
         place = f"{record.topic()}-{record.partition()}@{record.offset()}"
-        return f"{self._application_id}/{place}/{self.node}/{self._ordinal}"
+        return f"{self._application_id}/{place}/{self._key_name}/{self._ordinal}"
 
 
 class AsyncNode:

@@ -52,6 +52,7 @@ class CallOptions:
     :param retry: when a failed call is made again; None: never.
     :param threads: whether the function is a plain one, which runs on a thread.
     :param resource: makes the context manager whose object the calls of a task share; None for none.
+    :param key_name: how idempotency keys call the node; by its name unless given.
     :param implicit: whether the function was not written to be called so: a plain operator's, in a task with
         several threads. It is offered nothing.
     """
@@ -62,6 +63,7 @@ class CallOptions:
     retry: RetryPolicy | None = None
     threads: bool = False
     resource: ResourceFactory | None = None
+    key_name: str = ""
     implicit: bool = False
 
     @property

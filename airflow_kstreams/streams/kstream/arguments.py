@@ -14,10 +14,12 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStore
 from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.kstream.graph import StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import fold_kind, lasting_name
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.type_variables import K, V
+from airflow_kstreams.streams.windows import FoldWindow
 
 _ONE_BY_ONE = "name them one by one: {call}(definition, 'totals', 'counts')"
 #: What to do about what is no store, by its type.
@@ -227,7 +229,7 @@ def check_table_store(spec: StoreSpec, call: str) -> None:
         check_store_kind(spec, StoreSpec, call)
 
 
-#: A store's name, a whole spec (to switch caching or logging off), or None for a numbered name.
+#: A store's name, a whole spec (to switch caching or logging off), or None for a name of what it is.
 StoreArgument = str | StoreSpec[K, V] | None
 
 #: What to pass instead of what is no function.
@@ -248,13 +250,16 @@ class GroupedRecords:
     name: str | None
     call: str
 
-    def store_spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
+    def store_spec(
+        self, store: StoreArgument, value_serde: Serde | None, call: str, window: FoldWindow | None = None
+    ) -> StoreSpec:
         """Return the spec of a fold's store.
 
         :param store: the user's argument.
         :param value_serde: the serde that the user gave, or the only possible one; without it, results of
             ``reduce`` have the serde of the values.
         :param call: the fold, for messages.
+        :param window: by which it folds.
         :raises TopologyError: a serde is missing or differs from that of the store's spec.
         """
         check_serdes(call, value_serde=value_serde)
@@ -270,8 +275,9 @@ class GroupedRecords:
                 check_table_keys(store, self.stream.serdes.key, call)
             return store
         inherited = self.stream.serdes if call == "reduce" else None
+        graph, reads = self.stream.graph, self.stream.reads
         return StoreSpec(
-            name=store or self.stream.graph.name("KSTREAM-AGGREGATE-STATE-STORE"),
+            name=store or graph.store_name(reads, self._kind(call, window), call),
             key_serde=self.stream.graph.serde("key", None, self.stream.serdes, self.call),
             value_serde=self.stream.graph.serde("value", value_serde, inherited, call),
         )
@@ -297,7 +303,11 @@ class GroupedRecords:
         kind = "KSTREAM-REDUCE" if call == "reduce" else "KSTREAM-AGGREGATE"
         anew = self.reads_anew(windowed=type(spec) is not StoreSpec)
         node = graph.operator(kind, operator, self.placed(spec.name, anew=anew), (spec.name,), name=name)
-        return kept_table(graph, node, spec, redated=self.stream.redated and not anew)
+        reads = (lasting_name(self.stream.reads, self._kind(call, operator.traits.windows.get(spec.name))),)
+        return kept_table(graph, node, spec, reads, redated=self.stream.redated and not anew)
+
+    def _kind(self, call: str, window: FoldWindow | None) -> str:
+        return fold_kind("cogroup" if self.call == "cogroup" else call, window)
 
     def reads_anew(self, *, windowed: bool) -> bool:
         """Say whether the records go through a topic before they are folded: to the partition of their key,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Generic, TypedDict, Unpack, overload
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -16,9 +17,10 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_topic,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name, kept_ahead
-from airflow_kstreams.streams.kstream.known import KnownStream, kept_table
+from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, kept_table
 from airflow_kstreams.streams.kstream.kstream import KStream
 from airflow_kstreams.streams.kstream.ktable import KTable
+from airflow_kstreams.streams.kstream.lasting_names import reads_together
 from airflow_kstreams.streams.kstream.operators.tables.table_source import keeping
 from airflow_kstreams.streams.kstream.tables.global_table import GlobalKTable
 from airflow_kstreams.streams.kstream.windows.window_tables import kept_together
@@ -89,6 +91,8 @@ class KStreamBuilder(Generic[K, V]):
             default_value_serde=default_value_serde,
             partition_grouper=partition_grouper,
         )
+        #: Tables without a name of the user's, by their topics.
+        self._tables: dict[str, KnownTable] = {}
 
     @overload
     def stream(
@@ -170,7 +174,8 @@ class KStreamBuilder(Generic[K, V]):
         value = self._graph.serde("value", value_serde, None, call)
         source = self._graph.source(names, key, value, timestamps, name)
         serdes = Serdes(key=key, value=value)
-        return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes))
+        reads = reads_together([names])
+        return KStream(KnownStream(graph=self._graph, node=source, serdes=serdes, reads=reads))
 
     @overload
     def table(
@@ -216,13 +221,14 @@ class KStreamBuilder(Generic[K, V]):
     ) -> KTable:
         """Return a topic as a table: the value of each key's newest record; a null value deletes the key.
 
-        Records without key are dropped and counted. The table is kept in a store with a changelog of its own.
+        Records without key are dropped and counted. The table is kept in a store with a changelog of its own;
+        asking twice without names gives one table.
 
         :param topic: partitioned by key; must exist when a run begins.
         :param key_serde: of keys; may be left out if the store's spec or the builder has one.
         :param value_serde: of values; may be left out if the builder has a default.
         :param store: the store's name, or its whole spec (to switch caching or logging off, or a
-            ``VersionedStoreSpec`` to keep versions); unless given, a numbered name after the topic.
+            ``VersionedStoreSpec`` to keep versions); unless given, ``<topic>-table``.
         :param timestamps: as in :meth:`stream`.
         :param name: of the node that keeps the table; numbered by default.
         :raises TopologyError: a serde is missing, the topic is read with other serdes, timestamps or topics
@@ -250,16 +256,20 @@ class KStreamBuilder(Generic[K, V]):
         key = graph.serde("key", key_serde, None, call)
         value = graph.serde("value", value_serde, None, call)
         source = graph.source((topic,), key, value, timestamps)
+        if topic in self._tables and store is None and name is None:
+            return KTable(self._tables[topic])
         if isinstance(store, StoreSpec):
             spec = store
             check_table_store(spec, call)
             check_table_keys(spec, key, call)
         else:
-            spec = StoreSpec(
-                name=store or graph.name(f"{topic}-STATE-STORE"), key_serde=key, value_serde=value
-            )
+            name_of_store = store or graph.store_name((topic,), "table", "table")
+            spec = StoreSpec(name=name_of_store, key_serde=key, value_serde=value)
         node = graph.operator("KTABLE-SOURCE", keeping(spec), source, (spec.name,), name=name)
-        return KTable(kept_table(graph, node, spec))
+        table = kept_table(graph, node, spec, (topic,))
+        if store is None and name is None:
+            self._tables[topic] = table
+        return KTable(table)
 
     @overload
     def global_table(self, topic: str, **options: Unpack[GlobalTableOptions]) -> GlobalKTable[K, V]: ...
@@ -361,6 +371,7 @@ class KStreamBuilder(Generic[K, V]):
         :raises TopologyError: it cannot run; the user's file and line are named.
         """
         topology = kept_together(self._graph.topology.build())
+        topology = dataclasses.replace(topology, unnamed=self._graph.unnamed)
         return kept_ahead(topology, self._graph.without_key)
 
 

@@ -1,5 +1,5 @@
-"""The graph that all streams and tables of one builder add to: the topology being built, numbered names,
-sources and default serdes.
+"""The graph that all streams and tables of one builder add to: the topology being built, names, sources and
+default serdes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from airflow_kstreams.streams.graph.nodes import (
     SourceNode,
 )
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
-from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
+from airflow_kstreams.streams.kstream.lasting_names import Reads, lasting_name
 from airflow_kstreams.streams.kstream.operators.function_kinds import SELECT_KEY
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, Stateless
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
+from airflow_kstreams.streams.plan import UnnamedStore
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
 from airflow_kstreams.streams.timestamps import TimestampExtractor
@@ -84,6 +86,22 @@ def check_name(name: object) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _NamedBy:
+    """The call whose state or topic has a name.
+
+    :param call: the DSL method.
+    :param option: the argument with which the user names it.
+    """
+
+    call: str
+    site: CallSite
+    option: str
+
+    def __str__(self) -> str:
+        return f"the {self.call} at {self.site}"
+
+
 class StreamGraph:
     """Compiles the calls of the DSL to a topology.
 
@@ -110,18 +128,59 @@ class StreamGraph:
         self._defaults = Serdes(key=default_key_serde, value=default_value_serde)
         #: Joins that take records without key, by their nodes.
         self.without_key: list[str] = []
+        #: What stores are that the user gave no name.
+        self.unnamed: dict[str, UnnamedStore] = {}
         self._count = 0
         self._sources: dict[str, SourceNode] = {}
-        self._tables: dict[str, str] = {}
+        self._owners: dict[str, _NamedBy] = {}
+        self._tables: dict[str, tuple[str, CallSite]] = {}
         self._global_tables: dict[str, GlobalTableDef] = {}
-        self._repartitions: dict[str, tuple[str, Serde, Serde, DropNulls, int | None]] = {}
+        self._repartitions: dict[str, tuple[tuple[str, Serde, Serde, DropNulls, int | None], CallSite]] = {}
         self._selected: dict[tuple[str, str], tuple[Callable[[Any, Any], Any], str]] = {}
 
     def name(self, kind: str) -> str:
-        """Return the next numbered name in Kafka Streams' shape, e.g. ``KSTREAM-FILTER-0000000001``."""
+        """Return the next numbered name of a node in Kafka Streams' shape, e.g.
+        ``KSTREAM-FILTER-0000000001``. Nothing that lasts is called so.
+        """
         number = self._count
         self._count += 1
         return f"{kind}-{number:010d}"
+
+    def lasting_name(self, reads: Reads, kind: str, call: str, *, option: str) -> str:
+        """Return the name of what a call keeps, where the user gave none.
+
+        :param kind: of the operator.
+        :param call: the DSL method, for messages.
+        :param option: the argument with which the user would name it.
+        :raises TopologyError: another call has the name.
+        """
+        name, ours = lasting_name(reads, kind), _NamedBy(call, call_site(), option)
+        known = self._owners.setdefault(name, ours)
+        if known is not ours:
+            raise TopologyError(
+                f"{ours} would have the name {name!r}, which {known} has: both are a {kind} of "
+                f"{', '.join(reads)}, and nothing else tells them apart",
+                fix=f'name one of them: {option}="..."',
+            )
+        return name
+
+    def store_name(self, reads: Reads, kind: str, call: str) -> str:
+        """Return the name of a table's store, where the user gave none; see :meth:`lasting_name`."""
+        name = self.lasting_name(reads, kind, call, option="store")
+        self.take_note(reads, kind, f'store="{name}"', name)
+        return name
+
+    def note_beside(self, store: str, other: str) -> None:
+        """Take note of a second store of one that the user may have given no name."""
+        if store in self.unnamed:
+            self.unnamed[other] = self.unnamed[store]
+
+    def take_note(self, reads: Reads, kind: str, pin: str, *stores: str) -> None:
+        """Take note of what stores are that the user gave no name.
+
+        :param pin: the argument that gives them the names that they have.
+        """
+        self.unnamed.update(dict.fromkeys(stores, UnnamedStore(kind, reads, pin)))
 
     def serde(
         self, side: Side, given: Serde | None, inherited: Serdes | None, call: str, *, option: str = ""
@@ -284,15 +343,16 @@ class StreamGraph:
         :raises TopologyError: another stream was repartitioned under the name.
         """
         drop = drop or DropNulls()
-        asked = (parent, key_serde, value_serde, drop, partitions)
-        known = self._repartitions.get(name)
+        asked, site = (parent, key_serde, value_serde, drop, partitions), call_site()
+        known, first = self._repartitions.get(name, (None, site))
         if known is not None and known != asked:
             raise TopologyError(
-                f"two streams are repartitioned under the name {name!r}, the second at {call_site()}",
-                fix="give each group or join its own name; to share the topic, use one stream twice",
+                f"two streams are repartitioned under the name {name!r}, at {first} and at {site}",
+                fix='give one of the groups or joins a name of its own: name="..."; to share the topic, use '
+                "one stream twice",
             )
         if known is None:
-            self._repartitions[name] = asked
+            self._repartitions[name] = asked, site
             self.topology.add_operator(f"{name}-repartition-filter", drop, parent)
             self.topology.add_repartition(
                 name,
@@ -308,11 +368,12 @@ class StreamGraph:
 
         :raises TopologyError: another table keeps its entries there: each would overwrite the other's.
         """
-        known = self._tables.setdefault(spec.name, node)
+        site = call_site()
+        known, first = self._tables.setdefault(spec.name, (node, site))
         if known != node:
             raise TopologyError(
-                f"two tables are kept in the store {spec.name!r}, the second at {call_site()}",
-                fix="give each table a store of its own",
+                f"two tables are kept in the store {spec.name!r}, at {first} and at {site}",
+                fix='give each table a store of its own: store="..."',
             )
         self.topology.add_state_store(spec, node)
 
@@ -321,13 +382,14 @@ class StreamGraph:
 
         :raises TopologyError: another join or a table keeps its entries there.
         """
+        site = call_site()
         if spec.name in self._tables:
             raise TopologyError(
-                f"the join at {call_site()} would keep its elements in the store {spec.name!r}, which "
-                "another join or a table has",
-                fix="give each join a name= of its own",
+                f"the join at {site} would keep its elements in the store {spec.name!r}, which the join or "
+                f"table at {self._tables[spec.name][1]} has",
+                fix='give each join a name of its own: name="..."',
             )
-        self._tables[spec.name] = nodes[0]
+        self._tables[spec.name] = nodes[0], site
         self.topology.add_state_store(spec, *nodes)
 
 

@@ -27,7 +27,6 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
 from airflow_kstreams.streams.kstream.windows.cogrouping import Cogroup
 from airflow_kstreams.streams.kstream.windows.window_tables import (
     WINDOW_FUNCTIONS,
-    FoldWindow,
     aggregating_windows,
     check_fold_window,
     folded_by_window,
@@ -35,6 +34,7 @@ from airflow_kstreams.streams.kstream.windows.window_tables import (
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import VR, K, V
+from airflow_kstreams.streams.windows import FoldWindow
 
 
 @answers_java_names
@@ -306,8 +306,7 @@ class CogroupedKStream(Generic[K, VR]):
 
         Records come in the order in which the task processes them, as :meth:`KStream.merge` gives them. Those
         without key or value are dropped and counted. A stream whose key may have changed goes through a
-        repartition topic: that of its group's name, else the store's, with ``-2`` for the second stream and
-        so on.
+        repartition topic: that of its group's name, else the store's and what the stream reads.
 
         :param initializer: makes a new, empty aggregate.
         :param store: name of the store, or its spec.

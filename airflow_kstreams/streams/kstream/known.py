@@ -22,13 +22,14 @@ from airflow_kstreams.streams.graph.store_specs import (
     WindowStoreSpec,
 )
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_functions
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
+from airflow_kstreams.streams.kstream.lasting_names import Reads, lasting_name, reads_together
 from airflow_kstreams.streams.kstream.operators.function_kinds import COPY_VALUES
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls, PassThrough, Stateless
 from airflow_kstreams.streams.kstream.operators.tables.derived_table import TableLatest
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde, Side
-from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import FoldWindow, SessionWindow, SlidingWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,7 @@ class KnownStream:
     :param graph: the topology that is being built.
     :param node: the node whose results the stream is.
     :param serdes: the serdes of its keys and values, where known.
+    :param reads: what it is made of, for names of what lasts.
     :param key_changed: whether records may sit in another partition than their key belongs to.
     :param table_values: whether values may be, or hold, objects that a table goes on changing.
     :param redated: whether records may have other times than those that stream time goes by.
@@ -47,6 +49,7 @@ class KnownStream:
     graph: StreamGraph
     node: str
     serdes: Serdes
+    reads: Reads
     key_changed: bool = False
     table_values: bool = False
     redated: bool = False
@@ -120,7 +123,7 @@ class KnownStream:
         """Add a repartition topic, and return the stream of what is read from it.
 
         :param partitions: number of its partitions.
-        :param name: of the topic, None for a numbered one.
+        :param name: of the topic, None for one of what the stream is.
         :param key: the serde that the user gave.
         :param value: the serde that the user gave.
         :raises TopologyError: a serde is missing, or another stream was repartitioned under the name.
@@ -128,10 +131,12 @@ class KnownStream:
         graph = self.graph
         key_serde = graph.serde("key", key, self.serdes, "repartition")
         value_serde = graph.serde("value", value, self.serdes, "repartition")
-        name = graph.node_name("KSTREAM-REPARTITION", name)
+        check_name(name)
+        name = name or lasting_name(self.reads)
         drop = DropNulls(keep_null_values=True)
         node = graph.repartition(name, self.node, key_serde, value_serde, drop=drop, partitions=partitions)
-        return KnownStream(graph=graph, node=node, serdes=Serdes(key=key_serde, value=value_serde))
+        serdes = Serdes(key=key_serde, value=value_serde)
+        return KnownStream(graph=graph, node=node, serdes=serdes, reads=self.reads)
 
 
 def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
@@ -149,6 +154,7 @@ def merged(streams: Sequence[KnownStream], name: str | None) -> KnownStream:
         graph=graph,
         node=node,
         serdes=serdes,
+        reads=reads_together(stream.reads for stream in streams),
         key_changed=any(stream.key_changed for stream in streams),
         table_values=any(stream.table_values for stream in streams),
         redated=any(stream.redated for stream in streams),
@@ -202,6 +208,7 @@ class KnownTable:
     :param graph: the topology that is being built.
     :param node: the node that keeps or derives the table.
     :param serdes: the serdes of its keys and values, where known.
+    :param reads: what it is made of, for names of what lasts.
     :param spec: the store that it is kept in; None if it is derived from others each time.
     :param kept_in: the stores that its entries are read from: its own, or those of the tables it is derived
         from.
@@ -216,6 +223,7 @@ class KnownTable:
     graph: StreamGraph
     node: str
     serdes: Serdes
+    reads: Reads
     spec: StoreSpec | None
     kept_in: tuple[StoreSpec, ...]
     windowed: bool = False
@@ -245,15 +253,19 @@ class KnownTable:
             graph=self.graph,
             node=self.graph.operator("KTABLE-TOSTREAM", PassThrough(type="to_stream"), self.node, name=name),
             serdes=self.serdes,
+            reads=self.reads,
             key_changed=self.windowed,
             table_values=True,
             redated=self.redated,
         )
 
 
-def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool = False) -> KnownTable:
+def kept_table(
+    graph: StreamGraph, node: str, spec: StoreSpec, reads: Reads, *, redated: bool = False
+) -> KnownTable:
     """Add the store of a table that a node keeps, and return the table's description.
 
+    :param reads: what the table is made of.
     :param redated: whether its changes may have other times than those that stream time goes by.
     :raises TopologyError: another table keeps its entries there.
     """
@@ -263,6 +275,7 @@ def kept_table(graph: StreamGraph, node: str, spec: StoreSpec, *, redated: bool 
         graph=graph,
         node=node,
         serdes=serdes,
+        reads=reads,
         spec=spec,
         kept_in=(spec,),
         redated=redated,
@@ -281,7 +294,7 @@ class KnownWindowedTable:
 
     table: KnownTable
     spec: WindowStoreSpec | SessionStoreSpec
-    window: TimeWindow | SessionWindow | SlidingWindow
+    window: FoldWindow
     suppressed: bool = False
 
     @property

@@ -899,7 +899,8 @@ class KStream(Generic[K, V]):
             topic, key_serde, value_serde, f"through({topic!r})", partitioner=partitioner, name=name
         )
         node = known.graph.source((topic,), key, value)
-        return KStream(KnownStream(graph=known.graph, node=node, serdes=Serdes(key=key, value=value)))
+        serdes = Serdes(key=key, value=value)
+        return KStream(KnownStream(graph=known.graph, node=node, serdes=serdes, reads=(topic,)))
 
     @options_by_name(
         fix="give the number of partitions, repartition(8), and options by name; groups and joins "
@@ -923,8 +924,8 @@ class KStream(Generic[K, V]):
 
         :param partitions: of the topic. A run that finds the topic with another number is refused: to change
             it takes a reset.
-        :param name: of the topic, ``<application id>-<name>-repartition``; numbered by default, and then
-            another one when nodes before it are added or removed.
+        :param name: of the topic, ``<application id>-<name>-repartition``; unless given, the topics that the
+            stream reads.
         :param key_serde: as in :meth:`send_to`.
         :param value_serde: as in :meth:`send_to`.
         :raises TopologyError: it is no number of partitions, a serde is missing, or another stream was
@@ -1011,11 +1012,11 @@ class KStream(Generic[K, V]):
         Records without key are dropped and counted. If an operator may have changed the key, the stream goes
         through a repartition topic. The newest record is the one that was read last, whatever its timestamp.
 
-        :param store: the store's name, or its whole spec; unless given, a numbered name.
+        :param store: the store's name, or its whole spec; unless given, ``<topics>-to-table``.
         :param key_serde: needed after an operator that changed the key, unless the builder has a default.
         :param value_serde: needed after an operator that changed the value, unless the builder has a default.
         :param name: of the node, and of the repartition topic, ``<application id>-<name>-repartition``;
-            unless given, a numbered one and the store's.
+            unless given, a numbered node and the store's name.
         :raises TopologyError: a serde is missing, the store's name is taken or its keys have another serde.
 
         >>> builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
@@ -1321,8 +1322,8 @@ class WindowedKStream(KStream[K, V]):
         :param name: the nodes are then named ``<name>-this-join``, ``<name>-other-join`` and
             ``<name>-merge``, the stores ``<name>-left`` and ``<name>-right``, with the changelogs
             ``<application id>-<store>-changelog``, and where a key changed, the repartition topics
-            ``<application id>-<store>-repartition``. State is found by these names: name joins whose state is
-            to outlive changes of the topology.
+            ``<application id>-<store>-repartition``. Unless given, the stores are called after what the two
+            streams read: ``<this>-<other>-join-left``, and so on.
         :raises TopologyError: the other is no windowed stream or table of the same builder, the key serdes
             differ, a serde is missing, or the name is taken.
         """

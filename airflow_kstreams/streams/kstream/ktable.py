@@ -54,16 +54,12 @@ from airflow_kstreams.streams.kstream.tables.table_grouping import (
     grouped_entries,
 )
 from airflow_kstreams.streams.kstream.tables.table_table_join import join_tables
-from airflow_kstreams.streams.kstream.windows.window_tables import (
-    FoldWindow,
-    entries_of_windows,
-    suppressed,
-)
+from airflow_kstreams.streams.kstream.windows.window_tables import entries_of_windows, suppressed
 from airflow_kstreams.streams.processor.processor import ValueTransformerDef
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
-from airflow_kstreams.streams.windows import Windowed
+from airflow_kstreams.streams.windows import FoldWindow, Windowed
 
 if TYPE_CHECKING:
     from airflow_kstreams.streams import KStream  # above: it returns tables

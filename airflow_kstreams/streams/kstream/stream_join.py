@@ -15,6 +15,7 @@ from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
 from airflow_kstreams.streams.hints.function_checks import KEY, call_site, declared_beside
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
+from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinArrivals,
@@ -80,26 +81,31 @@ def join_streams(
     with_key = KEY in declared_beside(call, (KEY,), joiner=joiner)
     check_name(options.name)
     graph, name = left.stream.graph, options.name
-    left_name, right_name = (f"{name}-left", f"{name}-right") if name else (None, None)
     key_serde = _key_serde(left.stream, right.stream, options.key_serde, call)
     left_values = graph.serde("value", options.value_serde, left.stream.serdes, call)
     right_values = graph.serde(
         "value", options.other_value_serde, right.stream.serdes, call, option="other_value_serde"
     )
-    left_parent = _arrivals(left.stream, key_serde, left_values, left_name)
-    right_parent = _arrivals(right.stream, key_serde, right_values, right_name)
+    reads, kind = (*left.stream.reads, *right.stream.reads), call.replace("_", "-")
+    stores = name or graph.lasting_name(reads, kind, call, option="name")
+    left_store, right_store = f"{stores}-left", f"{stores}-right"
+    left_topic, right_topic = (left_store, right_store) if name else (None, None)
+    if name is None:
+        graph.take_note(reads, kind, f'name="{stores}"', left_store, right_store)
+    left_parent = _arrivals(left.stream, key_serde, left_values, left_topic)
+    right_parent = _arrivals(right.stream, key_serde, right_values, right_topic)
     # Numbers are taken in any case, as in Kafka Streams: a name changes no other one.
     left_node, right_node = graph.name("KSTREAM-JOINTHIS"), graph.name("KSTREAM-JOINOTHER")
     if name:
         left_node, right_node = f"{name}-this-join", f"{name}-other-join"
     left_side = JoinSide(
         window=left.window,
-        store=_store(left_name, left_node, (key_serde, left_values), left, right),
+        store=_store(left_store, (key_serde, left_values), left, right),
         waits=call in ("left_join", "outer_join"),
     )
     right_side = JoinSide(
         window=right.window,
-        store=_store(right_name, right_node, (key_serde, right_values), right, left),
+        store=_store(right_store, (key_serde, right_values), right, left),
         waits=call == "outer_join",
     )
     join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side, with_key=with_key)
@@ -115,7 +121,7 @@ def join_streams(
     for side in (left_side, right_side):
         graph.add_join_store(side.store, (left_node, right_node, close_node))
     known = Serdes(key=key_serde, value=None).with_new_value(call)
-    return KnownStream(graph=graph, node=close_node, serdes=known)
+    return KnownStream(graph=graph, node=close_node, serdes=known, reads=(lasting_name(reads, kind),))
 
 
 def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: str | None) -> str:
@@ -124,16 +130,17 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
         return stream.with_own_values().node
     # As for a join with a table, so that both can share the topic.
     drop = DropNulls(keep_null_keys=True)
-    return stream.graph.repartition(name or stream.node, stream.node, key_serde, value_serde, drop=drop)
+    topic = name or lasting_name(stream.reads)
+    return stream.graph.repartition(topic, stream.node, key_serde, value_serde, drop=drop)
 
 
 def _store(
-    name: str | None, node: str, serdes: tuple[Serde, Serde], side: WindowedStream, other: WindowedStream
+    name: str, serdes: tuple[Serde, Serde], side: WindowedStream, other: WindowedStream
 ) -> JoinStoreSpec:
     """Return the store of a side, which keeps an element until each that matches it on the other is late."""
     key_serde, value_serde = serdes
     return JoinStoreSpec(
-        name=name or f"{node}-store",
+        name=name,
         key_serde=key_serde,
         value_serde=value_serde,
         cached=False,

@@ -27,7 +27,6 @@ from airflow_kstreams.streams.hints.function_checks import (
     check_functions,
     declared_beside,
     declared_by,
-    declares_context,
     refuse_other_arguments,
     refuse_unfilled,
 )
@@ -103,6 +102,8 @@ def called(
     checked_options(call, calls, name)
     if KEY in declared:
         kind, function = by_key_and_value(kind, function)
+    if CONTEXT in declared:
+        calls = _with_key_name(known, calls, name, call)
     operator = Asynchronous(kind=kind, function=function, calls=calls)
     prefix = f"KSTREAM-{kind.type.replace('_', '').upper()}-ASYNC"
     return _answers(_with_calls(known, prefix, operator, calls, name, call), kind, call)
@@ -126,9 +127,10 @@ def branched(
     """
     if not predicates:
         raise TopologyError(f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch")
+    calls = [f"split({branch}=)" if call == "split" else call for branch, _ in predicates]
     taking = [
-        declares_context(f"split({branch}=)" if call == "split" else call, predicates=predicate)
-        for branch, predicate in predicates
+        bool(declared_beside(one, (CONTEXT,), predicates=predicate))
+        for one, (_, predicate) in zip(calls, predicates, strict=True)
     ]
     graph = known.graph
     node = graph.node_name("KSTREAM-BRANCH", name)
@@ -234,6 +236,7 @@ def processed_async(
     calls, name = _call_options(call, threads, options)
     checked_options(call, calls, name)
     check_async_processor_def(definition, call, call_site(), threads=threads)
+    calls = _with_key_name(known, calls, name, call)
     operator = CallingProcessorOperator(definition=definition, calls=calls)
     results = _with_calls(known, "KSTREAM-PROCESSOR-ASYNC", operator, calls, name, call)
     return results.with_new_key(call).with_new_value(call)
@@ -263,6 +266,19 @@ def _call_options(call: str, threads: bool, given: CallArguments) -> tuple[CallO
     options: dict[str, Any] = {**given}
     name = options.pop("name", None)
     return CallOptions(threads=threads, **options), name
+
+
+def _with_key_name(known: KnownStream, calls: CallOptions, name: str | None, call: str) -> CallOptions:
+    """Return the options of a node that may ask for idempotency keys, with what these call it.
+
+    :raises TopologyError: the node has no name, and another one reads and does the same: two calls for one
+        record would have one key.
+    """
+    if name is not None:
+        return calls
+    kind = call.replace("_", "-")
+    key_name = known.graph.lasting_name(known.reads, kind, call, option="name")
+    return dataclasses.replace(calls, key_name=key_name)
 
 
 def _with_calls(

@@ -114,6 +114,10 @@ def catch_up_group(application_id: str) -> str:
     return f"{application_id}-catchup"
 
 
-def catch_up_id(application_id: str, subtopology: int, source: int) -> str:
-    """Return the transactional id under which the state of one source is copied."""
-    return f"{catch_up_group(application_id)}-{subtopology}_{source}"
+def catch_up_id(application_id: str, topic: str, source: int) -> str:
+    """Return the transactional id under which the state of one source is copied.
+
+    :param topic: one that the subtopology reads; the subtopology's number is another one once lines of the
+        topology have moved, and a copy that goes on meanwhile would not be fenced.
+    """
+    return f"{catch_up_group(application_id)}-{topic}_{source}"

@@ -22,7 +22,7 @@ from airflow_kstreams.streams.graph.nodes import (
     options_of,
     traits_of,
 )
-from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
+from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics, is_legal_topic
 from airflow_kstreams.streams.partitioning.partition_groups import (
@@ -36,14 +36,14 @@ from airflow_kstreams.streams.picture.chart import Chart, chart
 from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
-from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan, UnnamedStore
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.entry_keys import entry_keys
 from airflow_kstreams.streams.topology.time_limits import description_of, stream_time_plans
 
 __all__ = ["Subtopology", "Topology"]
-from airflow_kstreams.streams.windows import SlidingWindow
+from airflow_kstreams.streams.windows import SlidingWindow, sliding_retention_ms
 
 #: Fields that distinguish windows of a fold; grace does not.
 _WINDOW_SIZES = ("size_ms", "advance_ms", "gap_ms")
@@ -62,6 +62,7 @@ class Topology:
     :param grouper_site: line that gave it to the builder.
     :param written_as: every topic that may be written, by its name for processors; None if topics keep their
         names. Sinks have the real names.
+    :param unnamed: store -> what it is; of stores that the user gave no name.
     """
 
     nodes: tuple[Node, ...]
@@ -70,6 +71,7 @@ class Topology:
     partition_grouper: PartitionGrouper = field(default_factory=EqualIds)
     grouper_site: CallSite | None = None
     written_as: Mapping[str, str] | None = None
+    unnamed: Mapping[str, UnnamedStore] = field(default_factory=dict)
 
     def subtopologies(self) -> tuple[Subtopology, ...]:
         """Return the connected components, by id: numbered in build order of their first node.
@@ -345,6 +347,11 @@ class Topology:
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
             entry_keys={topic: entry_keys(store, sub, internal) for topic, store in logged.items()},
             stream_time=stream_time,
+            unnamed={
+                self.changelog_topic(store.name, application_id): self.unnamed[store.name]
+                for store in sub.stores
+                if store.logged and store.name in self.unnamed
+            },
         )
 
 
@@ -375,8 +382,11 @@ def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
         window = traits_of(node).windows.get(store.name)
         if window is not None:
             sizes = (f"{name}={getattr(window, name)}" for name in _WINDOW_SIZES if hasattr(window, name))
-            kind = "sliding " if isinstance(window, SlidingWindow) else ""
-            return f"{store.type} {kind}{' '.join(sizes)}"
+            if not isinstance(window, SlidingWindow):
+                return f"{store.type} {' '.join(sizes)}"
+            # Later windows begin with what closed ones hold: where these are is part of the meaning.
+            apart = isinstance(store, WindowStoreSpec) and store.retention_ms < sliding_retention_ms(window)
+            return f"{store.type} sliding {' '.join(sizes)}{', closed ones apart' if apart else ''}"
     return store.type
 
 

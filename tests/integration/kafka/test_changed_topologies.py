@@ -43,7 +43,22 @@ def counts_in(rows: list[Row]) -> list[int]:
     return [int.from_bytes(row.value, "big") for row in rows]
 
 
-def test_renumbered_store_is_refused_and_goes_on_when_it_gets_its_name(
+def test_store_goes_on_when_a_filter_comes_before_it(
+    kafka: str,
+    application_id: str,
+    source: str,
+    target: str,
+    produce: Callable[..., None],
+    consume_all: Callable[..., list[Row]],
+) -> None:
+    for number, filtered in enumerate((False, True, False)):
+        produce(source, [("a", 1)])
+        topology = counted(source, target, filtered=filtered)
+        Application(bootstrap=kafka, application_id=application_id, topology=topology).run(f"run-{number}")
+    assert counts_in(consume_all(target)) == [1, 2, 3]
+
+
+def test_store_that_got_a_name_is_refused_and_goes_on_with_the_one_it_has(
     kafka: str,
     application_id: str,
     source: str,
@@ -57,10 +72,10 @@ def test_renumbered_store_is_refused_and_goes_on_when_it_gets_its_name(
     produce(source, [("a", 1)])
     application(counted(source, target)).run("run-1")
     produce(source, [("a", 1)])
-    with pytest.raises(TopologyError, match=r"no store 'KSTREAM-AGGREGATE-STATE-STORE-\d+'") as refused:
-        application(counted(source, target, filtered=True)).begin("run-2")
-    name = refused.value.cause.partition("no store '")[2].partition("'")[0]
-    application(counted(source, target, filtered=True, store=name)).run("run-2")
+    with pytest.raises(TopologyError, match=r"would begin empty with 'totals'") as refused:
+        application(counted(source, target, store="totals")).begin("run-2")
+    name = refused.value.fix.partition('store="')[2].partition('"')[0]
+    application(counted(source, target, store=name)).run("run-2")
     assert counts_in(consume_all(target)) == [1, 2]
 
 
@@ -79,9 +94,9 @@ def test_state_is_given_up_by_the_printed_command(
     application(counted(source, target)).run("run-1")
     produce(source, [("a", 1)])
     with pytest.raises(TopologyError) as refused:
-        application(counted(source, target, filtered=True)).begin("run-2")
+        application(counted(source, target, store="totals")).begin("run-2")
     accept(refused.value, kafka)
-    application(counted(source, target, filtered=True)).run("run-2")
+    application(counted(source, target, store="totals")).run("run-2")
     assert counts_in(consume_all(target)) == [1, 1]
 
 

@@ -158,7 +158,7 @@ def without_arrival(topic: str, key: bytes) -> bytes:
 
     It only puts arrivals in order, and goes on from what a restore finds.
     """
-    joins = "KSTREAM-JOIN" in topic or topic.endswith(("-left-changelog", "-right-changelog"))
+    joins = topic.endswith(("-left-changelog", "-right-changelog"))
     return key[:-8] if joins else key
 
 

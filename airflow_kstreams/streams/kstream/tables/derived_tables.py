@@ -43,12 +43,12 @@ def filtered(
 
     :param name: of the node, None for a numbered one.
     :param passing: the predicate's answer for entries that stay.
-    :raises TopologyError: as :func:`derived`.
+    :raises TopologyError: as :func:`derived_spec`.
     """
     call = "filter" if passing else "filter_not"
     spec = derived_spec(table, table.serdes, store, None, call)
     operator = table_filter(predicate, table.node, spec, passing=passing, versioned=table.versioned)
-    return _derived(table, call, operator, spec, table.serdes, name)
+    return derived(table, call, operator, spec, table.serdes, name)
 
 
 def with_values_mapped(
@@ -70,7 +70,7 @@ def with_values_mapped(
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
     operator = table_map_values(mapper, table.node, spec, with_key=with_key)
-    return _derived(table, call, operator, spec, serdes, name)
+    return derived(table, call, operator, spec, serdes, name)
 
 
 def with_values_transformed(
@@ -102,7 +102,7 @@ def with_values_transformed(
     operator = TableTransformValues(
         definition=definition, stores_of_user=names, parent=table.node, store=spec
     )
-    found = _derived(table, call, operator, spec, serdes, name, names)
+    found = derived(table, call, operator, spec, serdes, name, names)
     return dataclasses.replace(found, repeatable=spec is not None or not names)
 
 
@@ -115,7 +115,7 @@ def table_of(
 ) -> KnownTable:
     """Add the node that keeps a stream's newest values, behind a repartition topic if the key changed.
 
-    :param name: of the node and of the repartition topic, None for a numbered one and the store's.
+    :param name: of the node and of the repartition topic, None for a numbered node and the store's name.
     :raises TopologyError: a serde is missing, or the store does not fit.
     """
     call, graph = "to_table", stream.graph
@@ -131,9 +131,8 @@ def table_of(
         check_table_keys(store, keys, call)
         spec = store
     else:
-        spec = StoreSpec(
-            name=store or graph.name("KSTREAM-TOTABLE-STATE-STORE"), key_serde=keys, value_serde=values
-        )
+        name_of_store = store or graph.store_name(stream.reads, "to-table", call)
+        spec = StoreSpec(name=name_of_store, key_serde=keys, value_serde=values)
     if stream.key_changed:
         drop = DropNulls(keep_null_values=True)
         parent = graph.repartition(name or spec.name, stream.node, keys, values, drop=drop)
@@ -141,7 +140,7 @@ def table_of(
         _check_same_keys(stream, keys)
         parent = stream.with_own_values().node
     node = graph.operator("KSTREAM-TOTABLE", keeping(spec), parent, (spec.name,), name=name)
-    return kept_table(graph, node, spec, redated=stream.redated and not stream.key_changed)
+    return kept_table(graph, node, spec, stream.reads, redated=stream.redated and not stream.key_changed)
 
 
 def derived_spec(
@@ -177,7 +176,7 @@ def derived_spec(
     return store
 
 
-def _derived(
+def derived(
     table: KnownTable,
     call: str,
     operator: Operator,
@@ -196,7 +195,7 @@ def _derived(
     kind = f"KTABLE-{call.removesuffix('_not').replace('_', '').upper()}"
     node = table.graph.operator(kind, operator, table.node, stores, name=name)
     if spec is not None:
-        return kept_table(table.graph, node, spec, redated=table.redated)
+        return kept_table(table.graph, node, spec, table.reads, redated=table.redated)
     return dataclasses.replace(table, node=node, serdes=serdes, spec=None)
 
 

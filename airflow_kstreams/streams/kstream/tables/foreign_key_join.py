@@ -43,8 +43,9 @@ from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
 from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
-from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
+from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import (
     ForeignKey,
     ForeignKeyAnswer,
@@ -68,7 +69,7 @@ class JoinByForeignKey:
 
     :param store: the store of the result.
     :param value_serde: of the results.
-    :param name: of the join, None for a numbered one.
+    :param name: of the join, None for one of what it is.
     """
 
     foreign_key: ForeignKey
@@ -144,25 +145,40 @@ def join_by_foreign_key(
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)
     spec = derived_spec(left, serdes, options.store, options.value_serde, call)
+    check_name(options.name)
+    keys = [graph.serde("key", None, table.serdes, call) for table in (left, right)]
+    values = [graph.serde("value", None, table.serdes, call) for table in (left, right)]
+    reads, kind = (*left.reads, *right.reads), f"foreign-key-{call.replace('_', '-')}"
+    name = options.name or graph.lasting_name(reads, kind, call, option="name")
     join = _Join(
         graph=graph,
-        name=graph.node_name("KTABLE-FK-JOIN", options.name),
+        name=name,
         left=call == "left_join",
         storage="rocksdb" if any(kept.storage == "rocksdb" for kept in left.kept_in) else "memory",
-        left_keys=graph.serde("key", None, left.serdes, call),
-        left_values=graph.serde("value", None, left.serdes, call),
-        right_keys=graph.serde("key", None, right.serdes, call),
-        right_values=graph.serde("value", None, right.serdes, call),
+        left_keys=keys[0],
+        left_values=values[0],
+        right_keys=keys[1],
+        right_values=values[1],
     )
+    if options.name is None:
+        graph.take_note(reads, kind, f'name="{name}"', join.subscriptions, join.copies)
     subscriptions, copies = _subscribing(join, left, options.foreign_key)
     node, kept_in = _resolving(join, joiner, copies, _answering(join, right, subscriptions))
     known = Serdes(key=join.left_keys, value=serdes.value, value_lost=serdes.value_lost)
-    result = KnownTable(graph=graph, node=node, serdes=known, spec=None, kept_in=(kept_in,), passing=True)
+    result = KnownTable(
+        graph=graph,
+        node=node,
+        serdes=known,
+        reads=(lasting_name(reads, kind),),
+        spec=None,
+        kept_in=(kept_in,),
+        passing=True,
+    )
     return result if spec is None else _kept(result, spec)
 
 
 def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
-    """Return a table whose node hands values on, kept in a store with a numbered name.
+    """Return a table whose node hands values on, kept in a store that is called after the join.
 
     :param call: the method that needs its entries.
     :raises TopologyError: the serde of its values is not known.
@@ -172,16 +188,17 @@ def kept_by_itself(table: KnownTable, call: str) -> KnownTable:
         graph.serde("key", None, table.serdes, call),
         graph.serde("value", None, table.serdes, call),
     )
-    return _kept(
-        table, StoreSpec(name=graph.name("KTABLE-FK-JOIN-STATE-STORE"), key_serde=keys, value_serde=values)
-    )
+    (copies,) = table.stores
+    name = f"{copies.removesuffix('-copies')}-table"
+    graph.note_beside(copies, name)
+    return _kept(table, StoreSpec(name=name, key_serde=keys, value_serde=values))
 
 
 def _kept(table: KnownTable, spec: StoreSpec) -> KnownTable:
     node = table.graph.operator("KTABLE-SOURCE", TableSource(store=spec), table.node, (spec.name,))
     # A stream that was made before: its records meet the table as they left it.
     table.graph.topology.move_children(table.node, node)
-    return kept_table(table.graph, node, spec)
+    return kept_table(table.graph, node, spec, table.reads)
 
 
 def _subscribing(join: _Join, left: KnownTable, foreign_key: ForeignKey) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from airflow_kstreams.streams.hints.function_checks import KEY, call_site, decla
 from airflow_kstreams.streams.kstream.arguments import check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable
+from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
 from airflow_kstreams.streams.kstream.operators.tables.table_join import TableJoin, ValueJoiner
 from airflow_kstreams.streams.serde.base import Serde
@@ -24,7 +25,8 @@ def join_table(
     """Add the join, after a repartition topic if the key changed, and return the stream of its results.
 
     :param call: the DSL method, ``join`` or ``left_join``.
-    :param name: of the node and of the repartition topic, None for a numbered one and its parent's.
+    :param name: of the node and of the repartition topic, None for a numbered node and a topic named by what
+        the stream reads, which joins of one stream share.
     :raises TopologyError: the joiner is no function, the table is windowed, the key serdes differ, or the
         stream must be repartitioned and a value serde is missing.
     """
@@ -43,7 +45,8 @@ def join_table(
     if stream.key_changed:
         value_serde = graph.serde("value", None, stream.serdes, call)
         drop = DropNulls(keep_null_keys=True)
-        parent = graph.repartition(name or parent, parent, key_serde, value_serde, drop=drop)
+        topic = name or lasting_name(stream.reads)
+        parent = graph.repartition(topic, parent, key_serde, value_serde, drop=drop)
     elif stream.serdes.key != key_serde:
         raise _other_keys(stream.serdes.key, table, call)
     operator = TableJoin(
@@ -60,7 +63,9 @@ def join_table(
         graph.without_key.append(node)
     known = Serdes(key=key_serde, value=None).with_new_value(call)
     # What the joiner returns may hold the table's own object.
-    return KnownStream(graph=graph, node=node, serdes=known, table_values=True, redated=redated)
+    return KnownStream(
+        graph=graph, node=node, serdes=known, reads=stream.reads, table_values=True, redated=redated
+    )
 
 
 def _other_keys(key_serde: Serde | None, table: KnownTable, call: str) -> TopologyError:

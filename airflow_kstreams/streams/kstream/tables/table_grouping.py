@@ -17,6 +17,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import Reads, lasting_name
 from airflow_kstreams.streams.kstream.operators.aggregation import Aggregator, Fold, TableFold
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector, TableSelect
 from airflow_kstreams.streams.serde.base import Serde
@@ -36,12 +37,14 @@ class GroupedEntries:
 
     :param node: the node that selects group and value.
     :param serdes: the serdes of group and value, where known.
+    :param reads: what the table is made of.
     :param name: of the repartition topic, None for one per store.
     """
 
     graph: StreamGraph
     node: str
     serdes: Serdes
+    reads: Reads
     name: str | None
 
     def spec(self, store: StoreArgument, value_serde: Serde | None, call: str) -> StoreSpec:
@@ -67,7 +70,7 @@ class GroupedEntries:
             return store
         inherited = self.serdes if call == "reduce" else None
         return StoreSpec(
-            name=store or self.graph.name("KTABLE-AGGREGATE-STATE-STORE"),
+            name=store or self.graph.store_name(self.reads, f"table-{call}", call),
             key_serde=keys,
             value_serde=self.graph.serde("value", value_serde, inherited, call),
         )
@@ -87,7 +90,8 @@ class GroupedEntries:
         parent = graph.repartition(self.name or spec.name, self.node, keys, values)
         kind = "KTABLE-REDUCE" if fold.kind == "reduce" else "KTABLE-AGGREGATE"
         operator = TableFold(fold=fold, subtract=subtract, store=spec)
-        return kept_table(graph, graph.operator(kind, operator, parent, (spec.name,), name=name), spec)
+        node = graph.operator(kind, operator, parent, (spec.name,), name=name)
+        return kept_table(graph, node, spec, (lasting_name(self.reads, f"table-{fold.kind}"),))
 
 
 def grouped_entries(
@@ -110,4 +114,4 @@ def grouped_entries(
         "KTABLE-SELECT", TableSelect(selector=selector), table.latest().node, name=name
     )
     known = serdes.given("group_by", key_serde, value_serde)
-    return GroupedEntries(graph=table.graph, node=node, serdes=known, name=name)
+    return GroupedEntries(graph=table.graph, node=node, serdes=known, reads=table.reads, name=name)

@@ -12,6 +12,7 @@ from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
 from airflow_kstreams.streams.kstream.graph import check_name
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
+from airflow_kstreams.streams.kstream.lasting_names import reads_together
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import (
     JoinedTable,
     TableSide,
@@ -66,10 +67,12 @@ def join_tables(
     add_operator(right_node, TablesJoinSide(join=join, is_left=False), right.node, stores=stores)
     node = graph.node_name("KTABLE-MERGE", name)
     add_operator(node, JoinedTable(join=join, store=spec), left_node, right_node)
-    redated = left.redated or right.redated
+    redated, reads = left.redated or right.redated, reads_together((left.reads, right.reads))
     if spec is not None:
-        return kept_table(graph, node, spec, redated=redated)
-    return KnownTable(graph=graph, node=node, serdes=serdes, spec=None, kept_in=kept_in, redated=redated)
+        return kept_table(graph, node, spec, reads, redated=redated)
+    return KnownTable(
+        graph=graph, node=node, serdes=serdes, reads=reads, spec=None, kept_in=kept_in, redated=redated
+    )
 
 
 def _check_keys(left: KnownTable, right: KnownTable, call: str) -> None:

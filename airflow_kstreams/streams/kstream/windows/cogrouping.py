@@ -15,6 +15,7 @@ from airflow_kstreams.streams.hints.function_checks import call_site, check_func
 from airflow_kstreams.streams.kstream.arguments import FUNCTIONS, GroupedRecords, StoreArgument
 from airflow_kstreams.streams.kstream.graph import Serdes
 from airflow_kstreams.streams.kstream.known import KnownStream, KnownTable, KnownWindowedTable
+from airflow_kstreams.streams.kstream.lasting_names import lasting_name, reads_together
 from airflow_kstreams.streams.kstream.operators.aggregation import (
     Aggregator,
     CogroupInput,
@@ -25,12 +26,9 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     cogrouping,
 )
 from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
-from airflow_kstreams.streams.kstream.windows.window_tables import (
-    FoldWindow,
-    aggregating_windows,
-    folded_by_window,
-)
+from airflow_kstreams.streams.kstream.windows.window_tables import aggregating_windows, folded_by_window
 from airflow_kstreams.streams.serde.base import Serde
+from airflow_kstreams.streams.windows import FoldWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +84,19 @@ class Cogroup:
         :raises TopologyError: as :meth:`aggregated`, or the window and the merger do not fit.
         """
         fold = aggregating_windows(window, initializer, cogrouping(self.aggregators), merger)
-        spec = self._all.store_spec(store, value_serde, "aggregate")
+        spec = self._all.store_spec(store, value_serde, "aggregate", window)
         return folded_by_window(self._merged(spec.name, windowed=True), window, fold, spec, None, name)
 
     @property
     def _all(self) -> GroupedRecords:
         """The records of all streams, as the fold's store needs them described."""
         first = self.groups[0]
-        serdes = Serdes(key=_key_serde(first), value=None)
-        return GroupedRecords(
-            stream=dataclasses.replace(first.stream, serdes=serdes), name=None, call="cogroup"
+        stream = dataclasses.replace(
+            first.stream,
+            serdes=Serdes(key=_key_serde(first), value=None),
+            reads=reads_together(group.stream.reads for group in self.groups),
         )
+        return GroupedRecords(stream=stream, name=None, call="cogroup")
 
     def _merged(self, store: str, *, windowed: bool) -> GroupedRecords:
         """Add the nodes that bring the streams together, and return the group of all.
@@ -104,16 +104,18 @@ class Cogroup:
         :param store: its name begins those of repartition topics that have none of their own.
         :param windowed: whether they are to be folded by windows.
         """
-        graph = self.groups[0].stream.graph
+        graph, folded = self.groups[0].stream.graph, self._all.stream
         inputs = []
         for number, group in enumerate(self.groups):
-            name = store if number == 0 else f"{store}-{number + 1}"
+            name = f"{store}-{lasting_name(group.stream.reads)}"
             placed = group.placed(name, anew=group.reads_anew(windowed=windowed))
             inputs.append(graph.operator("COGROUPKSTREAM-INPUT", CogroupInput(number=number), placed))
         node = graph.name("COGROUPKSTREAM-MERGE")
         graph.topology.add_operator(node, PassThrough(type="merge"), *inputs)
         redated = not windowed and any(group.stream.redated for group in self.groups)
-        stream = KnownStream(graph=graph, node=node, serdes=self._all.stream.serdes, redated=redated)
+        stream = KnownStream(
+            graph=graph, node=node, serdes=folded.serdes, reads=folded.reads, redated=redated
+        )
         return GroupedRecords(stream=stream, name=None, call="cogroup")
 
 

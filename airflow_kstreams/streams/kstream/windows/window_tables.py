@@ -30,11 +30,10 @@ from airflow_kstreams.streams.kstream.operators.windows.window_fold import Sessi
 from airflow_kstreams.streams.serde import serdes as builtin_serdes
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.topology.topology import Topology
-from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import FoldWindow, SessionWindow, SlidingWindow, sliding_retention_ms
 
 S = TypeVar("S", WindowStoreSpec, SessionStoreSpec)
-#: By what records are folded.
-FoldWindow = TimeWindow | SessionWindow | SlidingWindow
+
 #: What to pass instead of what is no function.
 WINDOW_FUNCTIONS = (
     "pass functions: aggregate(initializer, aggregator), for sessions with a merger, reduce(reducer)"
@@ -92,7 +91,7 @@ def folded_by_window(
     :param name: of the node, None for a numbered one.
     :raises TopologyError: a serde is missing, or a name is taken, or the store's spec does not fit.
     """
-    given = records.store_spec(store, value_serde, fold.kind)
+    given = records.store_spec(store, value_serde, fold.kind, window)
     operator: TimeWindowFold | SessionFold | SlidingWindowFold
     open_ms = _open_ms(window)
     if isinstance(window, SessionWindow):
@@ -108,6 +107,7 @@ def folded_by_window(
     table = records.folded(fold.kind, operator, operator.store, name)
     if isinstance(operator, SlidingWindowFold) and operator.closed is not None:
         table.graph.add_table_store(operator.closed, table.node)
+        table.graph.note_beside(operator.store.name, operator.closed.name)
     return KnownWindowedTable(table=table, spec=operator.store, window=window)
 
 
@@ -131,6 +131,7 @@ def suppressed(windows: KnownWindowedTable, name: str | None) -> KnownWindowedTa
     node = graph.operator("KTABLE-SUPPRESS", operator, parent, (spec.name,), name=name)
     if marks is not None:
         graph.add_table_store(marks, node)
+        graph.note_beside(spec.name, marks.name)
     table = dataclasses.replace(windows.table, node=node)
     return dataclasses.replace(windows, table=table, suppressed=True)
 
@@ -179,11 +180,8 @@ def _open_ms(window: FoldWindow) -> int:
 def _closed_spec(spec: WindowStoreSpec, window: SlidingWindow) -> WindowStoreSpec | None:
     """Return the store of windows that are closed while windows of later records begin with what they hold;
     None if the store of the open ones keeps them as long.
-
-    A record may come as late as the end of the window behind it allows. That window, and the one that the
-    record ends, begin with windows that start up to twice the size before them.
     """
-    needed_ms = 2 * window.size_ms + window.grace_ms + 2
+    needed_ms = sliding_retention_ms(window)
     if spec.retention_ms >= needed_ms:
         return None
     return dataclasses.replace(spec, name=f"{spec.name}-closed", retention_ms=needed_ms)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import replace
 from unittest import mock
 
+import msgspec
 import pytest
 
 from airflow_kstreams.batch.clock import SystemClock
@@ -17,9 +19,9 @@ from airflow_kstreams.batch.expand.processor_expansion import (
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
-from airflow_kstreams.batch.growing.state_copy import copy_source
+from airflow_kstreams.batch.growing.state_copy import StateCopy, copy_source
 from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
-from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TopologyError
+from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TaskFencedError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.streams.ports import ClusterPort
@@ -429,3 +431,23 @@ def test_run_goes_on_and_says_so_when_its_user_may_not_see_how_far_copies_are() 
     scene.run()
     assert len(scene.recorded.by_group) == 4
     assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("lines-keep-their-state")
+def test_copy_is_fenced_when_a_later_one_knows_the_subtopology_by_another_number() -> None:
+    scene = grown()
+    with ProcessorExpansion(scene.kafka, scene.app.checked, subtopology=None, count=4) as tool:
+        plan = tool.plan()
+    with closing(scene.kafka.admin()) as admin:
+        add_partitions(admin, plan.sub, 4)
+    work = plan.works[0]
+    moved = replace(work, sub=msgspec.structs.replace(work.sub, id=work.sub.id + 1))
+    settings, clock = scene.app.checked, SystemClock()
+    with (
+        StateCopy(scene.kafka, settings, work, clock=clock) as earlier,
+        StateCopy(scene.kafka, settings, moved, clock=clock) as later,
+    ):
+        earlier.claim()
+        later.claim()
+        with pytest.raises(TaskFencedError):
+            earlier.begin_anew(earlier.anew(earlier.ends()))

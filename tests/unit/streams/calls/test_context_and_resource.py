@@ -366,7 +366,7 @@ def test_context_is_given_when_it_is_a_parameter_like_the_others() -> None:
     opened, made = Opened(), builder()
     stream = made.stream("in").filter(lambda key, value: value == 3)
     stream.foreach_async(note, resource=opened.session)
-    stream.foreach_async(by_name_alone, resource=opened.session)
+    stream.foreach_async(by_name_alone, resource=opened.session, name="by-name")
     task(made.build()).run()
     assert seen == [(3, "session"), (3, "session")]
 

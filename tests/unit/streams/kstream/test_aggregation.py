@@ -281,9 +281,9 @@ def test_store_spec_is_taken_whole_when_given() -> None:
     assert _bind(lambda grouped: grouped.reduce(max, store=spec)).topology.stores == (spec,)
 
 
-def test_store_has_a_numbered_name_when_none_is_given() -> None:
+def test_store_is_called_after_what_it_reads_and_is_when_no_name_is_given() -> None:
     (store,) = _bind(lambda grouped: grouped.count()).topology.stores
-    assert store.name == "KSTREAM-AGGREGATE-STATE-STORE-0000000001"
+    assert store.name == "in-count"
 
 
 @pytest.mark.parametrize(("cached", "headers"), [(True, []), (False, [("trace", b"1")])])

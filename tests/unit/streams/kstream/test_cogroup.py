@@ -85,13 +85,13 @@ def test_each_key_is_emitted_once_at_a_commit_point_when_the_table_is_cached() -
     assert sorted(found) == ["x", "y"]
 
 
-def test_topics_of_groups_without_names_are_called_after_the_store() -> None:
+def test_topics_of_groups_without_names_are_called_after_the_store_and_what_they_read() -> None:
     made = builder()
     groups = [made.stream(name).group_by(lambda key, value: key) for name in "ab"]
     groups.append(made.stream("c").group_by(lambda key, value: key, name="mine"))
     cogrouped(groups).aggregate(list, store="seen")
     found = [topic.name for topic in made.build().internal_topics]
-    assert found == ["seen-repartition", "seen-2-repartition", "mine-repartition"]
+    assert found == ["seen-a-repartition", "seen-b-repartition", "mine-repartition"]
 
 
 @pytest.mark.parametrize("rekeyed", [False, True])
@@ -182,7 +182,7 @@ def test_windows_of_redated_streams_go_by_the_new_times() -> None:
         redated.group_by_key().cogroup(noting("a")).cogroup(made.stream("b").group_by_key(), noting("b"))
     )
     cogroup.windowed_by(TumblingWindow(size_ms=10)).aggregate(list, store="seen")
-    assert [topic.name for topic in made.build().internal_topics] == ["seen-repartition"]
+    assert [topic.name for topic in made.build().internal_topics] == ["seen-a-repartition"]
 
 
 MISTAKES: dict[str, Any] = {

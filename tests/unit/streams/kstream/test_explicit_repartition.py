@@ -151,16 +151,21 @@ def test_name_is_refused_when_something_else_is_repartitioned_under_it(second: A
     assert f"{__file__}:" in caught.value.cause
 
 
-def test_topics_have_names_of_their_own_when_none_is_given() -> None:
+def test_topic_is_called_after_what_the_stream_reads_and_shared_when_no_name_is_given() -> None:
     def twice(stream: KStream) -> None:
         stream.repartition(2).send_to("a")
         stream.repartition(2).send_to("b")
 
     topology = _topology(twice)
-    assert [topic.name for topic in topology.internal_topics] == [
-        "KSTREAM-REPARTITION-0000000001-repartition",
-        "KSTREAM-REPARTITION-0000000003-repartition",
-    ]
+    assert [topic.name for topic in topology.internal_topics] == ["in-repartition"]
+
+
+def test_second_topic_is_refused_when_no_name_tells_it_from_the_first() -> None:
+    stream = _builder().stream("in")
+    stream.repartition(2)
+    with pytest.raises(TopologyError, match=r"under the name 'in', at (.*):\d+ and at \1:\d+") as caught:
+        stream.select_key(lambda key, value: value).repartition(2)
+    assert 'name="..."' in caught.value.fix
 
 
 @pytest.mark.parametrize("partitions", [0, -1, True, 2.0, "2", None])

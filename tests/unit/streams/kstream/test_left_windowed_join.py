@@ -230,7 +230,9 @@ def test_chained_left_join_takes_in_what_found_no_partner_when_its_grace_is_larg
     left, right, third = (builder.stream(topic) for topic in ("left", "right", "third"))
     first = left.with_window(short).left_join(right.with_window(short), lambda a, b: [a, b])
     for name, window in (("short", short), ("long", long)):
-        first.with_window(window).left_join(third.with_window(window), lambda a, b: [a, b]).send_to(name)
+        first.with_window(window).left_join(
+            third.with_window(window), lambda a, b: [a, b], name=name
+        ).send_to(name)
     bound = BoundTopology(builder.build())
     bound.pipe("third", "a", 3, timestamp_ms=95)
     bound.pipe("left", "a", 1, timestamp_ms=100)

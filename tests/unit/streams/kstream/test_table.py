@@ -89,9 +89,9 @@ def test_table_and_stream_share_the_source_when_they_read_one_topic() -> None:
 def test_store_is_named_after_the_topic_when_no_name_is_given() -> None:
     builder = _builder()
     table = builder.table("in")
-    assert table.store == "in-STATE-STORE-0000000001"
+    assert table.store == "in-table"
     (sub,) = builder.build().plan("app").subtopologies
-    assert sub.changelogs == {table.store: "app-in-STATE-STORE-0000000001-changelog"}
+    assert sub.changelogs == {table.store: "app-in-table-changelog"}
 
 
 def test_specs_serdes_are_used_when_none_is_given() -> None:

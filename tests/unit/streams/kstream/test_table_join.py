@@ -139,9 +139,7 @@ def test_two_joins_share_the_repartition_topic_when_their_stream_is_one() -> Non
     for topic in ("one", "two"):
         rekeyed.left_join(builder.table(topic), _pair).send_to(f"{topic}-out", value_serde=serdes.json())
     rekeyed.join(builder.table("three"), _pair).send_to("three-out", value_serde=serdes.json())
-    assert [topic.name for topic in builder.build().internal_topics] == [
-        "KSTREAM-KEY-SELECT-0000000001-repartition"
-    ]
+    assert [topic.name for topic in builder.build().internal_topics] == ["in-repartition"]
 
 
 def test_second_table_keeps_its_own_objects_when_the_joined_one_changes_them() -> None:

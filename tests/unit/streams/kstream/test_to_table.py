@@ -41,9 +41,9 @@ def test_topic_has_the_name_that_is_given() -> None:
     assert [topic.name for topic in builder.build().internal_topics] == ["by-letter-repartition"]
 
 
-def test_store_is_numbered_when_no_name_is_given() -> None:
+def test_store_is_called_after_what_it_reads_when_no_name_is_given() -> None:
     table = _builder().stream("in").to_table()
-    assert table.store == "KSTREAM-TOTABLE-STATE-STORE-0000000001"
+    assert table.store == "in-to-table"
 
 
 def test_table_of_a_tables_stream_keeps_its_own_values() -> None:

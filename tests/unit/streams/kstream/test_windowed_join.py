@@ -173,7 +173,7 @@ def test_element_is_not_kept_when_all_that_it_could_still_meet_is_late() -> None
     bound.pipe("left", "a", "old", timestamp_ms=100)
     bound.pipe("left", "a", "kept", timestamp_ms=980)
     assert bound.read("out") == [Output("a", ["old", "r"], 100)]
-    kept = next(store for name, store in bound.stores.items() if "JOINTHIS" in name)
+    kept = next(store for name, store in bound.stores.items() if name.endswith("-left"))
     assert kept.get("a") == [(980, "kept")]
     assert kept.approximate_count() == 2
 
@@ -341,7 +341,7 @@ def test_result_has_the_keys_serde_and_no_value_serde_when_it_goes_on() -> None:
     assert builder.build().internal_topics == ()
 
 
-def test_stores_are_numbered_as_their_nodes_when_the_join_has_no_name() -> None:
+def test_stores_are_called_after_what_the_join_reads_when_the_join_has_no_name() -> None:
     builder = _builder()
     window = SlidingWindow(size_ms=10, grace_ms=20)
     builder.stream("left").with_window(window).join(
@@ -349,8 +349,8 @@ def test_stores_are_numbered_as_their_nodes_when_the_join_has_no_name() -> None:
     ).send_to("out")
     stores = builder.build().stores
     assert [store.name for store in stores] == [
-        "KSTREAM-JOINTHIS-0000000002-store",
-        "KSTREAM-JOINOTHER-0000000003-store",
+        "left-right-join-left",
+        "left-right-join-right",
     ]
     assert [store.retention_ms for store in stores if isinstance(store, JoinStoreSpec)] == [15, 35]
 

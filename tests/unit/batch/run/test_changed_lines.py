@@ -1,0 +1,303 @@
+"""Lines of a topology that move, come and go between two runs, on the in-memory Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_kstreams.batch.ledger.ledger import read_ledger
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    SlidingWindow,
+    StoreSpec,
+    Topology,
+    TumblingWindow,
+    serdes,
+)
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
+
+pytestmark = pytest.mark.promise("lines-keep-their-state")
+
+APP = "app"
+WINDOW = SlidingWindow(size_ms=1_000)
+UNLOGGED = StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.int64(), logged=False)
+Line = Callable[[KStreamBuilder], None]
+
+
+def topology(*lines: Line) -> Topology:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    for line in lines:
+        line(builder)
+    return builder.build()
+
+
+def taken(*arguments: Any) -> Any:
+    return True
+
+
+def counted(topic: str, **named: Any) -> Line:
+    """``topic`` -> counted by key -> ``<topic>-out``."""
+
+    def line(builder: KStreamBuilder) -> None:
+        counts = builder.stream(topic).group_by_key().count(**named)
+        counts.to_stream().send_to(f"{topic}-out", value_serde=serdes.json())
+
+    return line
+
+
+def copied(topic: str) -> Line:
+    return lambda builder: builder.stream(topic).filter(taken).send_to("copies")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.kafka = InMemoryKafka()
+        for topic in ("a", "b", "a-b", "copies", "out", "a-out", "b-out", "a-b-out"):
+            self.kafka.create_topic(topic)
+        self.runs = self.read = 0
+
+    def send(self, topic: str, value: bytes = b"1", *, at: int = 1_000) -> None:
+        self.kafka.append(topic, value, b"k", timestamp_ms=at)
+
+    def run(self, *lines: Line) -> RunSummary:
+        app = Application(
+            application_id=APP,
+            topology=topology(*lines),
+            on=self.kafka,
+            clock=self.kafka.clock,
+            settings={"settle.ms": 0},
+        )
+        self.runs += 1
+        return app.run(f"run-{self.runs}")
+
+    def refused(self, *lines: Line) -> TopologyError:
+        with pytest.raises(TopologyError) as caught:
+            self.run(*lines)
+        return caught.value
+
+    def out(self, topic: str) -> list[Any]:
+        return [serdes.json().deserialize(value or b"") for value in self.kafka.values(topic)]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (counted("b"), counted("a")),
+        (counted("a-b"), counted("a"), counted("b")),
+        (copied("b"), counted("a"), counted("b")),
+        (counted("a", name="mine"), counted("b")),
+    ],
+    ids=["swapped", "a third in front", "a copy in front", "a node named"],
+)
+def test_counts_go_on_when_lines_move(scene: Scene, lines: tuple[Line, ...]) -> None:
+    for _ in range(10):
+        scene.send("a")
+    scene.send("b")
+    scene.run(counted("a"), counted("b"))
+    scene.send("a")
+    scene.send("b")
+    assert scene.run(*lines).warnings == ()
+    assert (scene.out("a-out")[-1], scene.out("b-out")[-1]) == (11, 2)
+
+
+def folded(**named: Any) -> Line:
+    return lambda b: (
+        b.stream("a")
+        .group_by(lambda k, v: k)
+        .reduce(lambda old, new: old + new, **named)
+        .to_stream()
+        .send_to("out")
+    )
+
+
+def windowed(**named: Any) -> Line:
+    def line(b: KStreamBuilder) -> None:
+        counts = b.stream("a").group_by_key().windowed_by(TumblingWindow(size_ms=1_000_000)).count(**named)
+        counts.to_stream(lambda window, count: window.key).send_to("out", value_serde=serdes.json())
+
+    return line
+
+
+def kept(**named: Any) -> Line:
+    def line(b: KStreamBuilder) -> None:
+        table = b.stream("a").to_table(**named)
+        sums = table.group_by(lambda k, v: (k, v)).reduce(
+            lambda old, new: old + new, lambda old, gone: old - gone, store="sums"
+        )
+        sums.to_stream().send_to("out")
+
+    return line
+
+
+def joined(**named: Any) -> Line:
+    def line(b: KStreamBuilder) -> None:
+        left, right = (b.stream(topic).with_window(WINDOW) for topic in "ab")
+        left.join(right, lambda one, other: one + other, **named).send_to("out", value_serde=serdes.json())
+
+    return line
+
+
+#: A line without names, the same with a name of the user's, and what it gives of 1, 2 and 3: with its state,
+#: and without.
+PINNED: dict[str, tuple[Callable[..., Line], str, Any, Any]] = {
+    "reduce": (folded, "store", 6, 3),
+    "windows": (windowed, "store", 3, 1),
+    "to_table": (kept, "store", 3, 8),
+}
+
+
+@pytest.mark.parametrize("kind", [*PINNED])
+def test_store_that_got_another_name_is_refused_and_goes_on_with_the_pin(scene: Scene, kind: str) -> None:
+    line, option, expected, _ = PINNED[kind]
+    scene.send("a", b"1")
+    scene.run(line())
+    scene.send("a", b"2")
+    scene.run(line())
+    scene.send("a", b"3")
+    refused = scene.refused(line(**{option: "mine"}))
+    assert "would begin empty with 'mine'" in refused.cause
+    pin = refused.fix.partition('store="')[2].partition('"')[0]
+    scene.run(line(**{option: pin}))
+    assert scene.out("out")[-1] == expected
+    scene.run(line())
+    assert scene.runs == 5, "the name that it has is the name of what it is"
+
+
+def test_join_that_got_a_name_is_refused_and_goes_on_with_the_pin(scene: Scene) -> None:
+    scene.send("a", b"1")
+    scene.run(joined())
+    scene.send("b", b"5")
+    refused = scene.refused(joined(name="mine"))
+    assert "app-a-b-join-left-changelog (join of a, b)" in refused.cause
+    assert 'write name="a-b-join" where it is to go on' in refused.fix
+    scene.run(joined(name="a-b-join"))
+    assert scene.out("out") == [6]
+
+
+def test_state_is_given_up_by_the_printed_command(scene: Scene) -> None:
+    scene.send("a", b"1")
+    scene.run(joined())
+    scene.send("b", b"5")
+    refused = scene.refused(joined(name="mine"))
+    accept_in_memory(refused, scene.kafka)
+    scene.run(joined(name="mine"))
+    assert scene.out("out") == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        counted("b"),
+        counted("b", store="a-sums"),
+        lambda b: b.stream("a").group_by_key().reduce(lambda old, new: new).to_stream().send_to("out"),
+        lambda b: (
+            b.stream("a")
+            .group_by_key()
+            .count(
+                store=StoreSpec(name="s", key_serde=serdes.string(), value_serde=serdes.int64(), logged=False)
+            )
+            .to_stream()
+            .send_to("a-out", value_serde=serdes.json())
+        ),
+    ],
+    ids=["of another topic", "named", "another fold", "not logged"],
+)
+def test_state_is_not_left_behind_when_another_store_begins_empty(scene: Scene, other: Line) -> None:
+    scene.send("a")
+    scene.run(counted("a"))
+    scene.send("a")
+    refused = scene.refused(other, copied("a"))
+    assert "has state in app-a-count-changelog (count of a)" in refused.cause
+    accept_in_memory(refused, scene.kafka)
+    scene.run(other, copied("a"))
+
+
+def test_pin_is_offered_only_to_what_can_go_on_with_the_state(scene: Scene) -> None:
+    scene.send("a")
+    scene.run(counted("a"))
+
+    def lists(b: KStreamBuilder) -> None:
+        b.stream("a").group_by_key().aggregate(list, lambda k, v, seen: [*seen, v])
+
+    refused = scene.refused(lists)
+    assert "store=" not in refused.fix
+    assert "none of these could go on with that state" in refused.fix
+
+
+@pytest.mark.parametrize(
+    "others",
+    [(copied("a"),), (copied("a"), counted("b")), (lambda b: b.table("b"), copied("a"))],
+    ids=["nothing else", "what was there", "what is nothing like it"],
+)
+def test_line_is_taken_out_with_a_warning(scene: Scene, others: tuple[Line, ...]) -> None:
+    scene.send("a")
+    scene.send("b")
+    scene.run(counted("a"), counted("b"))
+    scene.send("a")
+    scene.send("b")
+    (warning, *_) = scene.run(*others).warnings
+    assert "app-a-count-changelog holds state (count of a)" in warning
+    assert scene.out("a-out") == [1]
+    scene.send("a")
+    assert not any("app-a-count-changelog" in each for each in scene.run(*others).warnings), "said once"
+    refused = scene.refused(counted("a"))
+    assert "'a-count' of application 'app' was not in the topology" in refused.cause
+
+
+def test_state_of_two_topics_is_not_that_of_one_that_is_called_alike(scene: Scene) -> None:
+    def both(b: KStreamBuilder) -> None:
+        counts = b.stream("a", "b").group_by_key().count()
+        counts.to_stream().send_to("a-b-out", value_serde=serdes.json())
+
+    scene.send("a")
+    scene.run(both)
+    scene.send("a-b")
+    refused = scene.refused(counted("a-b"))
+    assert "made as count of a, b, and its topology would read it as count of a-b" in refused.cause
+
+
+def sliding(*, suppressed: bool, **named: Any) -> Line:
+    def line(b: KStreamBuilder) -> None:
+        window = SlidingWindow(size_ms=10, grace_ms=0)
+        counts = b.stream("a").group_by_key().windowed_by(window).count(**named)
+        shown = counts.suppress() if suppressed else counts
+        shown.to_stream(lambda window, count: window.key).send_to("out", value_serde=serdes.json())
+
+    return line
+
+
+@pytest.mark.promise("changed-stores-are-refused")
+@pytest.mark.parametrize("named", [{}, {"store": "mine"}])
+@pytest.mark.parametrize("before", [True, False])
+def test_sliding_windows_are_refused_when_the_closed_ones_would_be_missing(
+    scene: Scene, before: bool, named: dict[str, Any]
+) -> None:
+    scene.send("a", at=1_000)
+    scene.run(sliding(suppressed=before, **named))
+    scene.send("a", at=1_001)
+    refused = scene.refused(sliding(suppressed=not before, **named))
+    assert "closed ones apart" in refused.cause
+
+
+def test_groups_are_found_by_their_changelogs_when_lines_have_moved(scene: Scene) -> None:
+    scene.send("a")
+    scene.send("b")
+    scene.run(counted("a"), counted("b"))
+    assert scene.run(counted("b"), counted("a")).empty, "an empty run records no groups"
+    moved = topology(counted("b"), counted("a")).plan(APP)
+    recorded = read_ledger(scene.kafka, APP, clock=scene.kafka.clock).assignment
+    assert recorded is not None
+    found = {sub.sources: recorded.groups_of(sub.id, sub.changelogs.values()) for sub in moved.subtopologies}
+    assert [(*entry.partitions,) for entry in found.values() if entry] == [*found] == [("b",), ("a",)]
+    assert recorded.groups_of(0, ()) is None
