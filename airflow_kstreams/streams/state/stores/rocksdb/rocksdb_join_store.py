@@ -144,14 +144,14 @@ class RocksDBJoinStore:
                 self._waits_from = row
                 self._wake(time_ms)
 
-    def find(self, key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
+    def find(self, key: bytes, first_ms: int, last_ms: int) -> list[Element]:
         """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
 
         :param key: serialized.
-        :param now_ms: the join's stream time.
+        :param first_ms: within retention.
         """
         prefix = _ELEMENT + escaped(key)
-        first = up_to(prefix, max(first_ms, now_ms - self._retention_ms) - 1)
+        first = up_to(prefix, first_ms - 1)
         at = len(prefix)
         deserialize = self.stored_values.deserialize
         return [
@@ -222,8 +222,7 @@ class RocksDBJoinStore:
 
         :raises StateStoreError: the key is None.
         """
-        now_ms = self.stream_time()
-        found = self.find(key_bytes_of(self, key), now_ms - self._retention_ms, 2**63 - 1, now_ms)
+        found = self.find(key_bytes_of(self, key), self.stream_time() - self._retention_ms, 2**63 - 1)
         return [(time_ms, value) for time_ms, _, value in found]
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:
