@@ -88,6 +88,16 @@ def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[S
     )
 
 
+def handing_to_functions(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the nodes whose values go to more than sinks: to a function of the user's, or into a store."""
+    return frozenset(
+        parent
+        for node in nodes
+        if not isinstance(node, SinkNode) or node.partitioner is not None
+        for parent in parents(node)
+    )
+
+
 def in_running_order(subs: Sequence[Subtopology]) -> tuple[Subtopology, ...]:
     """Order subtopologies so that every writer of a topic stands before its readers; by id where that leaves
     a choice.

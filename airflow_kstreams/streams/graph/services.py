@@ -241,6 +241,18 @@ class NodeContext(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """Whether a source decodes what the node gets for this node alone, so that nothing else holds it."""
+        ...
+
+    @property
+    def hands_to_functions(self) -> bool:
+        """Whether what the node forwards goes to more than sinks: what it keeps must then be another
+        object.
+        """
+        ...
+
+    @property
     def goes_on(self) -> bool:
         """Whether the task goes on after an error of this node, without the record."""
         ...

@@ -17,7 +17,12 @@ from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec, RetryPolicy, retry_store
-from airflow_kstreams.streams.graph.components import connected_stores, parents, table_changes
+from airflow_kstreams.streams.graph.components import (
+    connected_stores,
+    handing_to_functions,
+    parents,
+    table_changes,
+)
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import on_threads, stages_of
@@ -168,6 +173,7 @@ class ProcessorTopology:
         self._sources: dict[str, Source] = {}
         #: Sources whose records go to one node.
         self._alone = given_alone(subtopology.nodes)
+        self.handing_to_functions = handing_to_functions(subtopology.nodes)
         self._parkings: list[Parking] = []
         self._in_place: list[InPlace] = []
         self._parents = {node.name: parents(node) for node in subtopology.nodes}
@@ -295,6 +301,10 @@ class ProcessorTopology:
         """Return the wall-clock timers of a node's stage."""
         return self.wall_clocks[self.stages.of[node]]
 
+    def alone(self, node: str) -> bool:
+        """Whether what a node gets was decoded for it alone."""
+        return self._alone.issuperset(self._parents[node])
+
     def calls(
         self,
         node: str,
@@ -313,7 +323,7 @@ class ProcessorTopology:
         async_node.failure_ends_task = failed is None and self.errors.handle is None
         if spec.options.retry is not None:
             return self._repeated(async_node, spec.options.retry, delivered)
-        return self.handoff.calling(async_node, delivered, alone=self._alone.issuperset(self._parents[node]))
+        return self.handoff.calling(async_node, delivered, alone=self.alone(node))
 
     def _repeated(
         self, async_node: AsyncNode, policy: RetryPolicy, delivered: Callable[[Call], None]

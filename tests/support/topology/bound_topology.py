@@ -62,6 +62,9 @@ class NodeServices:
     def old_needed(self) -> bool:
         return self.node in table_changes(self.owner.topology.nodes).old_needed
 
+    alone = False
+    hands_to_functions = True
+
     @property
     def goes_on(self) -> bool:
         return False

@@ -20,11 +20,12 @@ from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.graph.calls import RetryPolicy, calls_again_after, delay_after
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
+from airflow_kstreams.streams.records.kept_values import refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 @dataclass(slots=True, eq=False, repr=False)

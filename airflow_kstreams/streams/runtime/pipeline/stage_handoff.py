@@ -12,11 +12,12 @@ from typing import Any
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.services import Forward
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
+from airflow_kstreams.streams.records.kept_values import refused
 from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 class StageHandoff:

@@ -41,6 +41,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
+from airflow_kstreams.streams.state.stores.value_copies import copies_of, same
 
 #: (t, arrival number, value); the value None marks a removed element.
 Element = tuple[int, int, Any]
@@ -78,6 +79,8 @@ class JoinStore:
         self.stored_values = StoredValues(spec, fix=FIX)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
+        #: Copy values; None if these never change.
+        self.copies = copies_of(spec)
         self._elements: dict[bytes, list[Element]] = {}
         #: Number of a period of time -> keys with elements in it.
         self._periods: dict[int, set[bytes]] = {}
@@ -322,7 +325,8 @@ class JoinStore:
     def _of(self, key: bytes) -> list[tuple[int, Any]]:
         oldest_ms = self.stream_time() - self._retention_ms
         elements = self._elements.get(key, ())
-        return [(time_ms, value) for time_ms, _, value in elements if time_ms >= oldest_ms]
+        copied = same if self.copies is None else self.copies.handed_out
+        return [(time_ms, copied(value)) for time_ms, _, value in elements if time_ms >= oldest_ms]
 
 
 def _no_time() -> int:

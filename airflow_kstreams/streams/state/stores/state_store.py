@@ -85,9 +85,10 @@ class StateStore(Protocol):
 class KeyValueStore(StateStore, Protocol[K, V]):
     """One task's instance of a store of one value per key.
 
-    Keys and values are Python objects, written in the serdes of the store's spec. A value handed out by
-    ``get``, ``range`` or ``all`` belongs to the store: change it only to ``put`` it back, else the change
-    misses the changelog. Order is that of the serialized keys, so that it is the same after a restore.
+    Keys and values are Python objects, written in the serdes of the store's spec. What is put in, and what
+    ``get``, ``range`` and ``all`` hand out, are copies: only ``put`` changes the store. (Operators use
+    ``get_entry`` and ``put_entry``, which copy nothing.) Order is that of the serialized keys, so that it is
+    the same after a restore.
     """
 
     def get(self, key: K) -> V | None:

@@ -35,8 +35,8 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
 from airflow_kstreams.streams.kstream.operators.windows.window_fold import WindowEmitter
-from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, WindowStore, bind_expiry
+from airflow_kstreams.streams.state.stores.value_copies import kept
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
 _ID = itemgetter(0)
@@ -102,7 +102,7 @@ class _Windows:
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
-        fold = fold_of(operator.fold, context)
+        fold = fold_of(operator.fold, context, context.store(operator.store.name))
         self.begin, self.add = fold.begin, fold.add
         self.nothing = nothing_kept(context, fold.kind)
         self.emitter = emitter

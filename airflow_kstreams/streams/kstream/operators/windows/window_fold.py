@@ -68,7 +68,9 @@ class TimeWindowFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        fold = fold_of(self.fold, context)
+        overlapping = isinstance(self.window, HoppingWindow)
+        alone = context.alone and not overlapping
+        fold = fold_of(self.fold, context, context.store(self.store.name), alone=alone)
         begin, add = fold.begin, fold.add
         size_ms, advance_ms = self.window.size_ms, _advance_ms(self.window)
         open_ms = size_ms + self.window.grace_ms
@@ -150,7 +152,7 @@ class SessionFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        fold = fold_of(self.fold, context)
+        fold = fold_of(self.fold, context, context.store(self.store.name), alone=context.alone)
         begin, add, merge, empty = fold.begin, fold.add, fold.merge, fold.empty
         gap_ms = self.window.gap_ms
         open_ms = gap_ms + self.window.grace_ms

@@ -60,6 +60,7 @@ from typing import Any, ClassVar, Literal
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import NEVER, Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.kstream.operators.table_emitter import handed_out, taken_in, write_copy
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
 from airflow_kstreams.streams.type_variables import VO, VR, V
@@ -142,9 +143,8 @@ class JoinArrivals:
         stream_time = others.stream_time
 
         def write(code: LoopCode, key: str, value: str) -> None:
-            time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms = map(
-                code.variable, ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms")
-            )
+            hints = ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms", "held")
+            time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms, held = map(code.variable, hints)
 
             def alone() -> None:
                 """Write that the element has no partner."""
@@ -153,7 +153,7 @@ class JoinArrivals:
 
             def put(waits: bool) -> None:
                 """Write that the element is kept, if what may still arrive can meet it."""
-                line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {value}, {waits})"
+                line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {held}, {waits})"
                 if late_ms <= kept_ms:
                     code.line(line)
                     return
@@ -181,13 +181,18 @@ class JoinArrivals:
                 span = f"{time_ms} - {before_ms}, {time_ms} + {after_ms}"
                 code.line(f"{found} = {code.name(others.find, 'find')}({key_bytes}, {span})")
                 # The stores come first: a joiner that fails under a handler which skips leaves them right.
+                code.line(f"{held} = {value}")
                 with code.block(f"if not {found}"):
+                    if not context.alone:
+                        write_copy(code, taken_in(elements), held)
                     put(own.waits)
                 with code.block("else"):
+                    write_copy(code, taken_in(elements), held)
                     put(False)
                     if other.waits:
                         code.line(f"{code.name(others.match, 'match')}({key_bytes}, {found})")
                     with code.block(f"for {other_ms}, _, {theirs} in {found}"):
+                        write_copy(code, handed_out(others), theirs)
                         code.line(f"{at_ms} = {other_ms} if {other_ms} > {time_ms} else {time_ms}")
                         with code.changed("timestamp_ms", at_ms):
                             code.forward(key, self._joined(code, key, value, theirs))
@@ -304,7 +309,8 @@ class JoinClock:
         before_ms = record_context.timestamp_ms
         for _, side, _, time_ms, key, value in merge(*released):
             record_context.timestamp_ms = time_ms
-            self._emitters[side](self._deserialize_key(key), value)
+            copied = handed_out(self._sides[side].store)
+            self._emitters[side](self._deserialize_key(key), value if copied is None else copied(value))
         record_context.timestamp_ms = before_ms
 
 

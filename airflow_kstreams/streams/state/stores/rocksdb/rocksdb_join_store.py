@@ -52,6 +52,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
+from airflow_kstreams.streams.state.stores.value_copies import Copies
 
 #: Changes in memory, while many elements are removed or wait no longer.
 _CHANGES = 10_000
@@ -81,6 +82,8 @@ class RocksDBJoinStore:
         self.stored_values = StoredValues(spec, fix=FIX)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
+        #: Values are read from bytes, so nothing else holds them.
+        self.copies: Copies | None = None
         self._wake: Callable[[int], None] = lambda time_ms: None
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
