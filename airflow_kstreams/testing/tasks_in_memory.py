@@ -17,6 +17,7 @@ the task's stores may hold a part of it, the tasks are not used any more, where 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,6 +73,8 @@ class TasksInMemory:
         self.now_ms = 0
         self._async_seed = async_seed
         self.failed: StreamTask | None = None
+        #: Nodes, and their children that changed a value for the children behind them.
+        self._shared: set[tuple[str, str]] = set()
         self._changelogs = KeptChangelogs(plan.changelogs)
         #: Records without key in the topics of global tables, which every run reads whole.
         self._keyless: dict[str, int] = {}
@@ -231,6 +234,7 @@ class TasksInMemory:
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
+                say_shared=self._say_shared,
                 global_entries=self._globals,
                 make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
@@ -243,6 +247,17 @@ class TasksInMemory:
         task.restored()
         self._readers.update(dict.fromkeys(positions, task))
         return task
+
+    def _say_shared(self, node: str, child: str) -> None:
+        """Warn, once of each, that a branch changes what the branches behind it are given."""
+        if (node, child) not in self._shared:
+            self._shared.add((node, child))
+            warnings.warn(
+                f"the branch that begins with node {child!r} changes a value of node {node!r} in place, and the "
+                "branches behind it are given the changed one, as in Kafka Streams. What to do: change a copy, "
+                "{**value, ...} or copy.deepcopy(value), and return that",
+                stacklevel=2,
+            )
 
     def _pause(self, seconds: float) -> None:
         """Move the wall clock by the time that a task waits for a record."""

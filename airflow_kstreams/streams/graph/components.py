@@ -89,13 +89,16 @@ def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[S
 
 
 def handing_to_functions(nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the nodes whose values go to more than sinks: to a function of the user's, or into a store."""
-    return frozenset(
-        parent
-        for node in nodes
-        if not isinstance(node, SinkNode) or node.partitioner is not None
-        for parent in parents(node)
-    )
+    """Return the nodes whose values go to more than sinks: to a function of the user's, or into a store.
+
+    :param nodes: in an order where parents stand before children.
+    """
+    found: set[str] = set()
+    for node in reversed(nodes):
+        sends = isinstance(node, SinkNode) and node.partitioner is None
+        if node.name in found or not (sends or traits_of(node).passes_on):
+            found.update(parents(node))
+    return frozenset(found)
 
 
 def in_running_order(subs: Sequence[Subtopology]) -> tuple[Subtopology, ...]:

@@ -58,6 +58,7 @@ class OperatorTraits:
     """What the engine knows of an operator; each default is what holds for a function of one record.
 
     :param flow: what becomes of a record. The counts of each commit are held against it.
+    :param passes_on: whether it does nothing but pass records on, and so binds to its children.
     :param calls: how it calls its function, where calls run beside each other; it then binds through
         ``context.calls``. None for an operator that makes no such calls.
     :param on_threads: makes the operator that calls the same function on threads, given how, where a task has
@@ -79,6 +80,7 @@ class OperatorTraits:
     """
 
     flow: Flow = "free"
+    passes_on: bool = False
     calls: CallOptions | None = None
     on_threads: Callable[[CallOptions], Operator | None] | None = None
     asks_for_commits: bool = False

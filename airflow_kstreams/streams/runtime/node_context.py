@@ -211,11 +211,14 @@ class BoundNodeContext:
         self._called = True
         return self._owner.calls(self.node, spec, give, failed)
 
-    def check_bound(self) -> None:
+    def check_bound(self, *, passes_on: bool) -> None:
         """Refuse an operator that is bound and did not do what its traits say.
 
-        :raises TopologyError: it makes no calls, and they say that it does.
+        :param passes_on: whether it is bound to its children.
+        :raises TopologyError: it makes no calls, or does more than pass on, and they say otherwise.
         """
+        if self._traits.passes_on and not passes_on:
+            raise self._contradiction("does more than pass on", "passes_on is True")
         if self._traits.calls is not None and not self._called:
             raise self._contradiction("makes no calls", "calls is set")
 

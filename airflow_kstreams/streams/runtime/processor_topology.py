@@ -49,6 +49,7 @@ from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace, Re
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology
+from airflow_kstreams.streams.runtime.shared_values import watched
 from airflow_kstreams.streams.runtime.sources_and_sinks import (
     KeyPlaces,
     RunBatch,
@@ -101,6 +102,7 @@ class ProcessorTopology:
         self.global_entries = environment.global_entries
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
+        self._say_shared = environment.say_shared
         self._steady_ms = environment.steady_ms or environment.now_ms
         self.record_context = TaskRecordContext()
         if settings.num_threads_per_task > 1:
@@ -413,6 +415,8 @@ class ProcessorTopology:
         children: dict[str, dict[str, Forward]] = {node.name: {} for node in self._subtopology.nodes}
         for node in reversed(self._subtopology.nodes):
             below = dict(reversed(children[node.name].items()))
+            if self._say_shared is not None and len(below) > 1:
+                below = watched(node.name, below, self.inlining, self._say_shared)
             bound = self._bind_node(node, below)
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
@@ -441,7 +445,7 @@ class ProcessorTopology:
             )
             context = BoundNodeContext(self, node)
             bound = operator.bind(forward, context, below)
-            context.check_bound()
+            context.check_bound(passes_on=bound is forward)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
             return bound if quiet else self._guarded(node, bound)

@@ -115,6 +115,8 @@ class TaskEnvironment:
     :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     :param global_entries: what global tables hold, by topic.
+    :param say_shared: called with the names of a node and of its child that changed a value which the
+        children behind it share, in tests; None for not to look.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -128,6 +130,7 @@ class TaskEnvironment:
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    say_shared: Callable[[str, str], None] | None = None
     global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

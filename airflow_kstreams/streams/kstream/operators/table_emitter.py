@@ -58,7 +58,12 @@ from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeConte
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
-from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE, Copies, kept_if_copyable
+from airflow_kstreams.streams.state.stores.value_copies import (
+    IMMUTABLE,
+    Copies,
+    all_immutable,
+    kept_if_copyable,
+)
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
@@ -324,7 +329,10 @@ def write_copy(code: LoopCode, copied: Callable[[Any], Any] | None, variable: st
     :param copied: makes it; None to write nothing.
     """
     if copied is not None:
-        with code.block(f"if type({variable}) not in {code.name(IMMUTABLE, 'immutable')}"):
+        flat = f"type({variable}) is dict and {code.name(all_immutable, 'all_immutable')}"
+        with code.block(f"if {flat}(map(type, {variable}.values()))"):
+            code.line(f"{variable} = {variable}.copy()")
+        with code.block(f"elif type({variable}) not in {code.name(IMMUTABLE, 'immutable')}"):
             code.line(f"{variable} = {code.name(copied, 'copied')}({variable})")
 
 

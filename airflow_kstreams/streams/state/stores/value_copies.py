@@ -49,6 +49,8 @@ IMMUTABLE = frozenset(
         uuid.UUID,
     )
 )
+#: Says whether all of some types are among them.
+all_immutable = IMMUTABLE.issuperset
 #: Where a dataclass says whether it is frozen.
 _DATACLASS = "__dataclass_params__"
 _UNCHANGED = tuple(
@@ -185,12 +187,12 @@ def _copying(
         if kind in IMMUTABLE:
             return value
         if read:
-            if kind is dict and IMMUTABLE.issuperset(map(type, value.values())):
-                return value.copy()
-            if kind is list and IMMUTABLE.issuperset(map(type, value)):
+            if kind is dict and all_immutable(map(type, value.values())):
                 return value.copy()
             if kind is flat:
-                return copy.copy(value)
+                return value.__copy__()
+            if kind is list and all_immutable(map(type, value)):
+                return value.copy()
             found = through_serde(value)
             if found is not None:
                 return found
