@@ -253,9 +253,9 @@ class TasksInMemory:
         if (node, child) not in self._shared:
             self._shared.add((node, child))
             warnings.warn(
-                f"the branch that begins with node {child!r} changes a value of node {node!r} in place, and the "
-                "branches behind it are given the changed one, as in Kafka Streams. What to do: change a copy, "
-                "{**value, ...} or copy.deepcopy(value), and return that",
+                f"the branch that begins with node {child!r} changes a value of node {node!r} in place, and "
+                "the branches behind it are given the changed one, as in Kafka Streams. What to do: change a "
+                "copy, {**value, ...} or copy.deepcopy(value), and return that",
                 stacklevel=2,
             )
 

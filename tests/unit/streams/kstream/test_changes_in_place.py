@@ -36,7 +36,10 @@ from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
 from tests.support.kafka.in_process import Application
 
-pytestmark = pytest.mark.promise("stores-are-not-changed-in-place")
+pytestmark = [
+    pytest.mark.promise("stores-are-not-changed-in-place"),
+    pytest.mark.filterwarnings("ignore:the branch that begins with"),
+]
 
 TEXT = serdes.string()
 
