@@ -11,7 +11,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_kstreams.batch.report.counts import behind_lines, parked_lines
 from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import allowed_settings
-from airflow_kstreams.hooks.metrics import metrics_target
+from airflow_kstreams.hooks.metrics_settings import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec

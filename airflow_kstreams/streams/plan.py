@@ -20,6 +20,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
@@ -281,6 +282,20 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         """
         written = {topic for sub in self.subtopologies for topic in sub.sinks}
         return tuple(topic for topic in self.sources if topic in written)
+
+    @property
+    def start_over_flags(self) -> str:
+        """What a reset is given so that everything is processed again, with empty state: the inputs, and the
+        user's own topics between subtopologies, whose records were made of the inputs.
+        """
+        through = [topic for topic in self.intermediates if topic not in self.repartition_topics]
+        named = {"--input-topics": self.inputs, "--intermediate-topics": through}
+        return " ".join(f"{flag} {','.join(topics)}" for flag, topics in named.items() if topics)
+
+    @property
+    def start_over_command(self) -> str:
+        """The reset after which everything is processed again, with empty state."""
+        return reset_command(self.application_id, self.start_over_flags)
 
     @property
     def inputs(self) -> tuple[str, ...]:

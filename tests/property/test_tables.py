@@ -184,13 +184,14 @@ class _Building:
                 return self._derived(kind, self.make(of), kept, salt)
             case Grouped(kind, of, kept, salt):
                 grouped = self.make(of).group_by(_selector(salt))
+                held = self._store(kept) or self._name()
                 if kind == "reduce":
                     return grouped.reduce(
                         lambda total, value: total + value,
                         lambda total, value: total - value or None,
-                        store=self._store(kept),
+                        store=held,
                     )
-                return grouped.aggregate(list, _add, _remove, store=self._store(kept))
+                return grouped.aggregate(list, _add, _remove, store=held)
             case Joined(kind, left, right, kept):
                 call = getattr(self.make(left), kind)
                 joined: KTable = call(self.make(right), _pair, store=self._store(kept))

@@ -137,7 +137,7 @@ class LeaseWatch:
     def look(self, *, timeout_seconds: float) -> None:
         """Read what is new in the ledger.
 
-        :param timeout_seconds: how long to wait for news.
+        :param timeout_seconds: the wait for the next report ends after so many seconds.
         """
         try:
             if self._reader is None:

@@ -88,8 +88,8 @@ class RunFacts:
         :param sources: topics that keys of a foreign writer may name.
         :param unless_finished: a run of which the ledger may say that it is finished; the metadata topic is
             not read then, and counts as that of a finished run.
-        :param ledger_wait_ms: how long to wait for transactions that hide committed records of the ledger; 0
-            takes what is stable.
+        :param ledger_wait_ms: open transactions may hide committed records of the ledger: the read waits so
+            long for their end; 0 takes what is stable.
         :param metadata_wait_ms: the same for the metadata topic.
         :raises OpenTransactionError: a transaction that stays open hides committed records.
         :raises KafkaClientError: the broker does not answer, or a log cannot be read.

@@ -67,7 +67,7 @@ class GrowthPlan:
     :param topic: the topic.
     :param before: its partition count now.
     :param count: how many it would have.
-    :param subtopology: that reads it.
+    :param subtopology: the id of the subtopology that reads the topic.
     :param tasks: of that subtopology, as many as before when it keeps state.
     :param grown: the topic's counts, and the kinds of growth that are possible; None where no state depends
         on its keys.
@@ -167,7 +167,7 @@ def grow_topic(
 
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
-    :param count: how many partitions the topic is to have: a whole number, or its text.
+    :param count: the number of partitions to grow to, as an int or as text.
     :param dry_run: change nothing; it claims nothing and disturbs no run.
     :return: as it was planned, with the partition count before.
     :raises ConfigError: as :func:`plan_growth`, or the count is no whole number from 1.

@@ -36,7 +36,7 @@ from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPart
 class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What stands beside an offset of the catch-up.
 
-    :param before: how many processors the subtopology has.
+    :param before: the number of processors that the subtopology has now.
     :param after: what it is to have.
     :param topic_id: of the changelog that the offset is of.
     :param stepped_ms: when the offset was committed, epoch milliseconds.
@@ -82,7 +82,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def sources_of(after: Processors, before: int) -> dict[int, list[int]]:
     """Return which processors new ones take keys from: source -> the new ones.
 
-    :param before: how many processors there are.
+    :param before: the number of processors before the expansion.
     """
     found: dict[int, list[int]] = {}
     for processor in range(before, after.count):
@@ -119,9 +119,8 @@ def under_way(
 
 
 def first_sources(entry: GroupedPartitions) -> set[int]:
-    """Return the processors of which one is a source of every expansion that the subtopology can be in.
-
-    The first new processor takes its keys from the one that its partition falls to now.
+    """Return the processors that the first new processor may take keys from: the ones that its partition
+    falls to now. Every expansion of the subtopology has one of them among its sources.
     """
     groups = entry.by_group
     return {

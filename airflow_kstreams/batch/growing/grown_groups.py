@@ -25,7 +25,6 @@ import msgspec
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
     equal_ids,
@@ -74,7 +73,7 @@ class BlockedPartition:
     """A partition that waits for its ancestors.
 
     :param partition: the partition.
-    :param subtopology: that reads it.
+    :param subtopology: the id of the subtopology that reads the topic.
     :param group: its partition group, the number of its task.
     :param ancestors: what it waits for, or waited for when that was last looked at.
     """
@@ -208,7 +207,7 @@ def first_counts(
                 f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
                 f"application {plan.application_id!r} has state by {known[topic]}",
                 fix=f"write {topic}={known[topic]} or leave it out; or start over with empty state: "
-                f"{start_over_command(plan.application_id, plan.inputs)}",
+                f"{plan.start_over_command}",
             )
     return {**given, **known}
 
@@ -237,14 +236,14 @@ def grown_groups(
             raise TopologyError(
                 f"topic {topic} has {count} partitions, and had {history[-1]} when application "
                 f"{plan.application_id!r} last read it: the keys of the others have lost their place",
-                fix=f"start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
+                fix=f"start over with empty state: {plan.start_over_command}",
             )
         history = history if history[-1] == count else (*history, count)
         if len(history) > 1:
             out = _ruled_out(topic, before)
             kinds = tuple(kind for kind in fitting_kinds(history) if kind not in out)
             if not kinds:
-                raise mixed_kinds(plan.application_id, plan.inputs, topic, history)
+                raise mixed_kinds(plan, topic, history)
             grown[topic] = GrownTopic(history, kinds)
     if not grown:
         return GroupedPartitions(partitions=partitions)
@@ -284,22 +283,22 @@ def without_kinds(
         for topic, growth in entry.grown.items():
             kinds = tuple(kind for kind in growth.kinds if kind not in ruled_out.get(topic, ()))
             if not kinds:
-                raise mixed_kinds(plan.application_id, plan.inputs, topic, growth.history)
+                raise mixed_kinds(plan, topic, growth.history)
             grown[topic] = GrownTopic(growth.history, kinds)
         found[sub] = msgspec.structs.replace(entry, grown=grown)
     return found
 
 
-def mixed_kinds(application_id: str, inputs: Sequence[str], topic: str, history: History) -> TopologyError:
+def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyError:
     """Return the error of a topic whose keys follow no way of growing that keeps them with their state."""
     counts = " -> ".join(map(str, history))
     return TopologyError(
         f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
         f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
-        f"{application_id!r} would be parted from its keys",
+        f"{plan.application_id!r} would be parted from its keys",
         fix="grow such a topic to multiples of its partition count, or have all its producers use the "
         "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then "
-        f"start over with empty state: {start_over_command(application_id, inputs)}",
+        f"start over with empty state: {plan.start_over_command}",
     )
 
 

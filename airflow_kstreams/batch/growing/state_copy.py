@@ -365,7 +365,7 @@ def placing_hash(keys: EntryKeys | None, key: bytes) -> int | None:
 class Homes:
     """The processors of a subtopology, as its entries find them.
 
-    :param processors: how keys find their processor.
+    :param processors: they say to which processor a key belongs.
     :param entry_keys: by changelog topic. Entries of one whose keys do not tell stay where they are.
     """
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ class Scenario:
     """
 
     option: str
-    targets: Callable[[Logs], dict[TopicPartition, int]]
+    targets: Callable[[Logs], dict[TopicPartition, int]] = field(repr=False)
 
 
 def _first_offsets(logs: Logs) -> dict[TopicPartition, int]:

@@ -31,7 +31,6 @@ from airflow_kstreams.batch.growing.grown_groups import Bound, grown_groups
 from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.state_left import give_up
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import (
     Groups,
@@ -218,7 +217,7 @@ def _refuse_moved(
         f"{len(moved)} of its partitions would change their group and leave their state behind: "
         f"{named(moved)} ({first} from group {was} to group {would_be})",
         fix=f"group existing partitions as run {run_id!r} did, groups in the same order, or start over with "
-        f"empty state: {start_over_command(plan.application_id, plan.inputs)}",
+        f"empty state: {plan.start_over_command}",
     )
 
 
@@ -241,7 +240,7 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or start over with empty state: {start_over_command(plan.application_id, plan.inputs)}",
+        fix=f"{join}; or start over with empty state: {plan.start_over_command}",
     )
 
 
@@ -269,7 +268,7 @@ def _refuse_moved_keys(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
                 "written to the new ones; or start over with empty state: "
-                f"{start_over_command(plan.application_id, plan.inputs)}; only if its producers place keys "
+                f"{plan.start_over_command}; only if its producers place keys "
                 "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

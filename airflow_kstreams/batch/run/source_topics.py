@@ -38,7 +38,6 @@ from airflow_kstreams.batch.run.state_left import (
     returned,
 )
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -239,7 +238,7 @@ def _refuse_other_count(
             f"changelog {changelog} has {description.partitions} partitions, but subtopology "
             f"{plan.changelogs[changelog]} has {tasks} tasks: their number was fixed by its first run",
             fix=f"group the partitions into {description.partitions} groups again, or start over with empty "
-            f"state: {start_over_command(plan.application_id, plan.inputs)}",
+            f"state: {plan.start_over_command}",
         )
 
 

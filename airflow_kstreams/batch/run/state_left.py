@@ -166,8 +166,9 @@ def refuse_returned(recorded: Assignment, plan: TopologyPlan, written: Collectio
 
 
 def give_up(plan: TopologyPlan, *changelogs: str) -> str:
-    """Return the command that gives up the state in changelogs, and what builds it anew."""
+    """Return the command that gives up the state in changelogs, and how all state is built anew."""
+    given_up, named = give_up_command(plan.application_id, changelogs), ",".join(sorted(changelogs))
     return (
-        f"{give_up_command(plan.application_id, changelogs)} (add --input-topics "
-        f"{','.join(sorted(plan.inputs))} to build it anew)"
+        f"{given_up} (or {plan.start_over_flags} in place of --internal-topics {named}: everything is "
+        "processed again, with all state empty)"
     )

@@ -63,7 +63,7 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFenc
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import AdminPort, Clock, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
@@ -215,15 +215,12 @@ class TaskAttempt:
         own_group = self._settings.application_id
         reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
         # Now that no older attempt can change what there is to do.
-        slice_, share = self._work.share(self._setup, reader, admin)  # steps 2 and 3
+        slice_, share = self._share(reader, admin)  # steps 2 and 3
         clients = TaskClients(admin=admin, reader=reader, outputs=outputs, state=state, written=written)
         before = committed_progress(slice_, share)
         if share.processed:
             if share.notify:
-                # The last commit is made, and the driver has not found the notification.
-                state.begin()
-                write_done(state, slice_, self._task_id)
-                state.commit()
+                self._only_notify(state, slice_)
             return already_done(before, self._task_id)
         task = self._stream_task(slice_, share, before, clients)
         self._clients.callback(task.close)
@@ -282,6 +279,15 @@ class TaskAttempt:
         )
         self._loop.open(patient=self._attempts.patient)
         return OpenTask(share=share, loop=self._loop, state_files=state_files, commit=self._commit)
+
+    def _share(self, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
+        return self._work.share(self._setup, reader, admin)
+
+    def _only_notify(self, state: WriterPort, slice_: Slice) -> None:
+        # The last commit is made, and the driver has not found the notification.
+        state.begin()
+        write_done(state, slice_, self._task_id)
+        state.commit()
 
     def _written_topics(self) -> set[str]:
         """Return the topics that take part in this task's transactions."""

@@ -119,16 +119,6 @@ def check_functions(
         refuse_other_arguments(call, argument, plain, names, instead=instead)
 
 
-def declares_context(call: str, **given: object) -> bool:
-    """Refuse as :func:`declared_beside` does, and say whether the function declares the record's context.
-
-    :param call: what was called, for the message: ``filter``.
-    :param given: the argument and what the user gave.
-    :raises TopologyError: it is no plain function, or takes something else.
-    """
-    return CONTEXT in declared_beside(call, (CONTEXT,), None, **given)
-
-
 def declared_beside(
     call: str, may: Sequence[str], called_with: Sequence[str] | None = None, **given: object
 ) -> frozenset[str]:

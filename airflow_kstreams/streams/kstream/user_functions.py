@@ -27,7 +27,6 @@ from airflow_kstreams.streams.hints.function_checks import (
     check_functions,
     declared_beside,
     declared_by,
-    declares_context,
     refuse_other_arguments,
     refuse_unfilled,
 )
@@ -128,9 +127,10 @@ def branched(
     """
     if not predicates:
         raise TopologyError(f"{call} at {call_site()} has no predicate", fix="pass one predicate per branch")
+    calls = [f"split({branch}=)" if call == "split" else call for branch, _ in predicates]
     taking = [
-        declares_context(f"split({branch}=)" if call == "split" else call, predicates=predicate)
-        for branch, predicate in predicates
+        bool(declared_beside(one, (CONTEXT,), predicates=predicate))
+        for one, (_, predicate) in zip(calls, predicates, strict=True)
     ]
     graph = known.graph
     node = graph.node_name("KSTREAM-BRANCH", name)

@@ -40,17 +40,6 @@ def give_up_command(application_id: str, changelogs: Iterable[str], *, drop_slic
     return reset_command(application_id, *flags, *(["--delete-stopoffsets"] if drop_slice else []))
 
 
-def start_over_command(application_id: str, inputs: Iterable[str]) -> str:
-    """Return the command after which everything is processed again, with empty state.
-
-    :param inputs: the application's input topics.
-
-    >>> start_over_command("orders", ["sales", "orders"])
-    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --input-topics orders,sales'
-    """
-    return reset_command(application_id, "--input-topics", ",".join(sorted(inputs)))
-
-
 def expand_command(application_id: str, subtopology: int, processors: int) -> str:
     """Return the command that gives a subtopology more processors, or goes on with that.
 

@@ -28,7 +28,6 @@ from typing import Literal
 import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.naming.commands import start_over_command
 from airflow_kstreams.streams.partitioning.linear_hashing import parent_of, place
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 
@@ -57,8 +56,7 @@ def partition_counts(
         if counts.setdefault(topic, fixed) != fixed:
             raise TopologyError(
                 f"repartition topic {topic} has {counts[topic]} partitions, the topology asks for {fixed}",
-                fix="ask for the old count again, or start over with empty state: "
-                f"{start_over_command(plan.application_id, plan.inputs)}",
+                fix=f"ask for the old count again, or start over with empty state: {plan.start_over_command}",
             )
     # Writers come before readers, so each writer's own sources are known when it is reached.
     for sub in plan.subtopologies:

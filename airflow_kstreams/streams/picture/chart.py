@@ -13,6 +13,15 @@ from airflow_kstreams.streams.naming.topic_names import printable
 from airflow_kstreams.streams.picture.description import TopicName
 
 ShapeKind = Literal["topic", "source", "processor", "sink", "store"]
+#: Fill and edge of each kind: light boxes with dark text can be read on light and dark pages alike.
+COLOURS: dict[ShapeKind, tuple[str, str]] = {
+    "topic": ("#fef3c7", "#d97706"),
+    "source": ("#dbeafe", "#3b82f6"),
+    "processor": ("#f1f5f9", "#64748b"),
+    "sink": ("#dcfce7", "#16a34a"),
+    "store": ("#ede9fe", "#8b5cf6"),
+}
+TEXT_COLOUR = "#1e293b"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_kstreams.streams.picture.chart import Chart, Shape, ShapeKind
+from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart, Shape, ShapeKind
 
 #: Brackets of the label of each kind: topics are pills, stores cylinders, nodes boxes.
 _BRACKETS: dict[ShapeKind, tuple[str, str]] = {
@@ -13,14 +13,6 @@ _BRACKETS: dict[ShapeKind, tuple[str, str]] = {
     "processor": ("[", "]"),
     "sink": ("[", "]"),
     "store": ("[(", ")]"),
-}
-#: Light boxes with dark text can be read on light and dark pages alike.
-_STYLES: dict[ShapeKind, str] = {
-    "topic": "fill:#fef3c7,stroke:#d97706,color:#1e293b",
-    "source": "fill:#dbeafe,stroke:#3b82f6,color:#1e293b",
-    "processor": "fill:#f1f5f9,stroke:#64748b,color:#1e293b",
-    "sink": "fill:#dcfce7,stroke:#16a34a,color:#1e293b",
-    "store": "fill:#ede9fe,stroke:#8b5cf6,color:#1e293b",
 }
 
 
@@ -41,7 +33,8 @@ def _lines(chart: Chart) -> Iterator[str]:
     for arrow in chart.arrows:
         yield f"    {arrow.start} {'-.-' if arrow.state else '-->'} {arrow.end}"
     for kind in dict.fromkeys(shape.kind for shape in chart.shapes):
-        yield f"    classDef {kind} {_STYLES[kind]}"
+        fill, edge = COLOURS[kind]
+        yield f"    classDef {kind} fill:{fill},stroke:{edge},color:{TEXT_COLOUR}"
 
 
 def _vertex(shape: Shape) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 
-from airflow_kstreams.streams.picture.chart import Chart, ShapeKind
+from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart
 from airflow_kstreams.streams.picture.labels import (
     CAP,
     LINE_HEIGHT,
@@ -22,15 +22,6 @@ from airflow_kstreams.streams.picture.layout import Box, Frame, Stroke, layout
 
 _NAME_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _NOTE_FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
-#: Fill and edge of each kind.
-_COLOURS: dict[ShapeKind, tuple[str, str]] = {
-    "topic": ("#fef3c7", "#d97706"),
-    "source": ("#dbeafe", "#3b82f6"),
-    "processor": ("#f1f5f9", "#64748b"),
-    "sink": ("#dcfce7", "#16a34a"),
-    "store": ("#ede9fe", "#8b5cf6"),
-}
-_TEXT = "#1e293b"
 _NOTE = "#475569"
 _GREY = "#7b8794"
 _HEAD = 7.0
@@ -122,7 +113,7 @@ def _draw_line(root: ET.Element, line: Stroke) -> None:
 def _draw_box(root: ET.Element, box: Box) -> None:
     kind = box.shape.kind
     group = ET.SubElement(root, "g", {"data-kind": kind})
-    fill, edge = _COLOURS[kind]
+    fill, edge = COLOURS[kind]
     paint = {"fill": fill, "stroke": edge, "stroke-width": "1.2"}
     left, right = box.x - box.label.width / 2, box.x + box.label.width / 2
     bottom = box.y + box.label.height
@@ -165,7 +156,7 @@ def _draw_label(group: ET.Element, box: Box) -> None:
             "text-anchor": "middle",
             "font-family": _NAME_FONT,
             "font-size": _number(NAME_SIZE),
-            "fill": _TEXT,
+            "fill": TEXT_COLOUR,
         },
     )
     for number, line in enumerate(box.label.lines):

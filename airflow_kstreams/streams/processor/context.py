@@ -19,7 +19,7 @@ from airflow_kstreams.streams.hints.function_checks import (
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
-from airflow_kstreams.streams.processor.punctuation import Punctuation, by_stream_time, by_wall_clock
+from airflow_kstreams.streams.processor.punctuation import Punctuation, StreamTimeTicks, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
@@ -218,7 +218,8 @@ class ProcessorContext(Generic[KR, VR]):
         refuse_other_arguments(f"{where}: schedule", "callback", punctuate, ("time_ms",))
         if clock == "wall_clock":
             return by_wall_clock(self._context, interval_ms, punctuate)
-        return by_stream_time(self._context, interval_ms, punctuate, self._stream_time)
+        ticks = StreamTimeTicks(self._context, interval_ms, punctuate, self._stream_time)
+        return Punctuation(ticks.cancel)
 
     def state_store(self, name: str) -> Any:
         """Return this task's instance of a store that the processor is connected to: a

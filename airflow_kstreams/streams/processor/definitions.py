@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -49,20 +50,7 @@ def check_processor_def(definition: object, what: str, site: CallSite) -> None:
 
     :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
-    where = f"{what} at {site}"
-    _check_definition(definition, Processor, where)
-    kind = class_of(definition)
-    if kind is None:
-        return
-    if not issubclass(kind, Processor):
-        raise TopologyError(
-            f"{where} is given {kind.__name__}, which is no Processor",
-            fix=next(
-                (f"pass it to {call}" for base, call in _TAKEN_BY.items() if issubclass(kind, base)),
-                "derive the class from airflow_kstreams.streams.Processor",
-            ),
-        )
-    check_processor_class(kind, where)
+    _check_def(definition, Processor, f"{what} at {site}", check_processor_class)
 
 
 def check_transformer_def(definition: object, what: str, site: CallSite) -> None:
@@ -70,17 +58,7 @@ def check_transformer_def(definition: object, what: str, site: CallSite) -> None
 
     :raises TopologyError: the definition is an instance, cannot be called, or makes another object.
     """
-    where = f"{what} at {site}"
-    _check_definition(definition, ValueTransformer, where)
-    kind = class_of(definition)
-    if kind is None:
-        return
-    if not issubclass(kind, ValueTransformer):
-        raise TopologyError(
-            f"{where} is given {kind.__name__}, which is no ValueTransformer",
-            fix="derive the class from airflow_kstreams.streams.ValueTransformer",
-        )
-    check_transformer_class(kind, where)
+    _check_def(definition, ValueTransformer, f"{what} at {site}", check_transformer_class)
 
 
 def check_transformer_class(kind: type, what: str) -> None:
@@ -89,12 +67,7 @@ def check_transformer_class(kind: type, what: str) -> None:
     :param what: names the transformer in the message.
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments.
     """
-    for name in ("init", "transform", "close"):
-        if is_async(getattr(kind, name)):
-            raise TopologyError(
-                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
-                fix=f"write {name} with def",
-            )
+    _refuse_async(kind, ("init", "transform", "close"), what)
     _check_methods(kind, ValueTransformer, what)
 
 
@@ -119,14 +92,7 @@ def check_processor_class(kind: type, what: str) -> None:
     :raises TopologyError: a method is declared with ``async def``, is a generator or takes other arguments,
         or ``threads`` does not fit.
     """
-    for name in ("init", "process", "punctuate", "close"):
-        method = getattr(kind, name, None)
-        if method is not None and is_async(method):
-            other = "; to await in process, derive the class from AsyncProcessor and use process_async"
-            raise TopologyError(
-                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
-                fix=f"write {name} with def" + (other if name == "process" else ""),
-            )
+    _refuse_async(kind, ("init", "process", "punctuate", "close"), what)
     _check_methods(kind, Processor, what)
     threads = getattr(kind, "threads", False)
     if type(threads) is not bool:
@@ -176,6 +142,18 @@ def check_async_processor_class(kind: type, what: str, *, threads: bool) -> None
     _check_methods(kind, AsyncProcessor, what)
 
 
+def _refuse_async(kind: type, names: Sequence[str], what: str) -> None:
+    """Refuse a class of which a method that the task's own thread calls is asynchronous."""
+    for name in names:
+        method = getattr(kind, name, None)
+        if method is not None and is_async(method):
+            other = "; to await in process, derive the class from AsyncProcessor and use process_async"
+            raise TopologyError(
+                f"{what}: {kind.__name__}.{name} is async: it would only give a coroutine, which never runs",
+                fix=f"write {name} with def" + (other if name == "process" else ""),
+            )
+
+
 def _check_methods(kind: type, base: type, what: str) -> None:
     """Refuse a class whose methods cannot be called, or would only give a generator.
 
@@ -205,6 +183,24 @@ def _check_methods(kind: type, base: type, what: str) -> None:
                 f"{what}: {written} takes ({', '.join(signature.parameters)}), and is called with ({wanted})",
                 fix=f"write def {name}({wanted})",
             )
+
+
+def _check_def(definition: object, base: type, where: str, check: Callable[[type, str], None]) -> None:
+    """Refuse a definition that makes no instance of a class, and a class that does not pass a check."""
+    _check_definition(definition, base, where)
+    kind = class_of(definition)
+    if kind is None:
+        return
+    if not issubclass(kind, base):
+        takers = _TAKEN_BY if base is Processor else {}
+        raise TopologyError(
+            f"{where} is given {kind.__name__}, which is no {base.__name__}",
+            fix=next(
+                (f"pass it to {call}" for other, call in takers.items() if issubclass(kind, other)),
+                f"derive the class from airflow_kstreams.streams.{base.__name__}",
+            ),
+        )
+    check(kind, where)
 
 
 def _check_definition(definition: object, base: type, where: str) -> None:

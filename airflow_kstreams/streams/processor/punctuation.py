@@ -21,20 +21,6 @@ class Punctuation:
         self._cancel()
 
 
-def by_stream_time(
-    context: ProcessorServices,
-    interval_ms: int,
-    punctuate: Callable[[int], None],
-    stream_time: Callable[[], int],
-) -> Punctuation:
-    """Schedule on the multiples of an interval.
-
-    If an earlier run reached a stream time, the first call is for the next multiple; if none did, multiples
-    before the first record's time do not count.
-    """
-    return Punctuation(StreamTimeTicks(context, interval_ms, punctuate, stream_time).cancel)
-
-
 def by_wall_clock(
     context: ProcessorServices, interval_ms: int, punctuate: Callable[[int], None]
 ) -> Punctuation:
@@ -53,7 +39,11 @@ def _guarded(context: ProcessorServices, punctuate: Callable[[int], None]) -> Ca
 
 
 class StreamTimeTicks:
-    """Calls once for each multiple of an interval that stream time reaches."""
+    """Calls once for each multiple of an interval that stream time reaches.
+
+    If an earlier run reached a stream time, the first call is for the next multiple; if none did, multiples
+    before the first record's time do not count.
+    """
 
     def __init__(
         self,

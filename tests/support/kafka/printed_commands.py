@@ -62,6 +62,7 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
             request = ResetRequest(
                 application_id=options["--application-id"][0],
                 input_topics=_topics(options, "--input-topics"),
+                intermediate_topics=_topics(options, "--intermediate-topics"),
                 internal_topics=_topics(options, "--internal-topics"),
                 delete_stop_offsets="--delete-stopoffsets" in options,
                 force=True,
@@ -77,6 +78,14 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
             assert tool == "kafka-consumer-groups.sh"
             _reset_offsets(options, kafka)
     return commands
+
+
+def other_way(error: KStreamsError) -> str:
+    """Return the command of an error that gives a store up, with what it says to put in place of that."""
+    said = r"((?:--in\S+ \S+ ?)+) in place of --internal-topics (\S+?)[:\s]"
+    flags, changelog = re.findall(said, error.fix)[0]
+    (command,) = (found for found in _COMMAND.findall(error.fix) if f"--internal-topics {changelog}" in found)
+    return str(command).replace(f"--internal-topics {changelog}", flags)
 
 
 def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class Building:
     """A topology that is being built.
 
     :param cached: whether its stores are.
+    :ivar joins: how many joins it has.
     :param seen: gets (step, key, value) of what ``peek`` and ``foreach`` see, as texts.
     """
 
@@ -39,6 +40,7 @@ class Building:
     seen: list[tuple[int, str, str]] = field(default_factory=list)
     builder: KStreamBuilder = field(default_factory=KStreamBuilder)
     number: int = 0
+    joins: int = 0
 
     def spec(self, value: str, history_ms: int | None = None) -> StoreSpec:
         """Return the store of the step that is being built.
@@ -49,6 +51,13 @@ class Building:
         if history_ms is not None:
             return VersionedStoreSpec(name=name, key_serde=TEXT, value_serde=serde, history_ms=history_ms)
         return StoreSpec(name=name, key_serde=TEXT, value_serde=serde, cached=self.cached)
+
+    def join_name(self, arguments: dict[str, Any]) -> dict[str, str]:
+        """Return the name of the join that is being built, as an option: only the first join goes without, as
+        two of the same topics would have one name. A step that has a name gives it itself.
+        """
+        self.joins += 1
+        return {} if self.joins == 1 or "name" in arguments else {"name": f"j{self.number}"}
 
     def see(self) -> Callable[[Any, Any], None]:
         """Return an action that remembers what it sees."""

@@ -92,6 +92,7 @@ def _built_join(call: str) -> Callable[..., Any]:
             key_serde=TEXT,
             value_serde=serde_of(arguments["value"]),
             other_value_serde=serde_of(arguments["other"]),
+            **building.join_name(arguments),
         )
 
     return built

@@ -139,8 +139,12 @@ def draw(world: World, operator: str) -> None:
 
 def _built_table_join(call: str) -> Callable[..., Any]:
     def built(building: Building, arguments: dict[str, Any], stream: Any, table: Any) -> Any:
-        joiner = functions.joiner(arguments)
-        return getattr(stream, call)(table, joiner, value_serde=serde_of(arguments["value"]))
+        return getattr(stream, call)(
+            table,
+            functions.joiner(arguments),
+            value_serde=serde_of(arguments["value"]),
+            **building.join_name(arguments),
+        )
 
     return built
 

@@ -279,6 +279,7 @@ def _built_join(call: str) -> Callable[..., Any]:
             store=_store(building, arguments),
             value_serde=serde_of(arguments["gives"]),
             **foreign,
+            **building.join_name(arguments),
         )
 
     return built

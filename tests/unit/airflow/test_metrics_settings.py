@@ -11,7 +11,7 @@ from airflow.sdk._shared.observability.metrics.validators import get_validator
 
 from airflow_kstreams.batch.metrics import ALL_UNITS, airflow_name
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.hooks.metrics import metrics_target, name_filter
+from airflow_kstreams.hooks.metrics_settings import metrics_target, name_filter
 from airflow_kstreams.launch.run_spec import MetricsTarget, RunSpec
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams import KStreamBuilder, serdes

@@ -197,7 +197,8 @@ def state_lost(plan: TopologyPlan, changelog: str, text: str, *, drop_slice: boo
         partitions=(),
         text=f"{text}; state is gone, how much cannot be known",
         advice=f"this lets the store begin empty{dropped if drop_slice else ''}; "
-        f"add --input-topics {','.join(sorted(plan.inputs))} to build the state anew",
+        f"with {plan.start_over_flags} in place of --internal-topics {changelog} everything is processed "
+        "again, and all state begins empty",
         first=(give_up_command(plan.application_id, [changelog], drop_slice=drop_slice),),
     )
 

@@ -43,12 +43,12 @@ def filtered(
 
     :param name: of the node, None for a numbered one.
     :param passing: the predicate's answer for entries that stay.
-    :raises TopologyError: as :func:`derived`.
+    :raises TopologyError: as :func:`derived_spec`.
     """
     call = "filter" if passing else "filter_not"
     spec = derived_spec(table, table.serdes, store, None, call)
     operator = table_filter(predicate, table.node, spec, passing=passing, versioned=table.versioned)
-    return _derived(table, call, operator, spec, table.serdes, name)
+    return derived(table, call, operator, spec, table.serdes, name)
 
 
 def with_values_mapped(
@@ -70,7 +70,7 @@ def with_values_mapped(
     serdes = table.serdes.with_new_value(call).given(call, None, value_serde)
     spec = derived_spec(table, serdes, store, value_serde, call)
     operator = table_map_values(mapper, table.node, spec, with_key=with_key)
-    return _derived(table, call, operator, spec, serdes, name)
+    return derived(table, call, operator, spec, serdes, name)
 
 
 def with_values_transformed(
@@ -102,7 +102,7 @@ def with_values_transformed(
     operator = TableTransformValues(
         definition=definition, stores_of_user=names, parent=table.node, store=spec
     )
-    found = _derived(table, call, operator, spec, serdes, name, names)
+    found = derived(table, call, operator, spec, serdes, name, names)
     return dataclasses.replace(found, repeatable=spec is not None or not names)
 
 
@@ -176,7 +176,7 @@ def derived_spec(
     return store
 
 
-def _derived(
+def derived(
     table: KnownTable,
     call: str,
     operator: Operator,

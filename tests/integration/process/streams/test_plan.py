@@ -16,7 +16,7 @@ import threading
 
 import msgspec
 
-from airflow_kstreams.streams import decoders
+from airflow_kstreams.streams import plan
 
 sys.setswitchinterval(1e-6)
 OUTER = {"inner": {"numbers": {"a": 1}}, "several": [{"texts": ["b"]}]}
@@ -58,10 +58,10 @@ for _ in range(1_000):
 @pytest.mark.parametrize(
     "way",
     [
-        "decoders.decode_json(JSON, kind)",
-        "decoders.json_decoder(kind).decode(JSON)",
-        "decoders.msgpack_decoder(kind).decode(MSGPACK)",
-        "decoders.convert(OUTER, kind)",
+        "plan.decode_json(JSON, kind)",
+        "plan.json_decoder(kind).decode(JSON)",
+        "plan.msgpack_decoder(kind).decode(MSGPACK)",
+        "plan.convert(OUTER, kind)",
     ],
 )
 def test_threads_that_meet_at_the_first_use_of_a_type_all_read_it(way: str) -> None:

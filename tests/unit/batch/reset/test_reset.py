@@ -143,7 +143,7 @@ def test_partitions_may_be_grouped_anew_when_their_changelogs_were_deleted(scene
     scene.topology = dataclasses.replace(scene.topology, partition_grouper=FixedGroups(1))
     with pytest.raises(TopologyError) as caught:
         scene.begin("r4")
-    assert caught.value.fix.endswith(scene.request(inputs="in").command)
+    assert caught.value.fix.endswith(scene.request(**EVERYTHING).command)
     scene.reset(**EVERYTHING)
     scene.run("r4")
     assert dict(scene.counts()) == {"a": 3, "b": 1, "c": 1}

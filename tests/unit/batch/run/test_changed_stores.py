@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from airflow_kstreams.batch.inspect.doctor import Subject, diagnose
-from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, Topology, TumblingWindow, serdes
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.printed_commands import accept_in_memory, other_way
 
 pytestmark = pytest.mark.promise("changed-stores-are-refused")
 
@@ -89,7 +89,7 @@ def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
     subject = Subject(plan=back.topology.plan(APP), settings=back.checked)
     said = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
     assert any(f"{CHANGELOG} holds its state of before" in text for text in said)
-    assert "add --input-topics in to build it anew" in error.fix
+    assert f"(or --input-topics in in place of --internal-topics {CHANGELOG}: everything" in error.fix
     assert accept(error, kafka) == [GIVE_UP]
     back.run("run-3")
     publish(kafka, "a")
@@ -97,17 +97,38 @@ def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
     assert counts(kafka)[before:] == [1, 2]
 
 
-def test_store_that_comes_back_may_be_built_anew_from_its_input(kafka: InMemoryKafka) -> None:
-    publish(kafka, "a", "a")
-    app(kafka, topology()).run("run-1")
-    publish(kafka, "a")
-    app(kafka, topology(counted=False)).run("run-2")
-    back = app(kafka, topology())
+def behind_a_topic_of_the_users(*, counted: bool = True) -> Topology:
+    """``in`` -> counted -> ``mid`` -> a window's count -> ``out``; and another count of ``in``."""
+    builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+    stream = builder.stream("in")
+    if counted:
+        stream.group_by_key().count(store="counts").to_stream().send_to("copied", value_serde=LONG)
+    window = TumblingWindow(size_ms=10, grace_ms=0)
+    through = stream.through("mid")
+    windowed = through.group_by_key().windowed_by(window).count(store="windowed")
+    windowed.to_stream(lambda window, count: window.key).send_to("out", value_serde=LONG)
+    stream.group_by_key().count(store="others").to_stream().send_to("others", value_serde=LONG)
+    return builder.build()
+
+
+def test_everything_comes_out_again_when_all_state_is_built_anew(kafka: InMemoryKafka) -> None:
+    for topic in ("mid", "others"):
+        kafka.create_topic(topic)
+    back = app(kafka, behind_a_topic_of_the_users())
+    for number, without in enumerate((back, app(kafka, behind_a_topic_of_the_users(counted=False)))):
+        kafka.append("in", b"v", b"a", timestamp_ms=number)
+        kafka.append("in", b"v", b"a", timestamp_ms=1_000 + number)
+        without.run(f"run-{number}")
     error = refused(back, "run-3")
-    accept(TopologyError("", fix=f"{GIVE_UP} --input-topics in"), kafka)
-    assert error.fix.count("--input-topics in") == 1
+    before = {topic: len(kafka.values(topic)) for topic in ("copied", "out", "others")}
+
+    accept(TopologyError("", fix=other_way(error)), kafka)
     back.run("run-3")
-    assert counts(kafka) == [2, 3]
+
+    written = {topic: kafka.values(topic)[count:] for topic, count in before.items()}
+    numbers = {topic: [int.from_bytes(value or b"", "big") for value in written[topic]] for topic in before}
+    assert numbers["copied"] == numbers["others"] == [4]
+    assert numbers["out"] == [2, 2], "no window behind the topic between them is late"
 
 
 def test_store_that_comes_back_to_a_continuous_run_is_refused(kafka: InMemoryKafka) -> None:

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_partitions
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
-from tests.support.kafka.metadata_log import a_slice
-
-_APPLICATION = ApplicationFile(filename="app.py", text="")
-
-
-def a_host(config: Path, *tasks: TaskShare) -> TaskHost:
-    return TaskHost(
-        source=_APPLICATION,
-        settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
-        tasks=(tasks,),
-        run_id="r",
-        generation=1,
-        slice=without_partitions(a_slice()),
-        client_config_path=str(config),
-    )
+from tests.support.spark.shipped_hosts import a_continuous_host, a_host, written_config
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("config") / "client.json"
-    path.write_text(json.dumps({"bootstrap.servers": "b:1"}))
-    return path
-
-
-def a_continuous_host(config: Path) -> TaskHost:
-    return TaskHost(
-        source=_APPLICATION,
-        settings=ApplicationSettings.parse("app"),
-        tasks=((TaskShare(1, 2),),),
-        run_id="r",
-        generation=1,
-        slice=None,
-        client_config_path=str(config),
-    )
+    return written_config(tmp_path_factory.mktemp("config"))
 
 
 @pytest.mark.parametrize("make", [a_host, a_continuous_host])

@@ -12,13 +12,11 @@ import pytest
 from pyspark import cloudpickle
 
 from airflow_kstreams import __version__
-from airflow_kstreams.batch.protocol.slice.stops import Span, TaskShare, without_partitions
+from airflow_kstreams.batch.protocol.slice.stops import Span, TaskShare
 from airflow_kstreams.spark.driver.package_archive import remedy, shipped
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.topology.application_file import ApplicationFile
 from tests.support.airflow.python_environment import PACKAGE, build_wheel, environment_with, install
-from tests.support.kafka.metadata_log import a_slice
+from tests.support.spark.shipped_hosts import a_continuous_host, a_host, written_config
 
 _LIBRARIES = Path(pyspark.__file__).parent / "python" / "lib"
 
@@ -36,26 +34,9 @@ for batch in function(iter([ids])):
 """
 
 
-_APPLICATION = ApplicationFile(filename="app.py", text="")
-
-
-def a_host(config: Path, *tasks: TaskShare) -> TaskHost:
-    return TaskHost(
-        source=_APPLICATION,
-        settings=ApplicationSettings.parse("app", {"processing.guarantee": "exactly_once"}),
-        tasks=(tasks,),
-        run_id="r",
-        generation=1,
-        slice=without_partitions(a_slice()),
-        client_config_path=str(config),
-    )
-
-
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("config") / "client.json"
-    path.write_text(json.dumps({"bootstrap.servers": "b:1"}))
-    return path
+    return written_config(tmp_path_factory.mktemp("config"))
 
 
 def run_on(python: Path, host: TaskHost) -> list[dict[str, Any]]:
@@ -130,18 +111,6 @@ def test_executor_names_the_module_when_it_was_compiled_for_another_python(
     (site / "msgspec" / "__init__.py").write_text("from ._core import Struct")
 
     assert "but msgspec._core cannot be imported there" in cause_on(python, a_host(config))
-
-
-def a_continuous_host(config: Path) -> TaskHost:
-    return TaskHost(
-        source=_APPLICATION,
-        settings=ApplicationSettings.parse("app"),
-        tasks=((TaskShare(1, 2),),),
-        run_id="r",
-        generation=1,
-        slice=None,
-        client_config_path=str(config),
-    )
 
 
 def test_continuous_task_is_told_the_same_when_the_package_is_missing(tmp_path: Path, config: Path) -> None:
