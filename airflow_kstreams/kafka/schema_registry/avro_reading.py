@@ -3,9 +3,12 @@
 fastavro converts a logical type that the writer's schema has, whatever the reader's says. It gives the
 default of a field as it stands in the schema's JSON, the same list or dict for each record, and drops the
 name of the record that a union held. Here each pair of schemas, the writer's and the reader's, is compared
-once. It gives a writer's schema without the logical types that the reader's does not have, and a function
-that finishes what fastavro read. Where both schemas agree, and no union has several records, there is
-nothing to finish.
+once. It gives
+
+- a writer's schema without the logical types that the reader's does not have;
+- a reader's schema in which the records of a union have one field more, ``-type``. No writer has that field,
+  so that each record gets its default: the name;
+- a function that finishes what fastavro read. Where both schemas agree there is nothing to finish.
 
 Two logical types that are the same in Python, e.g. timestamps in milliseconds and in microseconds, agree:
 the value is read in the unit it was written in.
@@ -26,7 +29,9 @@ from airflow_kstreams.kafka.schema_registry.avro_writing import (
     default_of,
     logical_type,
     named_types,
+    rebuilt,
     type_name,
+    unknown_client,
     without_logical_types,
 )
 
@@ -48,6 +53,16 @@ _ALIKE = {
 }
 #: Types whose values are the same in Python.
 _SAME_VALUES = {"long": "int", "double": "float", "enum": "string", "fixed": "bytes"}
+#: Avro types by what fastavro reads them as; of those whose values are the same, the first.
+_PYTHON_KINDS = {
+    int: "int",
+    float: "float",
+    str: "string",
+    bytes: "bytes",
+    dict: "map",
+    list: "array",
+    bool: "boolean",
+}
 _PROMOTIONS = {
     "int": {"long", "float", "double"},
     "long": {"float", "double"},
@@ -73,15 +88,19 @@ class ResolvingDeserializer(AvroDeserializer):
         self._resolution: Resolution | None = None
         self._resolutions: dict[tuple[Any, Any], Resolution] = {}
         self._read_id = conf["schema.id.deserializer"]
-        self._empty = False
+        self._empty = self._adapted = False
         conf = {**conf, "schema.id.deserializer": self._payload}
         super().__init__(client, schema, from_dict=self._finished, conf=conf)
+        if not hasattr(self, "_reader_schema"):
+            raise unknown_client("keeps the reader's schema under another name")
+        self._given = self._schema
 
     def __call__(self, data: bytes | None, ctx: Any = None) -> Any:
         """Read a value; confluent-kafka takes an id without a byte after it for another format.
 
         An empty text of bytes, or a record without fields, has no bytes of its own.
         """
+        self._adapted = False
         self._empty = data is not None and len(data) == _ID_BYTES
         return super().__call__(data + b"\0" if data is not None and self._empty else data, ctx)
 
@@ -94,24 +113,31 @@ class ResolvingDeserializer(AvroDeserializer):
 
     def _get_writer_schema(self, schema_id: Any, subject: str | None = None, fmt: str | None = None) -> Any:
         written_as = super()._get_writer_schema(schema_id, subject, fmt)
-        read_as = self._schema if self._latest is None else self._latest.schema
+        read_as = (self._given if self._latest is None else self._latest.schema) or written_as
         if written_as is not self._written_as or read_as is not self._read_as:
-            key = written_as, read_as or written_as
+            key = written_as, read_as
             if key not in self._resolutions:
                 self._resolution = None
                 writer, reader = (self._get_parsed_schema(schema) for schema in key)
                 self._resolutions[key] = Resolution(writer, reader, logical_types=self._logical_types)
             self._written_as, self._read_as, self._resolution = written_as, read_as, self._resolutions[key]
-            self._return_record_name = self._resolution.names_records
+            self._schema, self._reader_schema = read_as, self._resolution.reader
         return written_as
 
     def _get_parsed_schema(self, schema: Any) -> Schema:
-        if self._resolution is not None and schema is self._written_as:
-            return self._resolution.writer
+        if self._resolution is not None:
+            # The writer's is asked for first; both may be one.
+            if schema is self._written_as and not self._adapted:
+                self._adapted = True
+                return self._resolution.writer
+            if schema is self._read_as:
+                return self._resolution.reader
         return super()._get_parsed_schema(schema)
 
     def _finished(self, value: Any, _: Any) -> Any:
-        finish = self._resolution.finish if self._resolution is not None else None
+        if self._resolution is None or not self._adapted:
+            raise unknown_client("reads Avro without asking for the writer's schema and its parsed form")
+        finish = self._resolution.finish
         return value if finish is None else finish(value)
 
 
@@ -132,27 +158,39 @@ class Resolution:
         self._writers, self._readers = named_types(writer), named_types(reader)
         self._records: dict[tuple[str, str], Finish | None] = {}
         self._kept: set[int] = set()
-        #: Whether fastavro is to give the records of unions with their names.
-        self.names_records = _has_union_of_records(reader, self._readers)
+        self._typed = _told_apart(reader, self._readers)
         #: Finishes a record; None if there is nothing to do.
         self.finish = self._pair(writer, reader, top=True)
         #: The writer's schema, to read by.
         self.writer = without_logical_types(writer, frozenset(self._kept))
+        #: The reader's schema, to read as.
+        self.reader = rebuilt(reader, self._with_type) if self._typed else reader
 
-    def _pair(self, writer: Schema, reader: Schema, *, top: bool = False) -> Finish | None:
-        """Return what finishes a value of one place."""
+    def _with_type(self, node: Schema) -> Schema:
+        if node.get("name") not in self._typed:
+            return node
+        field = {"name": TYPE_KEY, "type": "string", "default": node["name"]}
+        return {**node, "fields": [*node["fields"], field]}
+
+    def _pair(
+        self, writer: Schema, reader: Schema, *, top: bool = False, named: bool = False
+    ) -> Finish | None:
+        """Return what finishes a value of one place.
+
+        :param named: whether a record of that place keeps its name.
+        """
         writer, reader = self._writers.get(_text(writer), writer), self._readers.get(_text(reader), reader)
         if isinstance(writer, list):
             return self._written_union(writer, reader)
         if isinstance(reader, list):
             branch = self._branch(writer, reader)
-            if branch is None:
-                return None
-            return _named(branch, self._pair(writer, branch), named=self._several(reader))
+            return None if branch is None else self._pair(writer, branch, named=self._several(reader))
         kind, read_kind = _kind(writer), _kind(reader)
         inner: Finish | None = None
         if kind == read_kind == "record":
             inner = self._record(writer, reader)
+            if reader["name"] in self._typed and not named:
+                inner = _untyped(inner)
         elif kind == read_kind == "array":
             inner = _each_item(self._pair(writer["items"], reader["items"]))
         elif kind == read_kind == "map":
@@ -221,8 +259,9 @@ class Resolution:
             if value is None:
                 return None
             branch = self._readers.get(_text(schema[0]), schema[0])
-            finish = _named(branch, None, named=self._several(schema)) or _as_it_is
-            return finish(self._default(branch, value))
+            value = self._default(branch, value)
+            named = _kind(branch) == "record" and self._several(schema)
+            return {TYPE_KEY: type_name(branch), **value} if named else value
         kind = _kind(schema)
         if kind == "record":
             return {f["name"]: self._default(f["type"], value[f["name"]]) for f in schema["fields"]}
@@ -234,38 +273,34 @@ class Resolution:
         return value if convert is None else convert(value, schema, None)
 
     def _written_union(self, writer: list[Schema], reader: Schema) -> Finish | None:
-        """Return what finishes a value of a union; fastavro tells records by name, others by their type."""
-        records: dict[str, Finish | None] = {}
-        others: dict[str, Finish | None] = {}
+        """Return what finishes a value of a union: a record by its name, another by its type in Python."""
+        finishes: dict[str, Finish | None] = {}
+        alone = "map"
         several = isinstance(reader, list) and self._several(reader)
         for branch in writer:
             actual = self._writers.get(_text(branch), branch)
             read_as = self._branch(actual, reader if isinstance(reader, list) else [reader])
             if read_as is None:
                 continue
-            finish = self._pair(actual, read_as)
-            if _kind(actual) == "record":
-                records[type_name(read_as)] = _named(read_as, finish, named=several)
-            else:
-                kind = _SAME_VALUES.get(_kind(read_as), _kind(read_as))
-                if kind in others and (others[kind] is not None or finish is not None):
-                    raise ValueError(
-                        f"the union of {' and '.join(map(type_name, writer))} does not tell which of them "
-                        "the reader converts: give both schemas the same logical types"
-                    )
-                others[kind] = finish
-        if not self.names_records and not any(records.values()) and not any(others.values()):
+            finish = self._pair(actual, read_as, named=several)
+            kind = _SAME_VALUES.get(_kind(read_as), _kind(read_as))
+            if kind == "record":
+                kind = type_name(read_as)
+                alone = alone if kind in self._typed else kind
+            if finishes.setdefault(kind, finish) is not finish:
+                raise ValueError(
+                    f"the union of {' and '.join(map(type_name, writer))} does not tell which of them "
+                    "the reader converts: give both schemas the same logical types and defaults"
+                )
+        if not any(finishes.values()):
             return None
-        alone = next(iter(records.values())) if len(records) == 1 else None
 
         def finished(value: Any) -> Any:
-            if isinstance(value, tuple):
-                name, value = value
-                finish = records.get(name) if name in records else others.get(_python_kind(value))
-            elif type(value) is dict and "map" not in others:
-                finish = alone
-            else:
-                finish = others.get(_python_kind(value))
+            kind = _PYTHON_KINDS.get(type(value), "null")
+            if kind == "map":
+                name = value.get(TYPE_KEY)
+                kind = name if name in self._typed else alone
+            finish = finishes.get(kind)
             return value if finish is None else finish(value)
 
         return finished
@@ -296,22 +331,27 @@ class Resolution:
         return True
 
     def _several(self, union: list[Schema]) -> bool:
-        return _records_in(union, self._readers) > 1
+        return sum(_kind(self._readers.get(_text(branch), branch)) == "record" for branch in union) > 1
 
 
-def _has_union_of_records(schema: Schema, named: dict[str, Schema]) -> bool:
-    """Whether a union anywhere in a schema has several records."""
-    if isinstance(schema, list):
-        return _records_in(schema, named) > 1 or any(_has_union_of_records(b, named) for b in schema)
-    if not isinstance(schema, dict):
-        return False
-    inner = [field["type"] for field in schema.get("fields", ())]
-    inner += [schema[name] for name in ("items", "values", "type") if name in schema]
-    return any(_has_union_of_records(part, named) for part in inner)
+def _told_apart(schema: Schema, named: dict[str, Schema]) -> set[str]:
+    """Return the records that stand in a union anywhere beside another one, or beside a map."""
+    unions: list[list[Schema]] = []
 
+    def change(node: Schema) -> Schema:
+        fields = [field["type"] for field in node.get("fields", ())]
+        unions.extend(part for part in (node.get("items"), node.get("values"), *fields) if type(part) is list)
+        return node
 
-def _records_in(union: list[Schema], named: dict[str, Schema]) -> int:
-    return sum(_kind(named.get(_text(branch), branch)) == "record" for branch in union)
+    rebuilt(schema, change)
+    unions += [schema] if isinstance(schema, list) else []
+    found: set[str] = set()
+    for union in unions:
+        dicts: list[Schema] = [named.get(_text(branch), branch) for branch in union]
+        dicts = [branch for branch in dicts if _kind(branch) in ("record", "map")]
+        if len(dicts) > 1:
+            found.update(branch["name"] for branch in dicts if _kind(branch) == "record")
+    return found
 
 
 def _text(schema: Schema) -> str:
@@ -324,30 +364,18 @@ def _kind(schema: Schema) -> str:
     return _kind(kind) if isinstance(kind, dict) else "record" if kind == "error" else str(kind)
 
 
-def _python_kind(value: Any) -> str:
-    """Return the Avro type of a value that fastavro read, of those whose values are the same the first."""
-    kinds = {
-        int: "int",
-        float: "float",
-        str: "string",
-        bytes: "bytes",
-        dict: "map",
-        list: "array",
-        bool: "boolean",
-    }
-    return kinds.get(type(value), "null")
-
-
 def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _named(schema: Schema, finish: Finish | None, *, named: bool) -> Finish | None:
-    """Return what finishes a record and gives it the key that names it."""
-    if not named or _kind(schema) != "record":
-        return finish
-    name = type_name(schema)
-    return lambda value: {TYPE_KEY: name, **(value if finish is None else finish(value))}
+def _untyped(finish: Finish | None) -> Finish:
+    """Return what finishes a record, and takes the key away that names it."""
+    return _without_type if finish is None else lambda value: _without_type(finish(value))
+
+
+def _without_type(value: Any) -> Any:
+    value.pop(TYPE_KEY, None)
+    return value
 
 
 def _each_item(finish: Finish | None) -> Finish | None:

@@ -24,14 +24,19 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import confluent_kafka
 import fastavro.write
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from fastavro.schema import parse_schema
+
+from airflow_kstreams.streams.errors import ConfigError
 
 #: A parsed schema of Avro: text, dict, or list of a union's branches.
 Schema = Any
 #: Returns the value for fastavro to write.
 Fit = Callable[[Any], Any]
+#: Version of confluent-kafka whose methods are overridden here and in :mod:`avro_reading`.
+TESTED_CLIENT = "2.16.1"
 #: Key of a dict that names its record type, where a union has several.
 TYPE_KEY = "-type"
 
@@ -71,27 +76,35 @@ class FittingSerializer(AvroSerializer):
 
     def __init__(self, client: Any, schema: str | None, conf: dict[str, Any], *, logical_types: bool) -> None:
         self._logical_types = logical_types
-        self._fits: dict[Any, tuple[Schema, Fit]] = {}
+        self._fits: dict[Any, Fit] = {}
+        self._subject_asked = False
         self._latest: Any = None
         super().__init__(client, schema, to_dict=self._fitted, conf=conf)
 
     def _get_reader_schema(self, subject: str, fmt: str | None = None) -> Any:
+        self._subject_asked = True
         self._latest = super()._get_reader_schema(subject, fmt)
         return self._latest
 
-    def _get_parsed_schema(self, schema: Any) -> Schema:
-        if schema not in self._fits:
-            parsed = super()._get_parsed_schema(schema)
-            if not self._logical_types:
-                parsed = without_logical_types(parsed)
-            self._fits[schema] = parsed, fit_of(parsed)
-        return self._fits[schema][0]
-
     def _fitted(self, value: Any, _: Any) -> Any:
-        schema = self._schema if self._latest is None else self._latest.schema
+        if not self._subject_asked:
+            raise unknown_client("writes Avro without asking for a subject's latest version")
+        schema: Any = self._schema if self._latest is None else self._latest.schema
         if schema not in self._fits:
-            self._get_parsed_schema(schema)
-        return self._fits[schema][1](value)
+            parsed = self._get_parsed_schema(schema)
+            self._fits[schema] = fit_of(parsed if self._logical_types else without_logical_types(parsed))
+        return self._fits[schema](value)
+
+
+def unknown_client(does: str) -> ConfigError:
+    """Build the error for a version of confluent-kafka that does not call what is overridden here.
+
+    :param does: what it does instead.
+    """
+    return ConfigError(
+        f"confluent-kafka {confluent_kafka.__version__} {does}, which the serde of Avro builds on",
+        fix=f"install a version that it is tested with: pip install 'confluent-kafka=={TESTED_CLIENT}'",
+    )
 
 
 def fit_of(schema: Schema) -> Fit:
@@ -130,21 +143,29 @@ def without_logical_types(schema: Schema, keep: frozenset[int] = frozenset()) ->
     :param keep: ids of the dicts that keep theirs.
     """
 
-    def bare(node: Schema) -> Schema:
+    def bare(node: dict[str, Any]) -> dict[str, Any]:
+        return node if id(node) in keep else {key: node[key] for key in node if key != "logicalType"}
+
+    return rebuilt(schema, bare)
+
+
+def rebuilt(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
+    """Return a parsed schema in which another dict stands for each one."""
+
+    def build(node: Schema) -> Schema:
         if isinstance(node, list):
-            return [bare(branch) for branch in node]
+            return [build(branch) for branch in node]
         if not isinstance(node, dict):
             return node
-        left_out = () if id(node) in keep else ("logicalType",)
-        out = {name: part for name, part in node.items() if name not in left_out and name[:2] != "__"}
+        out = {name: part for name, part in change(node).items() if name[:2] != "__"}
         if "fields" in out:
-            out["fields"] = [{**field, "type": bare(field["type"])} for field in node["fields"]]
+            out["fields"] = [{**field, "type": build(field["type"])} for field in out["fields"]]
         for name in ("items", "values", "type"):
             if isinstance(out.get(name), dict | list):
-                out[name] = bare(out[name])
+                out[name] = build(out[name])
         return out
 
-    return parse_schema(bare(schema))
+    return parse_schema(build(schema))
 
 
 def type_name(schema: Schema) -> str:
@@ -428,7 +449,7 @@ def _float(where: str) -> Fit:
         # NaN is neither, infinity and 0 are what they are.
         if _FLOAT_LIMIT <= size < float("inf") or 0 < size <= _FLOAT_ZERO:
             raise MisfitError(where, "float", "which has no number of that size")
-        if number is not value and struct.unpack("f", struct.pack("f", number))[0] != value:
+        if isinstance(value, Integral) and struct.unpack("f", struct.pack("f", number))[0] != value:
             raise MisfitError(where, "float", "which does not hold a whole number of that length")
         return number
 

@@ -219,6 +219,8 @@ class BoundSerde:
 
     def _unwritten(self, value: Any, error: Exception) -> Exception:
         """Return the error for a value that was not written."""
+        if isinstance(error, KStreamsError):
+            return error
         known = self._registry_fault(error)
         if known is not None:
             return known
@@ -229,6 +231,8 @@ class BoundSerde:
 
     def _unread(self, data: bytes, error: Exception) -> Exception:
         """Return the error for bytes that were not read."""
+        if isinstance(error, KStreamsError):
+            return error
         known = self._registry_fault(error)
         if known is not None and not is_unknown_schema(error):
             return known

@@ -9,16 +9,22 @@ import time
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
+import numpy
 import pytest
 
+from airflow_kstreams.kafka.schema_registry.avro_reading import ResolvingDeserializer
+from airflow_kstreams.kafka.schema_registry.avro_writing import TESTED_CLIENT, FittingSerializer
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.serde.base import Serde
 from tests.support.kafka.registries import new_registry
 
 UTC = datetime.UTC
 #: Two in the night, which the clocks of Berlin leave out.
 NAIVE = datetime.datetime.fromisoformat("2024-03-31T02:30")
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=UTC)
 
 
@@ -331,6 +337,52 @@ def test_record_stays_as_it_is_when_its_union_has_no_other() -> None:
     }
     value = {"one": {"to": "LAX"}, "any": {"-type": "demo.View", "to": "JFK"}}
     assert again(serde_of(both), value) == value
+
+
+def test_event_keeps_its_type_when_the_reader_defines_it_elsewhere() -> None:
+    events = {"type": "record", "name": "demo.Events", "fields": [{"name": "any", "type": [CLICK, VIEW]}]}
+    newer = {
+        **events,
+        "fields": [
+            {"name": "last", "type": ["null", VIEW], "default": None},
+            {"name": "any", "type": [CLICK, "demo.View"]},
+        ],
+    }
+    event = {"-type": "demo.View", "to": "LAX"}
+    assert read_as(events, newer, {"any": event}) == {"last": None, "any": event}
+    value = {"last": {"to": "JFK"}, "any": event}
+    assert read_as(newer, events, value) == {"any": event}
+
+
+def test_record_and_map_are_told_apart_when_a_union_has_both() -> None:
+    timed = {"type": "record", "name": "demo.Timed", "fields": [{"name": "at", "type": MILLIS}]}
+    written = {**timed, "fields": [{"name": "at", "type": "long"}]}
+    shape = ["null", {"type": "map", "values": "long"}]
+    for value, read in (({"at": 0, "to": 1}, {"at": 0, "to": 1}), (("demo.Timed", {"at": 0}), {"at": EPOCH})):
+        assert read_as(record([*shape, written]), record([*shape, timed]), {"f": value}) == {"f": read}
+
+
+@pytest.mark.parametrize("value", [numpy.float64(0.1), numpy.float32(0.1), Fraction(1, 3)], ids=repr)
+def test_number_of_another_library_is_rounded_as_a_float_is(value: Any) -> None:
+    assert again(serde_of(record("float")), {"f": value})["f"] == pytest.approx(float(value), rel=1e-7)
+    assert again(serde_of(record("double")), {"f": value}) == {"f": float(value)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (FittingSerializer, "_get_reader_schema"),
+        (ResolvingDeserializer, "_get_writer_schema"),
+        (ResolvingDeserializer, "_get_parsed_schema"),
+    ],
+)
+def test_nothing_is_written_or_read_when_another_client_does_not_call_what_is_overridden(
+    kind: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert again(serde_of("string"), "x") == "x"
+    monkeypatch.delattr(kind, method)
+    with pytest.raises(ConfigError, match=rf"confluent-kafka \d.* builds on\n.*=={TESTED_CLIENT}"):
+        again(serde_of("string"), "x")
 
 
 @pytest.mark.promise("avro-readers-logical-type-decides")
