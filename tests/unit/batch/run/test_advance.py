@@ -222,7 +222,7 @@ def test_late_record_is_dropped_by_its_windows_own_grace_when_its_run_is_over(ka
 
 def test_elements_without_partner_come_in_the_run_that_ends_past_their_window(kafka: InMemoryKafka) -> None:
     app = application(kafka, joined())
-    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.5), ("other", 1, "c", 0.6))
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.4), ("other", 1, "c", 0.45))
     publish(kafka, ("in", 1, "d", 0.9))
     app.run("run-0", interval_ms=hours(0, 1))
     assert sorted(out(kafka)) == ["None+c", "a+a", "b+None"]
@@ -739,11 +739,11 @@ def topologies() -> dict[str, Callable[[], Topology]]:
         "sessions": sessions,
         "joined": joined,
         "of windows": of_windows,
-        "windows of joined": lambda: of_joined(TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 3 // 10)),
+        "windows of joined": lambda: of_joined(TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 11 // 20)),
         "sliding windows of joined": lambda: of_joined(
-            SlidingWindow(size_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)
+            SlidingWindow(size_ms=HOUR // 8, grace_ms=HOUR * 11 // 20)
         ),
-        "sessions of joined": lambda: of_joined(SessionWindow(gap_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)),
+        "sessions of joined": lambda: of_joined(SessionWindow(gap_ms=HOUR // 8, grace_ms=HOUR * 11 // 20)),
         "joined twice": joined_twice,
     }
 
