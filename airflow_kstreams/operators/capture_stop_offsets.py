@@ -14,7 +14,7 @@ from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_sta
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_kstreams.batch.run.slice_request import BeginResult
+    from airflow_kstreams.batch.run.coordinator import BeginResult
 
 __all__ = ["CaptureStopOffsetsOperator"]
 

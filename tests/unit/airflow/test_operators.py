@@ -24,8 +24,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import read_log
 from airflow_kstreams.batch.protocol.slice import metadata
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.slice_request import BeginResult
+from airflow_kstreams.batch.run.coordinator import BeginResult, Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator
