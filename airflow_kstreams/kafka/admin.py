@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, ConsumerGroupState, IsolationLevel, KafkaError, TopicCollection
@@ -25,6 +26,7 @@ from airflow_kstreams.kafka.client_errors import (
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import NO_SUCH_TOPIC, RequestTime, await_connection, bootstrap_of
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.group_description import members_of
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.ports import (
@@ -235,14 +237,13 @@ class ClusterAdmin:
     def group_members(self, group_id: str) -> tuple[GroupMember, ...]:
         """Return the members of a consumer group; a group that does not exist has none."""
         deadline = time.monotonic() + self._time.left()
+        needs = Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name=group_id)
         while self._groups().get(group_id) not in (None, *_MEMBERLESS):
-            answers = self._ask("describing groups", "describe_consumer_groups", [group_id])
-            (future,) = answers.values()
             try:
-                description = self._result(
-                    future,
+                found: tuple[GroupMember, ...] = self._outcome(
+                    partial(members_of, group_id, self._config, seconds=self._time.left()),
                     f"describing group {group_id}",
-                    needs=Permission(operation=Operation.DESCRIBE, resource=Resource.GROUP, name=group_id),
+                    needs=needs,
                 )
             except KafkaClientError as error:
                 # The group may have ended since it was listed, and the coordinator may be moving.
@@ -251,11 +252,8 @@ class ClusterAdmin:
                 if not error.is_retriable and error.code != "GROUP_ID_NOT_FOUND":
                     raise
                 time.sleep(_POLL_SECONDS)
-                continue
-            return tuple(
-                GroupMember(member_id=member.member_id, client_id=member.client_id, host=member.host)
-                for member in description.members
-            )
+            else:
+                return found
         return ()
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> None:
@@ -418,8 +416,20 @@ class ClusterAdmin:
         """
         # The client's own request timeout ends the future; the margin only guards against a client that does
         # not.
+        seconds = self._time.request_seconds + 5
+        return self._outcome(partial(future.result, seconds), what, needs=needs, absent=absent)
+
+    def _outcome(
+        self,
+        call: Callable[[], Any],
+        what: str,
+        *,
+        needs: Permission | None = None,
+        absent: int | None = None,
+    ) -> Any:
+        """Return a call's result, as :meth:`_result` does a request's."""
         outcome: list[Any] = []
-        error = attempt(lambda: outcome.append(future.result(self._time.request_seconds + 5)))
+        error = attempt(lambda: outcome.append(call()))
         if error is None:
             return outcome[0]
         kafka_error = kafka_error_of(error)
