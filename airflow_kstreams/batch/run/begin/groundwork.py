@@ -40,12 +40,9 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetada
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
-from airflow_kstreams.batch.protocol.slice.slice import (
-    FrozenTable,
-    RunPlan,
-    transactional_ids,
-)
+from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
 from airflow_kstreams.batch.run.begin.parked_before import (
     beside_offsets,
     parked_by_either,
@@ -118,7 +115,8 @@ class Groundwork:
 def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
     """Check the topics, fence the tasks of the last run, and read how far it came.
 
-    :raises TopologyError: topics are missing or do not fit, or internal ones are not the application's.
+    :raises TopologyError: topics are missing or do not fit, internal ones are not the application's, or
+        records are left in topics that the topology does not read any more.
     :raises DataLossError: topics or partitions that runs have read are gone, or state is.
     """
     plan, ledger = request.plan, facts.ledger
@@ -146,6 +144,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions, topics.tasks)
     _fence_last_tasks(session, request, facts, prior, topics)
+    refuse_unread(session, plan, facts)
     partitions = tuple(all_partitions({topic: topics.partitions[topic] for topic in plan.sources}))
     changelogs = ChangelogLogs.read(session.admin, topics.changelog_ids, topics.tasks_of(plan.changelogs))
     refuse_losses(changelogs.find_truncated(plan, ledger), request)
