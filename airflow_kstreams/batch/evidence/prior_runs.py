@@ -282,7 +282,7 @@ def find_rewritten(
 
     :param reader: read_committed; what it was assigned before is lost.
     :param bounds: of partitions without losses
-        (:func:`~airflow_kstreams.batch.run.begin.starts.find_losses`).
+        (:func:`~airflow_kstreams.batch.run.begin.freeze.find_losses`).
     """
     return find_other_records(
         admin,

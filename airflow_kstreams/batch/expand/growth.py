@@ -30,8 +30,8 @@ from airflow_kstreams.batch.growing.grown_groups import (
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
+from airflow_kstreams.batch.run.begin.freeze import start_of
 from airflow_kstreams.batch.run.begin.groundwork import without_ruled_out
-from airflow_kstreams.batch.run.begin.starts import start_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import CheckedTopics, check_topics, group_found
 from airflow_kstreams.streams.errors import ConfigError, TopologyError

@@ -70,11 +70,12 @@ from airflow_kstreams.batch.reset.reset_plan import (
     plan_reset,
     survey,
 )
+from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import all_partitions
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -244,6 +245,7 @@ class ApplicationReset:
             topic_ids=dict(seen.topic_ids),
             transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
+            written_to={str(tp): to for tp, to in sorted(written_to(seen.facts).items())},
         )
         ledger = dataclasses.replace(seen.ledger, lease=None).with_reset(record)
         records = [tombstone(self._app, key) for key in seen.metadata_keys]
@@ -260,6 +262,7 @@ class ApplicationReset:
             deleted=plan.deleted,
             taken_back=plan.taken_back,
             given_up=plan.given_up,
+            unread=plan.unread,
         )
         named = {change.partition.topic for change in plan.offsets}
         positions = {tp: at for tp, at in seen.positions.items() if tp.topic not in plan.deleted}
@@ -276,6 +279,7 @@ class ApplicationReset:
             },
             transactional_ids=(),
             deleting=dict(plan.deleted),
+            written_to=self._left_unread(seen, named),
         )
         change = LedgerChange(
             ledger=_after_changes(seen, plan).with_reset(record),
@@ -285,6 +289,20 @@ class ApplicationReset:
         self._session.write((), ledger=change, offsets=offsets)
         self._written = record
         return record
+
+    def _left_unread(self, seen: Survey, skipped: Collection[str]) -> dict[str, int | None]:
+        """Return up to where fenced tasks have written the user's topics between subtopologies.
+
+        :param skipped: topics whose offsets are set: nothing of them is left to be read.
+        """
+        admin = self._session.admin
+        left = {tp: to for tp, to in written_to(seen.facts).items() if tp.topic not in skipped}
+        if not left:
+            return {}
+        topics = {tp.topic for tp in left}
+        there = described_partitions(admin.describe_topics(topics), topics)
+        ends = admin.end_offsets([tp for tp in there if tp in left], isolation="read_uncommitted")
+        return {str(tp): ends[tp] if left[tp] is None else left[tp] for tp in sorted(ends)}
 
     def _delete(self, record: ResetRecord) -> None:
         """Delete internal topics, wait until they are forgotten, and write that the reset is done.

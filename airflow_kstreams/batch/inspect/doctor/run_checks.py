@@ -31,7 +31,8 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
-from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
+from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
+from airflow_kstreams.batch.run.begin.groundwork import find_vanished
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
