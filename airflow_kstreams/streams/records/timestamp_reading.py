@@ -221,7 +221,7 @@ class ExtractedTimestamps:
 
 
 def dating_failed(error: BaseException) -> bool:
-    """Say whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    """Return whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
     if isinstance(error, InvalidTimestampError):
         return True
     reading = ExtractedTimestamps._read.__code__
