@@ -86,7 +86,7 @@ def _finished(app: Application, run_id: str) -> RunSummary:
 _RUNS = st.lists(
     st.tuples(
         st.sampled_from([0, 5, 20, 60]),
-        st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 80)), max_size=6),
+        st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 80)), max_size=6),
         st.tuples(st.integers(0, 8), st.booleans()) | st.none(),
     ),
     min_size=2,
