@@ -1,11 +1,11 @@
-"""Operators that fold records, or the entries of a grouped table, into a table kept in a store.
+"""Defines the operators that fold records, or the entries of a grouped table, into a table in a store.
 
 Rule: the entry of a key holds the folded value and the largest timestamp folded into it. Emission follows the
 rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 If the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
-though the function changed its aggregate in place before it raised, wherever runs are cut.
+though the function changed its aggregate in place before it raised, wherever runs end.
 
 **Whose objects.** A function may change the aggregate that it is given, and return it. What it returns
 instead, and what the first record of a key gives, is kept as a copy: others may hold it. An aggregate that

@@ -113,7 +113,7 @@ def _copied(value: Any) -> Any:
 
 
 def _stays(value: Any) -> bool:
-    """Say whether no one can change a value; some of which that is true are not known here."""
+    """Return whether no one can change a value; some of which that is true are not known here."""
     kind = type(value)
     if kind in IMMUTABLE:
         return True
@@ -218,7 +218,7 @@ def _read_by_msgspec(spec: StoreSpec) -> tuple[inspect.Type] | tuple[()]:
 
 
 def _never_changes(read: inspect.Type, within: tuple[Any, ...]) -> bool:
-    """Say whether nothing changes what is read as a type.
+    """Return whether nothing changes what is read as a type.
 
     :param within: classes around it; one in itself says nothing new.
     """

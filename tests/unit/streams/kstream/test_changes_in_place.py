@@ -146,6 +146,13 @@ def added(total: Any, value: Any) -> Any:
     return total
 
 
+def with_part(total: Any, value: Any) -> Any:
+    """Fold in place; the aggregate holds a part of the value."""
+    put(total, "n", get(total, "n") + get(value, "n"))
+    put(total, "seen", get(value, "seen"))
+    return total
+
+
 def newest(total: Any, value: Any) -> Any:
     return value
 
@@ -178,7 +185,7 @@ def _newest(scene: Scene) -> None:
 
 def _taken_in(scene: Scene) -> None:
     stream = scene.builder.stream("in")
-    stream.group_by_key().reduce(added, store=scene.kept("s")).to_stream().send_to("out")
+    stream.group_by_key().reduce(with_part, store=scene.kept("s")).to_stream().send_to("out")
     stream.foreach(scene(spoil_keyed))
 
 
@@ -191,7 +198,7 @@ def _window(window: Any) -> Callable[[Scene], None]:
     def build(scene: Scene) -> None:
         stream = scene.builder.stream("in")
         grouped = stream.group_by_key().windowed_by(window)
-        table = grouped.reduce(added, store=scene.kept("s"))
+        table = grouped.reduce(with_part, store=scene.kept("s"))
         table.to_stream().select_key(lambda key, value: str(key.start_ms)).map_values(scene(spoil)).send_to(
             "out"
         )
