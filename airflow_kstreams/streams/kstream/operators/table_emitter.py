@@ -60,7 +60,7 @@ from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.value_copies import (
     IMMUTABLE,
-    Copies,
+    ValueCopies,
     all_immutable,
     kept_if_copyable,
 )
@@ -313,13 +313,13 @@ class Deliveries:
 
 def taken_in(store: Any) -> Callable[[Any], Any] | None:
     """Return what copies a value for a store, None if its values never change."""
-    copies: Copies | None = store.copies
+    copies: ValueCopies | None = store.copies
     return None if copies is None else copies.taken_in
 
 
 def handed_out(store: Any) -> Callable[[Any], Any] | None:
     """Return what copies a value of a store, None if its values never change."""
-    copies: Copies | None = store.copies
+    copies: ValueCopies | None = store.copies
     return None if copies is None else copies.handed_out
 
 

@@ -11,7 +11,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import shown_as
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
-from airflow_kstreams.streams.state.stores.value_copies import Copies, copies_of, same
+from airflow_kstreams.streams.state.stores.value_copies import ValueCopies, copies_of, same
 
 Entry = tuple[Any, int]
 
@@ -35,7 +35,7 @@ class KeyedAccess(ABC):
         self.stored_values = StoredValues(spec)
         #: Copy values; None if these never change.
         self.copies = copies_of(spec)
-        unchanged = Copies(same, same)
+        unchanged = ValueCopies(same, same)
         self._taken_in, self._handed_out = self.copies or unchanged
         self.serialize_key = key_serializer(spec)
         self._context = record_context

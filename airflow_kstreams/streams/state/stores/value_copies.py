@@ -1,4 +1,4 @@
-"""Copies values, so that a store and the functions that know its values never hold one object.
+"""ValueCopies values, so that a store and the functions that know its values never hold one object.
 
 Rule: a value goes into a store as a copy and comes out as a copy (:func:`copies_of`), wherever a function
 could change it: neither who gave an object to a store nor who received one changes the store. No copy is made
@@ -132,7 +132,7 @@ def same(value: Any) -> Any:
     return value
 
 
-class Copies(NamedTuple):
+class ValueCopies(NamedTuple):
     """Functions that make of a store's value an equal one that nothing else holds.
 
     :param taken_in: makes what the store keeps.
@@ -143,7 +143,7 @@ class Copies(NamedTuple):
     handed_out: Callable[[Any], Any]
 
 
-def copies_of(spec: StoreSpec) -> Copies | None:
+def copies_of(spec: StoreSpec) -> ValueCopies | None:
     """Return the functions that copy a store's values; None for a store whose values never change."""
     serialize, deserialize = spec.value_serde.serialize, spec.value_serde.deserialize
     read = _read_by_msgspec(spec)
@@ -156,7 +156,7 @@ def copies_of(spec: StoreSpec) -> Copies | None:
     def equal(value: Any, found: Any, data: bytes) -> bool:
         return (value == found) is True
 
-    return Copies(_copying(spec.value_serde, read, the_same), _copying(spec.value_serde, read, equal))
+    return ValueCopies(_copying(spec.value_serde, read, the_same), _copying(spec.value_serde, read, equal))
 
 
 def _copying(

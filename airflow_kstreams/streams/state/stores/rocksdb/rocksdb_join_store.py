@@ -52,7 +52,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
-from airflow_kstreams.streams.state.stores.value_copies import Copies
+from airflow_kstreams.streams.state.stores.value_copies import ValueCopies
 
 #: Changes in memory, while many elements are removed or wait no longer.
 _CHANGES = 10_000
@@ -85,7 +85,7 @@ class RocksDBJoinStore:
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
         #: Values are read from bytes, so nothing else holds them.
-        self.copies: Copies | None = None
+        self.copies: ValueCopies | None = None
         self._wake: Callable[[int], None] = lambda time_ms: None
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
