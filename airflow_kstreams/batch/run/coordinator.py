@@ -228,7 +228,7 @@ class Coordinator:
     def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
-        :param reports: what tasks have told the driver, which knows how long their last commits took.
+        :param reports: reports of the tasks, as their driver has them: with the time of their last commits.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
@@ -362,7 +362,7 @@ class Coordinator:
         return (now.state, now.slice) != (before.state, before.metadata.slice)
 
     def _foreign_progress(self, slice_: Slice) -> list[Loss]:
-        """Look at the offsets that a slice has, without waiting for what its tasks may have left open, unless
+        """Check the offsets that a slice has, without waiting for what its tasks may have left open, unless
         they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
         """
         partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]

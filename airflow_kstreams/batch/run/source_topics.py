@@ -125,13 +125,13 @@ class CheckedTopics(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopics:
-    """What begin freezes of the topics.
+    """The facts of the topics that begin freezes.
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
     :param grouped: partition groups per subtopology id, one task each.
     :param bound: those that existing state depends on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     """
 
     partitions: Mapping[str, int]

@@ -77,7 +77,7 @@ class SchemaFormat(ABC):
 
     @abstractmethod
     def misfit(self, value: Any, error: Exception) -> str:
-        """Say why a value does not fit the schema, without showing the value.
+        """Return why a value does not fit the schema, without showing the value.
 
         :param error: raised by the serializer.
         """
@@ -349,7 +349,7 @@ def unresolved_reference(error: BaseException | None) -> str | None:
 
 
 def json_schema_fault(error: BaseException | None) -> str | None:
-    """Say which place of a document breaks which rule of its schema, without showing the document.
+    """Return which place of a document breaks which rule of its schema, without showing the document.
 
     :param error: the validator's error, or one raised while that was handled.
     :return: None if it is neither.

@@ -163,9 +163,9 @@ class PartitionGroup:
         return skipped
 
     @property
-    def dated_ahead(self) -> int:
-        """Records dated too far ahead that were processed, below the positions, by this attempt."""
-        return sum(facts.dated_ahead for _, facts in self._committable())
+    def misdated(self) -> int:
+        """Records with an implausible time that were processed, below the positions, by this attempt."""
+        return sum(facts.misdated for _, facts in self._committable())
 
     def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
         """Leave out every record of a partition that is dated outside an interval, from the first one on."""

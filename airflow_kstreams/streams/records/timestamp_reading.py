@@ -25,6 +25,8 @@ from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtract
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LARGEST_MS = 2**63 - 1
+#: What a time of this century gives in seconds; taken for milliseconds it lies in the first weeks of 1970.
+SECONDS = range(946_684_800, 4_102_444_800)
 
 #: Why what might be a moment is none.
 _NO_MOMENT: dict[Any, str] = {
@@ -219,7 +221,7 @@ class ExtractedTimestamps:
 
 
 def dating_failed(error: BaseException) -> bool:
-    """Say whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    """Return whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
     if isinstance(error, InvalidTimestampError):
         return True
     reading = ExtractedTimestamps._read.__code__

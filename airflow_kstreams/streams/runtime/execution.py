@@ -138,7 +138,7 @@ class Execution(Protocol):
         ...
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         ...
 
     def waiting_for(self) -> str:

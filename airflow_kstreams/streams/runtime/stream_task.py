@@ -333,7 +333,7 @@ class StreamTask:
         self.execution.close()
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
-        """Say whether to commit now, between two calls of :meth:`process`.
+        """Return whether to commit now, between two calls of :meth:`process`.
 
         :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
         :param processed: whether the last call processed anything; a commit point counts once.

@@ -76,15 +76,15 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """What a new slice reads.
+    """The offsets that a new slice reads, with all that is frozen beside them.
 
     :param inputs: start and stop of every input partition.
-    :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
+    :param begun: the offsets to commit: the start of every source partition, its end if the slice is empty.
     :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
         stream time advances.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param blocked: partitions that wait for their ancestors -> the ends of their logs.
     :param behind_cut: records behind the cut that are dated before it; None where none was made.
@@ -111,7 +111,7 @@ def freeze(
     """Freeze a new slice.
 
     :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
-    :param end_of_run: to where the end of the run is to bring stream time.
+    :param end_of_run: the moment to which the end of the run is to bring stream time.
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
@@ -374,7 +374,7 @@ def _dated_inside(
 
     Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
 
-    :param lost: what is lost already.
+    :param lost: losses that were found before.
     :raises DataLossError: what the interval held may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
@@ -456,7 +456,7 @@ def _with_foreign_stops(
 
 @contextmanager
 def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -> Iterator[None]:
-    """Read records of some spans, and say what was deleted, if that is why they could not be read.
+    """Read records of some spans; if deleted records are why that fails, raise an error that names them.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """

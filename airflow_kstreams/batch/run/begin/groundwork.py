@@ -84,18 +84,18 @@ class SliceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groundwork:
-    """What a start is decided from.
+    """The facts from which a start is decided.
 
-    :param facts: what the metadata topic and the ledger say.
+    :param facts: the facts that metadata topic and ledger give.
     :param topics: source topics, their partitions and groups.
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
-    :param prior: what earlier runs left, those offsets included.
+    :param prior: the traces of earlier runs, those offsets included.
     :param known: internal topics of earlier runs.
-    :param changelogs: where they start and end.
-    :param parked: what earlier runs left parked.
+    :param changelogs: the changelogs, with where they start and end.
+    :param parked: records that earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
@@ -206,7 +206,7 @@ def run_plan(
     *,
     warnings: tuple[str, ...] = (),
 ) -> RunPlan:
-    """Return what both kinds of run write of their plan; what a person should look at is logged, too.
+    """Return the plan, as both kinds of run write it, and log its warnings.
 
     :param warnings: of this kind of run.
     """

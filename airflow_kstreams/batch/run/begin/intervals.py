@@ -196,7 +196,7 @@ def count_behind(
     :param cut: the partitions up to the cut.
     :param ends: the ends of their logs when the run began.
     :param before_ms: the end of the data interval.
-    :param looked_at: how many records to look at, at most.
+    :param looked_at: the largest number of records to look at.
     """
     spans = {
         part.topic_partition: (part.stop_offset, ends[part.topic_partition])
