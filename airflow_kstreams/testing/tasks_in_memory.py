@@ -29,8 +29,9 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
 from airflow_kstreams.streams.topology.topology import Topology

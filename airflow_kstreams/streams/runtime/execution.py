@@ -1,7 +1,7 @@
-"""Defines the execution of a task, which takes its records from the partition group through the topology, and
-brings stream time to the run's moment at its end.
+"""Defines the execution of a task and its progress, and brings stream time to the run's moment at the end.
 
-There are two executions. :class:`~airflow_kstreams.streams.runtime.stream_task.InlineExecution` processes
+An execution takes the task's records from the partition group through the topology. There are two.
+:class:`~airflow_kstreams.streams.runtime.stream_task.InlineExecution` processes
 each record to its end at once. In a pipeline
 (:class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline`) records go through stages
 while calls of asynchronous nodes run. A record is *released* when all that it brought about belongs to the
@@ -25,13 +25,44 @@ stores and on stream time alone, which is restored with them, so an attempt that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_kstreams.streams.figures.call_figures import CallFigures
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.records.stream_clock import StreamClock
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """The counts of a task since its slice's start, as of a commit; they travel in the offset metadata.
+
+    :param records_in: records consumed.
+    :param records_out: records handed to sinks.
+    :param records_dropped: records dropped by rule, and those an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
+    :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
+        offsets.
+    :param partition_times: times of each partition.
+    :param last_records: the last record before each committed offset.
+    :param parked: node -> how many records are parked in its retry topic; nodes without such are absent.
+    :param parked_due_ms: when the first parked record is due, epoch milliseconds; None when none is parked,
+        or its time is not known.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    counts: RecordCounts | None = field(default_factory=RecordCounts)
+    partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
+    last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    parked: Mapping[str, int] = field(default_factory=dict)
+    parked_due_ms: int | None = None
 
 
 class Execution(Protocol):

@@ -57,16 +57,12 @@ from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
-from airflow_kstreams.streams.runtime.execution import Execution, next_needed_ms, pass_moments
+from airflow_kstreams.streams.runtime.execution import Execution, TaskProgress, next_needed_ms, pass_moments
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.task_environment import (
-    TaskEnvironment,
-    TaskProgress,
-    partition_bytes_of,
-)
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 from airflow_kstreams.streams.topology.topology import Topology

@@ -11,14 +11,12 @@ from typing import Any
 
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.graph.store_specs import GlobalEntries
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
@@ -133,31 +131,3 @@ class TaskEnvironment:
     global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskProgress:
-    """The counts of a task since its slice's start, as of a commit; they travel in the offset metadata.
-
-    :param records_in: records consumed.
-    :param records_out: records handed to sinks.
-    :param records_dropped: records dropped by rule, and those an error handler skipped.
-    :param records_dead_lettered: records sent to the dead-letter topic.
-    :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
-        offsets.
-    :param partition_times: times of each partition.
-    :param last_records: the last record before each committed offset.
-    :param parked: node -> how many records are parked in its retry topic; nodes without such are absent.
-    :param parked_due_ms: when the first parked record is due, epoch milliseconds; None when none is parked,
-        or its time is not known.
-    """
-
-    records_in: int = 0
-    records_out: int = 0
-    records_dropped: int = 0
-    records_dead_lettered: int = 0
-    counts: RecordCounts | None = field(default_factory=RecordCounts)
-    partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
-    last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
-    parked: Mapping[str, int] = field(default_factory=dict)
-    parked_due_ms: int | None = None

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import ManualClock

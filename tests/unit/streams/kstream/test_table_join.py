@@ -8,8 +8,8 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, KTable, TopologyError, serdes
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.runtime.task_environment import TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.records import FakeRecord

@@ -15,8 +15,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.runtime.task_environment import TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver

@@ -20,9 +20,10 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
-from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, TaskProgress
+from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 
