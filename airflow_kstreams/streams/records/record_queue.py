@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, methodcaller
 from typing import Any, NamedTuple
@@ -38,17 +38,31 @@ UNBOUNDED = (1 << 63) - 1
 ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
 
 
+class Closing(NamedTuple):
+    """What a commit says about a windowed store (``runtime/window_closings.py``).
+
+    :param open_ms: for how long after the moment it ages from a window takes records, in stream time.
+    :param closed_ms: windows that age from this moment or earlier were closed under less grace, epoch
+        milliseconds; None if stream time closes them under the present one, too.
+    """
+
+    open_ms: int
+    closed_ms: int | None = None
+
+
 class PartitionTimes(NamedTuple):
-    """What of a partition's time survives crashes and runs.
+    """The times of a partition that survive crashes and runs.
 
     :param partition_time_ms: its partition time, -1 before its first record.
     :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
     :param stream_time_ms: stream time of its topic in the task, -1 before its first record.
+    :param closings: of the task's windowed stores, by name.
     """
 
     partition_time_ms: int = -1
     latest_ms: int = -1
     stream_time_ms: int = -1
+    closings: Mapping[str, Closing] = {}
 
 
 class LastRecord(NamedTuple):
@@ -71,7 +85,7 @@ class LastRecord(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is to be committed of a partition at a record of it; the queue's attributes of these names.
+    """The facts of a partition to commit at one of its records; the queue has attributes of these names.
 
     :param last: the last record below the position, as the queue holds it, or what is kept of it.
     """
@@ -86,7 +100,7 @@ class QueueFacts(NamedTuple):
 
     @property
     def last_record(self) -> LastRecord:
-        """What is kept of the last record."""
+        """The offset and epoch of the last record."""
         return self.last if isinstance(self.last, LastRecord) else last_of(self.last)
 
 
@@ -95,7 +109,7 @@ class RecordQueue:
 
     :param partition: the partition.
     :param bounds: offset of the first record to process, and the offset after the last one.
-    :param buffered: how many records make the buffer whose smallest timestamp is the partition time.
+    :param buffered: size of the buffer whose smallest timestamp is the partition time.
     :param times: what earlier attempts and runs left.
     :param read_timestamps: of its topic.
     :param last: the last record before the first one to process.

@@ -1,11 +1,10 @@
 """Defines the execution of a task and its progress, and brings stream time to the run's moment at the end.
 
 An execution takes the task's records from the partition group through the topology. There are two.
-:class:`~airflow_kstreams.streams.runtime.stream_task.InlineExecution` processes
-each record to its end at once. In a pipeline
-(:class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline`) records go through stages
-while calls of asynchronous nodes run. A record is *released* when all that it brought about belongs to the
-next commit; inline, that is when it was processed.
+:class:`~airflow_kstreams.streams.runtime.stream_task.InlineExecution` processes each record to its end at
+once. In a pipeline (:class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline`) records
+go through stages while calls of asynchronous nodes run. A record is *released* when all that it brought about
+belongs to the next commit; inline, that is when it was processed.
 
 At the end of a run a task brings its stream time to a moment, once all of its records are processed.
 
@@ -76,7 +75,7 @@ class Execution(Protocol):
     commit_requested: bool
 
     def open(self, time_ms: int) -> None:
-        """Start what runs calls, and let the processors start.
+        """Start the caller, if there is one, and the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -95,7 +94,7 @@ class Execution(Protocol):
         ...
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there is anything new to commit."""
+        """Fire the wall-clock timers that are due, and return whether there is anything new to commit."""
         ...
 
     def pass_time(self, moment_ms: int) -> None:
@@ -107,7 +106,7 @@ class Execution(Protocol):
         ...
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close.
+        """Close the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -165,7 +164,7 @@ class Execution(Protocol):
         ...
 
     def ask_for_commit_point(self) -> None:
-        """Have a commit point come soon, though none is due by the number of records."""
+        """Ask for a commit point soon, though none is due by the number of records."""
         ...
 
     def calls_ended(self) -> bool:
@@ -183,7 +182,7 @@ class Execution(Protocol):
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        """The moment at which the next parked record is due, epoch milliseconds; None when none is parked."""
         ...
 
     def call_figures(self) -> CallFigures | None:
@@ -199,7 +198,7 @@ def pass_moments(
     A task without stream time stays without: it never saw a record, or nothing in it goes by time.
 
     :param clocks: stream time of each stage.
-    :param held: says whether records are parked that may be dated before any moment.
+    :param held: returns whether records are parked that may be dated before any moment.
     """
     if clocks[-1].latest_ms < 0 or held():
         return

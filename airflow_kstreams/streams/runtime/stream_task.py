@@ -1,4 +1,4 @@
-"""A task: one partition group of one subtopology, its bound topology and its stores.
+"""Defines the task: one partition group of one subtopology, its bound topology and its stores.
 
 A task goes through these states::
 
@@ -63,6 +63,7 @@ from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeli
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
+from airflow_kstreams.streams.runtime.window_closings import closings_in
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 from airflow_kstreams.streams.topology.topology import Topology
@@ -109,13 +110,13 @@ class StreamTask:
     """One task.
 
     :param topology: the whole topology.
-    :param task_id: which subtopology and group.
+    :param task_id: its subtopology and partition group.
     :param bounds: start and stop offset of each partition of the group, real topic names.
     :param produce: sends one record, see ``WriterPort``.
-    :param progress: what an earlier attempt had committed for this slice, and the partition times that
-        earlier runs left.
+    :param progress: the counts that an earlier attempt had committed for this slice, and the partition times
+        that earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
-    :ivar state: where the task is in its life.
+    :ivar state: its state, see the diagram above.
     :ivar execution: processes the records; says what is in flight, and whether a commit may come.
     """
 
@@ -141,6 +142,7 @@ class StreamTask:
             task_id=str(task_id),
             produce=produce,
             environment=environment,
+            closings=closings_in(progress.partition_times.values()),
         )
         self._explaining = self._bound.errors.explaining
         self._before = progress
@@ -172,6 +174,7 @@ class StreamTask:
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
+        self._bound.closings.start()
         every = settings.commit_every_records
         points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._commits_at_points = every > 0
@@ -216,11 +219,11 @@ class StreamTask:
         )
 
     def restored(self) -> None:
-        """Take note that the stores hold what earlier commits logged."""
+        """Enter RESTORED: the stores hold what earlier commits logged."""
         self._become(Lifecycle.RESTORED)
 
     def open(self) -> bool:
-        """Let the processors start, before the first record.
+        """Start the processors, before the first record.
 
         :return: whether they wrote anything, dead letters included; it belongs to the first commit.
         :raises RecordError: a processor's init failed, or what a resource's opening raised.
@@ -247,8 +250,8 @@ class StreamTask:
         """Process the next records, up to a commit point at most; there, cached results are emitted.
 
         :param limit: the most records to release; a request for a commit ends the call earlier.
-        :return: how many were released; 0 means that more must be fetched first, that calls take their time,
-            or that all is done.
+        :return: the number of released records; 0 means that more must be fetched first, that calls take
+            their time, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
         self._require(Lifecycle.OPEN)
@@ -256,7 +259,7 @@ class StreamTask:
             return self.execution.process(limit)
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
+        """Fire the wall-clock timers that are due, between two calls of :meth:`process`.
 
         :return: whether any was due; what it forwarded belongs to the next commit.
         :raises RecordError: user code failed.
@@ -315,7 +318,7 @@ class StreamTask:
             )
 
     def close_processors(self) -> None:
-        """Let the processors close, before the last commit: what they forward or store is committed with it.
+        """Close the processors, before the last commit: what they forward or store is committed with it.
 
         :raises RecordError: a processor's close failed.
         """
@@ -362,6 +365,7 @@ class StreamTask:
     def progress(self) -> TaskProgress:
         """Counts since the slice's start."""
         topics, counters, before = self._bound.clock.topics, self._bound.counters, self._before
+        closings = self._bound.closings.now()
         return TaskProgress(
             records_in=self.execution.records_in,
             records_out=before.records_out + counters.output,
@@ -369,7 +373,7 @@ class StreamTask:
             records_dead_lettered=before.records_dead_lettered + counters.dead_lettered,
             counts=self._counts(),
             partition_times={
-                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
+                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms, closings)
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
@@ -483,7 +487,7 @@ class InlineExecution:
         return self._group.complete
 
     def open(self, time_ms: int) -> None:
-        """Let the processors start."""
+        """Start the processors."""
         self._topology.open(time_ms)
 
     def process(self, limit: int) -> int:
@@ -520,11 +524,11 @@ class InlineExecution:
         """Do nothing: a chosen record is processed at once."""
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there were any."""
+        """Fire the wall-clock timers that are due, and return whether there were any."""
         return self._topology.wall_clock.fire()
 
     def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, and let the timers fire that are due then."""
+        """Bring stream time to a moment, and fire the timers that are due then."""
         clock = self._topology.clock
         clock.bring_to(moment_ms)
         clock.fire()
@@ -534,7 +538,7 @@ class InlineExecution:
         self._topology.flush()
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close."""
+        """Close the processors."""
         self._topology.flush()
         self._topology.close(time_ms)
 
@@ -558,11 +562,11 @@ class InlineExecution:
         """Do nothing: a commit may come at any time."""
 
     def calls_ended(self) -> bool:
-        """Say that no call has ended."""
+        """Return False: there are no calls."""
         return False
 
     def waiting_for(self) -> str:
-        """Say that no record in flight waits."""
+        """Return no calls: no record in flight waits."""
         return "nothing"
 
     def call_figures(self) -> None:
