@@ -107,7 +107,7 @@ class ProcessorTopology:
                 subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
             )
             self._subtopology = subtopology
-        #: Into which stages asynchronous nodes cut it; one if there are none.
+        #: The stages into which asynchronous nodes divide it; one if it has none of those.
         self.stages = stages_of(subtopology.nodes)
         #: Its tables by their nodes, and which nodes take their changes.
         self.tables: dict[str, TableView] = {}
