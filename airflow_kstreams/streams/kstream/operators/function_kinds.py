@@ -192,7 +192,7 @@ SET_HEADERS = FunctionKind(type="set_headers", write=_set_headers, hands_on=BOTH
 SET_TIMESTAMP = FunctionKind(
     type="set_timestamp", write=_set_timestamp, hands_on=BOTH, on_threads=False, redates=True
 )
-#: ValueCopies each value on its way from one table into another, by ``copy.deepcopy``: an aggregator may change
+#: Copies each value on its way from one table into another, by ``copy.deepcopy``: an aggregator may change
 #: its aggregate in place, and a second table that kept the same object would see its own entries change under
 #: it.
 COPY_VALUES = replace(MAP_VALUES, type="copy_values", on_threads=False)

@@ -1,4 +1,4 @@
-"""ValueCopies values, so that a store and the functions that know its values never hold one object.
+"""Copies values, so that a store and the functions that know its values never hold one object.
 
 Rule: a value goes into a store as a copy and comes out as a copy (:func:`copies_of`), wherever a function
 could change it: neither who gave an object to a store nor who received one changes the store. No copy is made

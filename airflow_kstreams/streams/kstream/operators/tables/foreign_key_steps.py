@@ -15,7 +15,7 @@ subscription that ends is forgotten.
 
 **The resolver** brings copies of left entries and answers of right ones together. Rule: an answer makes a
 result if it comes from the foreign key of the newest copy and carries the hash of its value (Kafka Streams'
-rule for stale responses). ValueCopies and answers come through two topics, in any order between them. So an answer
+rule for stale responses). Copies and answers come through two topics, in any order between them. So an answer
 that comes before its copy is kept, and makes its result when the copy comes.
 
 The resolver finds early answers by counting: of one left key and one foreign key, copies are in the order in
