@@ -240,7 +240,7 @@ def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPar
 def misdated_warnings(
     plan: TopologyPlan, done: Sequence[TaskReport], times: Mapping[TopicPartition, PartitionTimes]
 ) -> tuple[str, ...]:
-    """Say of which topics implausibly dated records were processed.
+    """Return warnings of the topics of which implausibly dated records were processed.
 
     :param done: the reports of a run's tasks.
     :param times: of the partitions that they read.

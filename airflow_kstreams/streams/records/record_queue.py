@@ -39,7 +39,7 @@ ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]
 
 
 class PartitionTimes(NamedTuple):
-    """What of a partition's time survives crashes and runs.
+    """The times of a partition that survive crashes and runs.
 
     :param partition_time_ms: its partition time, -1 before its first record.
     :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
@@ -71,7 +71,7 @@ class LastRecord(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is to be committed of a partition at a record of it; the queue's attributes of these names.
+    """The facts of a partition to commit at one of its records; the queue has attributes of these names.
 
     :param last: the last record below the position, as the queue holds it, or what is kept of it.
     """
@@ -86,7 +86,7 @@ class QueueFacts(NamedTuple):
 
     @property
     def last_record(self) -> LastRecord:
-        """What is kept of the last record."""
+        """The offset and epoch of the last record."""
         return self.last if isinstance(self.last, LastRecord) else last_of(self.last)
 
 
@@ -95,7 +95,7 @@ class RecordQueue:
 
     :param partition: the partition.
     :param bounds: offset of the first record to process, and the offset after the last one.
-    :param buffered: how many records make the buffer whose smallest timestamp is the partition time.
+    :param buffered: size of the buffer whose smallest timestamp is the partition time.
     :param times: what earlier attempts and runs left.
     :param read_timestamps: of its topic.
     :param last: the last record before the first one to process.

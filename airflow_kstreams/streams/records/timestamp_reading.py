@@ -1,4 +1,4 @@
-"""Timestamps of consumed records, read when they are buffered.
+"""Reads the timestamps of consumed records when they are buffered.
 
 A record's own time needs no decoding. Any other extractor looks at the decoded record, so records of such a
 source are decoded here, once, and wait decoded (:class:`ReadRecord`).
@@ -88,7 +88,7 @@ class RecordTimestamps:
 class UndatedRecord:
     """A record without a timestamp that could be used; decoding it raises.
 
-    :param error: why it has none.
+    :param error: the reason.
     """
 
     __slots__ = ("_error", "offset", "partition", "raw", "topic")
@@ -133,7 +133,7 @@ def as_consumed(record: Record | ReadRecord) -> Record:
 class ReadRecord:
     """A record decoded ahead of its turn.
 
-    :ivar error: why it cannot be processed, None if it can.
+    :ivar error: the reason why it cannot be processed, None if it can.
     :ivar skipped: whether it is to be dropped and counted.
     """
 
@@ -260,7 +260,7 @@ def iso_of(epoch_ms: int) -> str:
 
 
 def shown_extractor(extractor: TimestampExtractor) -> str:
-    """Return what an extractor is called in messages: its id, and the name of a function of the user's."""
+    """Return an extractor's name for messages: its id, and the name of a function of the user's."""
     if extractor.id != "extract":
         return extractor.id
     return f"extract({getattr(extractor.function, '__name__', type(extractor.function).__name__)})"
