@@ -134,13 +134,13 @@ def test_wait_of_the_engine_is_progress_when_no_function_runs() -> None:
 def test_results_come_in_order_and_the_first_error_after_all_have_ended() -> None:
     watch = FunctionWatch(["0_0"], stall_ms=STALL_MS)
     assert watch.run([lambda: 1, lambda: 2, lambda: 3], at_once=2) == [1, 2, 3]
-    ended = []
+    ended: list[int] = []
 
-    def fails() -> int:
+    def fails() -> None:
         raise ValueError("first")
 
     with pytest.raises(ValueError, match="first"):
-        watch.run([fails, lambda: ended.append(1) or 2], at_once=1)
+        watch.run([fails, lambda: ended.append(1)], at_once=1)
     assert ended == [1]
 
 
