@@ -109,7 +109,7 @@ class TaskLoop:
         return self.finish()
 
     def open(self, *, patient: bool = False) -> None:
-        """Let the processors start. What they forward then belongs to the first transaction, and opens it.
+        """Start the processors. What they forward then belongs to the first transaction, and opens it.
 
         :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a
             pause, a slow answer), so that another attempt is made; else on the task's own functions.

@@ -431,7 +431,7 @@ class OpenTask:
         return self._kept(self.loop.finish())
 
     def _kept(self, committed: OffsetMetadata) -> TaskReport:
-        """Leave the local files to the next run, after the last commit."""
+        """Keep the local files for the next run, after the last commit."""
         self.state_files.keep(self.commit.changelog_ends)
         return committed.report()
 

@@ -66,6 +66,7 @@ from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeli
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
+from airflow_kstreams.streams.runtime.window_closings import closings_in
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 from airflow_kstreams.streams.topology.topology import Topology
@@ -171,6 +172,7 @@ class StreamTask:
             task_id=str(task_id),
             produce=produce,
             environment=environment,
+            closings=closings_in(progress.partition_times.values()),
         )
         self._explaining = self._bound.errors.explaining
         self._before = progress
@@ -202,6 +204,7 @@ class StreamTask:
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
+        self._bound.closings.start()
         every = settings.commit_every_records
         points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._commits_at_points = every > 0
@@ -450,6 +453,7 @@ class StreamTask:
     def progress(self) -> TaskProgress:
         """Counts since the slice's start."""
         topics, counters, before = self._bound.clock.topics, self._bound.counters, self._before
+        closings = self._bound.closings.now()
         return TaskProgress(
             records_in=self._execution.records_in,
             records_out=before.records_out + counters.output,
@@ -457,7 +461,7 @@ class StreamTask:
             records_dead_lettered=before.records_dead_lettered + counters.dead_lettered,
             counts=self._counts(),
             partition_times={
-                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
+                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms, closings)
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
