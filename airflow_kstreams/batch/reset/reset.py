@@ -186,7 +186,7 @@ class ApplicationReset:
                 self._session.claim()
                 done = self._go_on()
             except TaskFencedError:
-                log.info("application %s: its coordinator's id was claimed by another, once more", self._app)
+                log.info("application %s: another coordinator claimed the id, claiming it again", self._app)
                 continue
             self._refuse_overwritten(done)
             return done
