@@ -204,8 +204,8 @@ def clock_warnings(plan: RunPlan, times: Mapping[TopicPartition, PartitionTimes]
     return (
         f"stream time was brought to {iso_of(moment_ms)}, when the run began by its driver's clock, and the "
         f"newest record that was read is dated {iso_of(newest_ms)}: what is dated between them and comes "
-        "later is late, by its windows' grace; if the driver's clock is wrong, mend it before the next run; if "
-        "records come as late as that, give windows a grace, or set stream.time.advance=none",
+        "later is late, by its windows' grace; if the driver's clock is wrong, mend it before the next run; "
+        "if records come as late as that, give windows a grace, or set stream.time.advance=none",
     )
 
 
