@@ -245,8 +245,9 @@ class ApplicationSettings:
     run_stall_timeout_ms: int = _setting(
         900_000,
         minimum=1_000,
-        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
-        "default is the broker's longest transaction.",
+        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError, or with "
+        "CallsStuckError while it is inside one call of a user's function. The default is the broker's "
+        "longest transaction.",
     )
     client_timeout_ms: int = _setting(
         30_000,

@@ -65,7 +65,7 @@ from airflow_kstreams.batch.protocol.slice.stops import (
     task_partitions,
 )
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
-from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_time_passed
+from airflow_kstreams.batch.run.begin.stream_time import clock_warnings, parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
@@ -147,6 +147,8 @@ def close_slice(
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
     warnings += misdated_warnings(plan.topology, done, _times(committed))
+    if session.settings.advances_to == "wall_clock_of_begin":
+        warnings += clock_warnings(plan, _times(committed))
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=msgspec.structs.replace(

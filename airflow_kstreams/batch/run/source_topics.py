@@ -28,6 +28,8 @@ from airflow_kstreams.batch.protocol.topics import (
     changelog_settings,
     largest_read,
     max_message_bytes,
+    message_limits,
+    narrow_times,
     refuse_harmful_settings,
     small_topics,
     topic_spec,
@@ -199,7 +201,8 @@ def ensure_topics(
         held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
         if has_dead_letters(plan, settings):
             held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-        limits = max_message_bytes(admin, held)
+        configs = admin.topic_configs(held)
+        limits = message_limits(configs)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         ensure_dead_letter_topic(admin, plan, settings)
@@ -212,7 +215,11 @@ def ensure_topics(
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
         bound=bound,
-        warnings=(*small_topics(plan, settings, limits), *left_behind(recorded, plan, found)),
+        warnings=(
+            *small_topics(plan, settings, limits),
+            *narrow_times(plan, configs),
+            *left_behind(recorded, plan, found),
+        ),
     )
 
 

@@ -245,7 +245,7 @@ def _number(session: SparkSession, name: str, default: int) -> int:
 def worth_another_launch(error: KStreamsError) -> bool:
     """Return whether the same driver should launch the tasks again."""
     decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
-        isinstance(error, ReportedError) and error.error_type == "RecordError"
+        isinstance(error, ReportedError) and error.error_type in ("RecordError", "CallsStuckError")
     )
     return error.is_retriable and not decided
 
