@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader, text
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, refuse_outlets
 from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
@@ -43,6 +44,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     """
 
     template_fields: Sequence[str] = (*RunOperator.template_fields, "application")
+    readers: ClassVar[Mapping[str, Reader]] = {**RunOperator.readers, "application": text}
     ui_color = "#d5e8f7"
 
     def __init__(
