@@ -83,7 +83,7 @@ def kstreams_task(python_callable: Callable[..., Any] | None = None, **kwargs: A
     arguments are plain JSON. A parameter such as ``ds``, ``run_id`` or ``params`` takes its value in the
     task's context, also where the task finishes an earlier run first. The one task begins, processes and
     finishes the run; with ``finish=False`` a
-    :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator` follows.
+    :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator` follows.
 
     :param python_callable: the function.
     :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without

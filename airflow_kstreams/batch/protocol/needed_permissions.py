@@ -133,7 +133,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what copying the state of new processors needs; its user need not be that of the runs.
 
-    To abandon the expansion needs what runs need, too: no begin may take over keys meanwhile.
+    To give up the expansion needs what runs need, too: no begin may take over keys meanwhile.
     """
     own = ProtocolTopics(plan.application_id)
     group = catch_up_group(plan.application_id)
@@ -183,7 +183,7 @@ def doctor_permissions() -> tuple[Permission, ...]:
 
 @contextmanager
 def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
-    """Have errors of the block name the permission that the application needs.
+    """Make errors of the block name the permission that the application needs.
 
     An application that may not even describe a topic is refused for that; to allow no more than that would
     not help.

@@ -73,6 +73,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.timestamp_reading import SECONDS, iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -85,14 +86,14 @@ _MARKERS_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedSlice:
-    """What finish writes.
+    """The facts that finish writes.
 
     :param summary: for the ledger.
     :param offsets: every committed offset once more, with the times beside it, or those of partitions that
         got nothing would expire while others go on; intermediate ones moved past a tail of transaction
         markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
-    :param changelogs: where they end, for the ledger; None if no task has run, or there are none.
+    :param changelogs: the ends of the changelogs, for the ledger; None if no task has run, or there are none.
     """
 
     summary: RunSummary
@@ -106,7 +107,7 @@ def close_slice(
 ) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
-    :param reports: what tasks have told their driver.
+    :param reports: reports of the tasks, as their driver has them.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
@@ -145,6 +146,7 @@ def close_slice(
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
+    warnings += misdated_warnings(plan.topology, done, _times(committed))
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=msgspec.structs.replace(
@@ -233,6 +235,39 @@ def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPar
     """Return the partition times that travel with committed offsets, where there are any."""
     found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
     return {tp: times for tp, times in found.items() if times != PartitionTimes()}
+
+
+def misdated_warnings(
+    plan: TopologyPlan, done: Sequence[TaskReport], times: Mapping[TopicPartition, PartitionTimes]
+) -> tuple[str, ...]:
+    """Return warnings of the topics of which implausibly dated records were processed.
+
+    :param done: the reports of a run's tasks.
+    :param times: of the partitions that they read.
+    """
+    found: dict[int, int] = {}
+    for task in done:
+        if task.records_misdated:
+            sub_id = subtopology_of(task.task_id)
+            found[sub_id] = found.get(sub_id, 0) + task.records_misdated
+    return tuple(
+        _misdated(count, plan.subtopology(sub_id).sources, times) for sub_id, count in sorted(found.items())
+    )
+
+
+def _misdated(count: int, topics: Collection[str], times: Mapping[TopicPartition, PartitionTimes]) -> str:
+    newest = [
+        f"{tp} has come to {iso_of(its.latest_ms)}, which as seconds is {iso_of(its.latest_ms * 1_000)}"
+        for tp, its in sorted(times.items())
+        if tp.topic in topics and its.latest_ms in SECONDS
+    ]
+    return (
+        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
+        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
+        "topics go by times: mend the producer, or date the records at their source "
+        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+    )
 
 
 def _refuse_unfinished(

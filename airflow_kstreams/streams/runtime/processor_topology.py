@@ -34,7 +34,7 @@ from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.records.record_queue import Closing, PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -55,6 +55,7 @@ from airflow_kstreams.streams.runtime.sources_and_sinks import (
     source_loop,
 )
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
+from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -69,6 +70,7 @@ class ProcessorTopology:
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
     :param environment: clock and partition counts.
+    :param closings: of its windowed stores, as the last commit left them.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class ProcessorTopology:
         task_id: str,
         produce: Produce,
         environment: TaskEnvironment,
+        closings: Mapping[str, Closing],
     ) -> None:
+        self.closings = WindowClosings(closings)
         self._topology = topology
         self._subtopology = subtopology
         self._application_id = settings.application_id
@@ -103,7 +107,7 @@ class ProcessorTopology:
                 subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
             )
             self._subtopology = subtopology
-        #: Into which stages asynchronous nodes cut it; one if there are none.
+        #: The stages into which asynchronous nodes divide it; one if it has none of those.
         self.stages = stages_of(subtopology.nodes)
         #: Its tables by their nodes, and which nodes take their changes.
         self.tables: dict[str, TableView] = {}
@@ -182,9 +186,9 @@ class ProcessorTopology:
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadTimestamps]:
-        """Return how timestamps are read where it is not simply the records' own.
+        """Return the functions that read timestamps, where those are not simply the records' own.
 
-        :param times: what earlier attempts and runs left.
+        :param times: the partition times that earlier attempts and runs left.
         """
         reading: dict[TopicPartition, ReadTimestamps] = {}
         for partition in partitions:
@@ -202,7 +206,7 @@ class ProcessorTopology:
         return reading
 
     def latest_allowed(self, partition: TopicPartition) -> LatestAllowed:
-        """Return what gives the latest time that a partition's records may be dated."""
+        """Return the function that gives the latest time that a partition's records may be dated."""
         node, _ = self._sources[partition.topic]
         if node.timestamps is not None and node.timestamps.function is None:
             return no_bound  # the wall clock's own time
@@ -211,7 +215,7 @@ class ProcessorTopology:
     def run(self, chosen: RecordRun) -> int:
         """Run records through the topology.
 
-        :return: how many: all of them, unless one asked for a commit.
+        :return: their number: all of them, unless one asked for a commit.
         """
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
@@ -233,7 +237,7 @@ class ProcessorTopology:
         self._run_mixed(chosen.records, chosen.timestamps_ms, chosen.topics)
 
     def open(self, time_ms: int) -> None:
-        """Let every node start, in topological order.
+        """Start every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -241,11 +245,11 @@ class ProcessorTopology:
         self._call(self._opens)
 
     def flush(self) -> None:
-        """Let every cached node emit, in topological order."""
+        """Make every cached node emit, in topological order."""
         self._call(self._flushes)
 
     def close(self, time_ms: int) -> None:
-        """Let every node come to its end, in topological order.
+        """End every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -384,7 +388,7 @@ class ProcessorTopology:
             self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
-        """Leave something to the record's release, and say whether that is still to come."""
+        """Put off a function until the record's release, and return whether that is still to come."""
         handoff = self.handoff
         if handoff.early:
             handoff.later(handoff.last, function, *arguments)
@@ -409,7 +413,7 @@ class ProcessorTopology:
                     children[parent][node.name] = self._reached(parent, node.name, bound)
 
     def _reached(self, parent: str, node: str, bound: Forward) -> Forward:
-        """Return what hands a parent's results to a node, perhaps of a later stage."""
+        """Return the function that hands a parent's results to a node, perhaps of a later stage."""
         stage = self.stages.of[node]
         if self.stages.gives_in[parent] == stage or bound is ignore_updates:
             return bound
