@@ -150,22 +150,6 @@ def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
     return [subtopology]
 
 
-def subtopology_id(subtopology: int | str | None) -> int | None:
-    """Return a subtopology's id, which a template renders as text.
-
-    :raises ConfigError: it is no number.
-    """
-    if subtopology is None:
-        return None
-    try:
-        return int(subtopology)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"subtopology is {subtopology!r}, not a number",
-            fix="use an id that airflow-kstreams describe shows",
-        ) from None
-
-
 def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Sequence[int]) -> None:
     """Refuse to call subtopologies processed that are not, even if Spark ended well.
 

@@ -238,14 +238,18 @@ def _retention(topics: Topics) -> Iterator[Finding]:
     for topic in watched:
         kept_ms = number(topics.configs[topic], "retention.ms")
         deletes = "delete" in topics.configs[topic].get("cleanup.policy", "delete")
-        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < 2 * gap_ms:
+        age_ms = _age_ms(topics, topic)
+        needed_ms = gap_ms + max(gap_ms, age_ms)
+        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < needed_ms:
             short.append(topic)
-            level = error if kept_ms < gap_ms else warning
+            level = error if kept_ms < max(gap_ms, age_ms) else warning
+            dated = f", the newest that were read last were dated {duration(age_ms)} before their run"
             yield level(
                 "input retention",
-                f"{topic} keeps records for {duration(kept_ms)} (retention.ms), the longest gap between runs "
-                f"is {duration(gap_ms)}: what is deleted before a run reads it is lost",
-                set_topic(topic, retention_ms=str(2 * gap_ms)),
+                f"{topic} keeps records for {duration(kept_ms)} after their own time (retention.ms), the "
+                f"longest gap between runs is {duration(gap_ms)}{dated if age_ms > gap_ms else ''}: what is "
+                "deleted before a run reads it is lost",
+                set_topic(topic, retention_ms=str(needed_ms)),
             )
     sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
     if sized:
@@ -265,6 +269,23 @@ def _retention(topics: Topics) -> Iterator[Finding]:
         )
     if watched and not (short or sized or compacted):
         yield ok("input retention", f"{len(watched)} topics keep records longer than two gaps between runs")
+
+
+def _age_ms(topics: Topics, topic: str) -> int:
+    """Return how old the newest records of a topic were when a run found new ones; 0 where their own times
+    do not count, or no such run is known.
+    """
+    ledger = topics.seen.ledger
+    left = ledger.past.left.get(topic)
+    if left is None or topics.configs[topic].get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    begun = [
+        run.begun_ms
+        for run in ledger.latest(_WATCHED_RUNS)
+        if any(read.topic == topic and read.start < read.stop for read in run.read)
+    ]
+    newest_ms = max((times.latest_ms for times in left.times), default=-1)
+    return max(0, max(begun) - newest_ms) if begun and newest_ms >= 0 else 0
 
 
 def _outputs(topics: Topics) -> Iterator[Finding]:
