@@ -59,6 +59,7 @@ class ResetRequest:
     :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
     :param force: go on although the application is at work.
     :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
+    :param accept: partitions in which reading goes on where the scenario says; then nothing else is done.
     """
 
     application_id: str
@@ -69,6 +70,7 @@ class ResetRequest:
     delete_stop_offsets: bool = False
     force: bool = False
     reset_id: str = ""
+    accept: tuple[TopicPartition, ...] = ()
 
     @property
     def only_the_slice(self) -> bool:
@@ -92,8 +94,17 @@ class ResetRequest:
     def check(self) -> None:
         """Refuse what contradicts itself.
 
-        :raises ConfigError: a scenario is given without topics.
+        :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
+        if self.accept:
+            topics = (*self.input_topics, *self.intermediate_topics, *self.internal_topics)
+            if topics or self.delete_stop_offsets or not self.scenario.option:
+                raise ConfigError(
+                    "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
+                    fix="add to it where reading goes on, such as --to-earliest, and no topics or "
+                    "--delete-stopoffsets",
+                )
+            return
         if self.scenario.option and not self.input_topics:
             raise ConfigError(
                 f"{self.scenario.option} says where to set the offsets of input topics, and none is named",
@@ -224,7 +235,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     facts = RunFacts(app, ledger, written)
     last = facts.last_work
     recorded = recorded_topics(last, ledger)
-    named = {*request.input_topics, *request.intermediate_topics}
+    named = {*request.input_topics, *request.intermediate_topics, *(tp.topic for tp in request.accept)}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
     _refuse_unknown_application(app, topics, groups, internal)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})

@@ -185,7 +185,8 @@ def _dated_inside(
 ) -> tuple[FrozenPartition, ...]:
     """Freeze the inputs of a run that keeps to its data interval.
 
-    Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
+    Committed offsets do not count, for an earlier interval's run has left them, or another program has,
+    unless a person accepted a loss.
 
     :param lost: what is lost already.
     :raises DataLossError: what the interval held may be gone.

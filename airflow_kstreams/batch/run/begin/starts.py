@@ -19,6 +19,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     deleted,
     forgotten,
     gone,
+    moved_forward,
     recreated,
     slice_lost,
     truncated,
@@ -107,7 +108,30 @@ def find_losses(
         elif remembered > log_of.high:
             why = "runs have processed it up to"
             losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
+    named = {tp for loss in losses for tp in loss.partitions}
+    inside = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
+    losses += find_moved(inside, prior, topic_ids)
     return losses + find_recreated(bounds, prior, topic_ids)
+
+
+def find_moved(
+    bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, topic_ids: Mapping[str, str]
+) -> list[Loss]:
+    """Return the committed offsets that another program moved forward since the last run; see
+    :mod:`airflow_kstreams.batch.evidence.moved_offsets`.
+
+    :param bounds: of partitions whose slice starts at the committed offset, without those beyond the log.
+    :param topic_ids: of the topics as they are now.
+    """
+    losses: list[Loss] = []
+    for tp, log_of in sorted(bounds.items()):
+        if tp not in prior.committed or prior.foreign_run or not prior.set_by_a_person(tp):
+            continue
+        last, by = _last_known(tp, prior, made_anew=_made_anew(tp, prior, topic_ids))
+        at = prior.committed[tp].offset
+        if last is not None and at > max(last, log_of.start):
+            losses.append(moved_forward(tp, start=max(last, log_of.start), to=at, by=by))
+    return losses
 
 
 def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Callable[[str], bool]) -> list[Loss]:
@@ -157,7 +181,8 @@ def find_vanished(topics: Set[str], found: Mapping[str, TopicDescription], prior
 
 def _created_again(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
     before = prior.topic_ids.get(tp.topic)
-    if before is None or before == topic_ids[tp.topic] or prior.set_by_a_person(tp):
+    accepted = prior.set_by_a_person(tp) or tp in prior.accepted
+    if before is None or before == topic_ids[tp.topic] or accepted:
         return False
     return prior.remembered(tp) is not None or prior.was_read(tp)
 
@@ -171,3 +196,25 @@ def _evidence(tp: TopicPartition, prior: PriorRuns) -> str:
     return f"run {prior.unfinished_run!r} was under way when the metadata topic was lost" + (
         f", from offset {at_least} on" if at_least is not None else ""
     )
+
+
+def _last_known(tp: TopicPartition, prior: PriorRuns, *, made_anew: bool) -> tuple[int | None, str]:
+    """Return the last offset of a partition that is known to be of a run or an acceptance, and how it is
+    known; None where no run has left a trace of the topic.
+    """
+    if tp in prior.accepted:
+        return prior.accepted[tp].offset, "the ledger says that an operator had reading go on at"
+    if made_anew:
+        return 0, "the topic was created again since the last run, and its log starts at"
+    if tp in prior.last_stops:
+        endless = prior.unfinished_run if prior.continuous else ""
+        by = f"continuous run {endless!r} started at" if endless else "runs have read the partition up to"
+        return prior.last_stops[tp], by
+    if prior.knows(tp.topic):
+        return 0, "no run has read the partition, whose log starts at"
+    return None, ""
+
+
+def _made_anew(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
+    before = prior.topic_ids.get(tp.topic)
+    return before is not None and before != topic_ids[tp.topic]
