@@ -24,6 +24,7 @@ from airflow_kstreams.streams.errors import (
     RunBusyError,
 )
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.continuous_scene import Running, SwitchingApplication
@@ -44,6 +45,7 @@ from tests.support.kafka.printed_commands import accept_in_memory
 pytestmark = pytest.mark.promise("foreign-commits-skip-nothing")
 
 IN = TopicPartition("in", 0)
+METADATA = ProtocolTopics(APP).metadata
 
 
 class DiedError(Exception):
@@ -592,3 +594,37 @@ def test_run_begins_when_it_may_not_look_at_the_group(app: Application, kafka: I
     subject = Subject(plan=app.topology.plan(APP), settings=app.checked)
     found = diagnose(app.cluster, subject, clock=kafka.clock)
     assert [f.level for f in found if f.check == "permissions"] == [Level.WARNING]
+
+
+# == a run that another program began
+
+
+def write_bare(kafka: InMemoryKafka, stops: Mapping[str, int]) -> None:
+    """Begin a run as another program does, in the specification's format."""
+    kafka.create_topic(METADATA, cleanup_policy="compact")
+    for key, value in {**stops, APP: 0}.items():
+        kafka.append(METADATA, b"%d" % value, key.encode())
+
+
+@pytest.mark.promise("foreign-runs-are-claimed")
+@pytest.mark.parametrize("gone", [False, True], ids=["committed", "deleted"])
+def test_slice_of_another_program_is_not_read_backwards(
+    app: Application, kafka: InMemoryKafka, gone: bool
+) -> None:
+    publish(kafka, *range(9))
+    write_bare(kafka, {"in_0": 3, "in_1": 0})
+    if gone:
+        kafka.expire({IN: 5})
+    else:
+        move(kafka, {IN: 5})
+    slice_ = app.begin("run-1")
+    span = (slice_.inputs[0].start_offset, slice_.inputs[0].stop_offset)
+    assert span == ((3, 3) if gone else (5, 5))
+    app.tasks(slice_)
+    app.finish("run-1")
+    if gone:
+        error = refused(app, "run-2")
+        assert "records from offset 3 to 5 are gone" in error.cause
+        accept_in_memory(error, kafka)
+    app.run("run-2")
+    assert results(kafka) == ["5", "6", "7", "8"]
