@@ -31,6 +31,8 @@ class ResetApplicationOperator(ApplicationOperator):
     :param intermediate_topics: your own topics that the application writes and reads; what is unread in them
         is skipped. (templated)
     :param internal_topics: internal topics to delete; all of them by default. (templated)
+    :param unread_topics: topics between subtopologies that the topology does not read any more: what no run
+        has read in them is given up; given alone, do nothing else. (templated)
     :param offsets: the new offsets, by the name of one option of the command: ``{"to-datetime":
         "2026-01-31T00:00:00.000"}``, ``{"by-duration": "P1D"}``, ``{"shift-by": -100}``, ``{"to-offset":
         0}``, ``{"to-latest": True}``, ``{"from-file": "/path/to.csv"}``; by default to the earliest.
@@ -59,6 +61,7 @@ class ResetApplicationOperator(ApplicationOperator):
         "input_topics",
         "intermediate_topics",
         "internal_topics",
+        "unread_topics",
         "offsets",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
@@ -73,6 +76,7 @@ class ResetApplicationOperator(ApplicationOperator):
         input_topics: Sequence[str] | str = (),
         intermediate_topics: Sequence[str] | str = (),
         internal_topics: Sequence[str] | str = (),
+        unread_topics: Sequence[str] | str = (),
         offsets: Mapping[str, Any] | str | None = None,
         delete_stop_offsets: bool = False,
         force: bool = False,
@@ -82,6 +86,7 @@ class ResetApplicationOperator(ApplicationOperator):
         self.input_topics = input_topics
         self.intermediate_topics = intermediate_topics
         self.internal_topics = internal_topics
+        self.unread_topics = unread_topics
         self.offsets = offsets
         self.delete_stop_offsets = delete_stop_offsets
         self.force = force
@@ -103,6 +108,8 @@ class ResetApplicationOperator(ApplicationOperator):
                 self.log.info("%s: from %s to %d", change.partition, change.before, change.after)
             for topic in sorted(done.deleted):
                 self.log.info("%s: deleted", topic)
+            for topic, count in sorted(done.unread.items()):
+                self.log.warning("%s: %d records that no run has read are given up", topic, count)
             if done.given_up:
                 given_up = parked_text(parked_total(done.given_up))
                 self.log.warning("Given up with their retry topics: %s", given_up)
@@ -118,6 +125,7 @@ class ResetApplicationOperator(ApplicationOperator):
             scenario=scenario_of(object_of(self.offsets, "offsets")),
             intermediate_topics=topics_of(self.intermediate_topics),
             internal_topics=topics_of(self.internal_topics),
+            unread_topics=topics_of(self.unread_topics),
             delete_stop_offsets=self.delete_stop_offsets,
             force=self.force,
             reset_id=reset_id,

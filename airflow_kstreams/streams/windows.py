@@ -45,8 +45,8 @@ class Windowed(NamedTuple, Generic[K]):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlidingWindow:
     """For folds: windows ``[start, start + size_ms]``, both ends included, one for each set of records of a
-    key that lie ``size_ms`` or less apart. For joins: keeps the elements of a stream for elements of another
-    that come up to ``size_ms`` later.
+    key that lie ``size_ms`` or less apart. For joins: an element of the stream meets
+    those of the other stream that are up to ``size_ms`` younger.
 
     :param size_ms: 0 or more; 0 joins, or folds, elements of equal time only.
     :param grace_ms: 0 or more.

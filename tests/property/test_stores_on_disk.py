@@ -206,7 +206,7 @@ def join_answer(form: Form, step: tuple[Any, ...]) -> Any:
         return store.put(*given_)
     if what in ("find", "match"):
         key, one_ms, other_ms = given_
-        found = store.find(key, min(one_ms, other_ms), max(one_ms, other_ms), form.now_ms)
+        found = store.find(key, min(one_ms, other_ms), max(one_ms, other_ms))
         if what == "match":
             store.match(key, found)
         return _without_numbers(found)

@@ -72,9 +72,9 @@ class Search:
         self.elements: list[Element] = []
         self.results: list[tuple[Any, ...]] = []
 
-    def kept(self, side: Side, time: int, now: int) -> bool:
+    def late(self, side: Side, time: int, now: int) -> bool:
         window = self.windows[side]
-        return time + window.size_ms + window.grace_ms >= now
+        return time + window.size_ms + window.grace_ms < now
 
     def match(self, one: Element, other: Element) -> bool:
         left, right = (one, other) if one.side == "left" else (other, one)
@@ -86,7 +86,7 @@ class Search:
         )
 
     def find_last_chance(self, element: Element) -> int:
-        """Return the last stream time at which some partner could arrive and be joined."""
+        """Return the last stream time at which some partner could arrive and not be late."""
         other: Side = "right" if element.side == "left" else "left"
         partners = range(element.time - 10, element.time + 10)
         return max(
@@ -94,13 +94,13 @@ class Search:
             for partner in partners
             if self.match(element, Element(-1, other, element.key, partner))
             for now in range(element.time - 10, element.time + 50)
-            if self.kept(other, partner, now) and self.kept(element.side, element.time, now)
+            if not self.late(other, partner, now)
         )
 
     def arrive(self, number: int, side: Side, key: str | None, time: int) -> None:
         self.now = max(self.now, time)
         sides = {"left_join": ["left"], "outer_join": ["left", "right"]}.get(self.kind, [])
-        if (key is None and side not in sides) or not self.kept(side, time, self.now):
+        if (key is None and side not in sides) or self.late(side, time, self.now):
             self.dropped += 1
             return
         if key is None:
@@ -110,9 +110,7 @@ class Search:
         partners = [
             other
             for other in self.elements
-            if self.match(new, other)
-            and self.kept(other.side, other.time, self.now)
-            and (self.kind != "join_prior" or other.time < time)
+            if self.match(new, other) and (self.kind != "join_prior" or other.time < time)
         ]
         for other in sorted(partners, key=lambda other: (other.time, other.number)):
             other.waits = False

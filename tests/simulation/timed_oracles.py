@@ -167,14 +167,13 @@ class _Joining:
         self.pass_time(one)
         stage, now_ms = self._stage, one.now_ms
         new = _Element(one, one.partition.topic == stage.left[0])
-        if not self._kept(new, now_ms):
+        found = [other for other in self._elements if self._match(new, other)]
+        if self._late(new, now_ms):
             self.given.dropped.append(one.run)
             sometimes("a late record was dropped")
-        else:
-            partners = [other for other in self._elements if self._match(new, other)]
-            found = [other for other in partners if self._kept(other, now_ms)]
-            if len(found) < len(partners):
+            if found:
                 sometimes("a partner came too late for a join")
+        else:
             for other in sorted(found, key=lambda other: other.time_ms):
                 self._pair(new, other)
             self._elements.append(new)
@@ -195,9 +194,9 @@ class _Joining:
     def _window(self, *, is_left: bool) -> tuple[int, int]:
         return (self._stage.left if is_left else self._stage.right)[1:]
 
-    def _kept(self, element: _Element, now_ms: int) -> bool:
+    def _late(self, element: _Element, now_ms: int) -> bool:
         size_ms, grace_ms = self._window(is_left=element.is_left)
-        return element.time_ms + size_ms + grace_ms >= now_ms
+        return element.time_ms + size_ms + grace_ms < now_ms
 
     def _match(self, one: _Element, other: _Element) -> bool:
         left, right = (one, other) if one.is_left else (other, one)
@@ -212,10 +211,8 @@ class _Joining:
         """Return the last stream time at which some partner could arrive and be joined: the latest that
         matches is the last to be late.
         """
-        own_ms, grace_ms = self._window(is_left=element.is_left)
-        other_ms, other_grace_ms = self._window(is_left=not element.is_left)
-        latest_ms = element.time_ms + own_ms
-        return min(latest_ms + other_ms + other_grace_ms, element.time_ms + own_ms + grace_ms)
+        latest_ms = element.time_ms + self._window(is_left=element.is_left)[0]
+        return latest_ms + sum(self._window(is_left=not element.is_left))
 
     def _pair(self, new: _Element, other: _Element) -> None:
         other.waits = False
@@ -240,7 +237,7 @@ class _Joining:
 
 
 def join(stage: Join, met: Met, died: DiedBetween) -> Given:
-    """Join every pair that lies near enough, while both are kept; then what waited in vain."""
+    """Join every pair that lies near enough, unless the second is late; then what waited in vain."""
     joining = _Joining(stage, died)
     for one in met:
         if isinstance(one, Arrival):

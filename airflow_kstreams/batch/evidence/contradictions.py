@@ -63,13 +63,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from airflow_kstreams.batch.evidence.moved_offsets import find_moved_under_way
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     drop_slice,
+    moved_forward,
     not_whole,
     progress_lost,
     rolled_back,
@@ -133,6 +133,37 @@ def find_foreign_progress(
     return losses + find_moved_under_way(begun, committed, admin, run_id=slice_.run_id)
 
 
+def find_moved_under_way(
+    starts: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    admin: AdminPort,
+    *,
+    run_id: str,
+) -> list[Loss]:
+    """Return the committed offsets that another program moved forward while a run is under way.
+
+    :param starts: where the run started.
+    :param run_id: of the slice, or of the continuous run.
+    """
+    ahead = {
+        tp: offset.offset
+        for tp, offset in sorted(committed.items())
+        if offset.offset > starts.get(tp, 0) and OffsetMetadata.decode(offset.metadata).foreign
+    }
+    log_starts = admin.start_offsets(ahead) if ahead else {}
+    return [
+        moved_forward(
+            tp,
+            start=max(starts.get(tp, 0), log_starts[tp]),
+            to=at,
+            by=f"run {run_id!r} is under way, and reads from",
+            run=run_id,
+        )
+        for tp, at in ahead.items()
+        if at > log_starts[tp]
+    ]
+
+
 def refuse_unfit_progress(
     slice_: Slice,
     to_read: Mapping[TopicPartition, tuple[int, int | None]],
@@ -143,8 +174,8 @@ def refuse_unfit_progress(
 
     Begin commits the start of every partition, so that an offset that is not there was there.
 
-    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet. Nothing
-        is lost with the offset of another partition.
+    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet.
+        Nothing is lost with the offset of another partition.
     :param committed: of partitions of the slice.
     :param admin: as for :func:`find_foreign_progress`.
     :raises DataLossError: an offset is gone, or cannot be of the slice.
@@ -207,7 +238,7 @@ def _is_rolled_back(ledger: Ledger, last_id: str, run_id: str, *, at: int, left:
 
 
 def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run is under way."""
+    """Return the facts that contradict a run's being under way."""
     run = f"{slice_.run_id!r} is under way, but the ledger says that"
     if ledger.is_finished(slice_.run_id):
         yield f"{run} it is finished"
@@ -233,7 +264,7 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
 
 
 def _of_finished(ledger: Ledger, folded: Folded, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run was finished last."""
+    """Return the facts that contradict a run's being the one that finished last."""
     run = f"{slice_.run_id!r} was finished last, but the ledger"
     last, summary = ledger.last(), ledger.find(slice_.run_id)
     if summary is None:
@@ -275,7 +306,7 @@ def _of_other_slice(ledger: Ledger, folded: Folded, slice_: Slice, summary: RunS
 
 
 def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against a slice, whether it is finished or not."""
+    """Return the facts that contradict a slice, finished or not."""
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"

@@ -17,7 +17,8 @@ Legal stay what skips nothing that exists, and what says nothing: an offset at o
 of a topic of which no run has left a trace (an application that is moved to this engine); and those of a run
 that another program began in the bare format.
 
-Between two runs :mod:`airflow_kstreams.batch.run.begin.starts` applies the rule.
+Here the rule is applied between two runs;
+:func:`~airflow_kstreams.batch.evidence.contradictions.find_moved_under_way` applies it within one.
 
 Invariant: an acceptance stands in two places, in the ledger, and as a text of ours beside the committed
 offset. Begin, which reads the ledger, goes by the ledger, also after the offset expired. A task, which does
@@ -37,41 +38,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, moved_forward
-from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.streams.errors import KafkaClientError
-from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, GroupMember, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, GroupMember, TopicPartition
 
 
-def find_moved_under_way(
-    starts: Mapping[TopicPartition, int],
-    committed: Mapping[TopicPartition, CommittedOffset],
-    admin: AdminPort,
-    *,
-    run_id: str,
+def find_moved_between_runs(
+    bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, topic_ids: Mapping[str, str]
 ) -> list[Loss]:
-    """Return the committed offsets that another program moved forward while a run is under way.
+    """Return the committed offsets that another program moved forward since the last run.
 
-    :param starts: where the run started.
-    :param run_id: of the slice, or of the continuous run.
+    :param bounds: of partitions whose slice starts at the committed offset, without those beyond the log.
+    :param topic_ids: of the topics as they are now.
     """
-    ahead = {
-        tp: offset.offset
-        for tp, offset in sorted(committed.items())
-        if offset.offset > starts.get(tp, 0) and OffsetMetadata.decode(offset.metadata).foreign
-    }
-    log_starts = admin.start_offsets(ahead) if ahead else {}
-    return [
-        moved_forward(
-            tp,
-            start=max(starts.get(tp, 0), log_starts[tp]),
-            to=at,
-            by=f"run {run_id!r} is under way, and reads from",
-            run=run_id,
-        )
-        for tp, at in ahead.items()
-        if at > log_starts[tp]
-    ]
+    losses: list[Loss] = []
+    for tp, log_of in sorted(bounds.items()):
+        if tp not in prior.committed or prior.foreign_run or not prior.set_by_a_person(tp):
+            continue
+        last, by = _last_known(tp, prior, made_anew=_made_anew(tp, prior, topic_ids))
+        at = prior.committed[tp].offset
+        if last is not None and at > max(last, log_of.start):
+            losses.append(moved_forward(tp, start=max(last, log_of.start), to=at, by=by))
+    return losses
 
 
 def say_members(members: Sequence[GroupMember], application_id: str) -> str:
@@ -92,3 +82,25 @@ def member_warnings(admin: AdminPort, application_id: str) -> tuple[str, ...]:
     if not members:
         return ()
     return (f"{say_members(members, application_id)}; stop them, or give them another group.id",)
+
+
+def _last_known(tp: TopicPartition, prior: PriorRuns, *, made_anew: bool) -> tuple[int | None, str]:
+    """Return the last offset of a partition that is known to be of a run or an acceptance, and how it is
+    known; None where no run has left a trace of the topic.
+    """
+    if tp in prior.accepted:
+        return prior.accepted[tp].offset, "the ledger says that an operator had reading go on at"
+    if made_anew:
+        return 0, "the topic was created again since the last run, and its log starts at"
+    if tp in prior.last_stops:
+        endless = prior.unfinished_run if prior.continuous else ""
+        by = f"continuous run {endless!r} started at" if endless else "runs have read the partition up to"
+        return prior.last_stops[tp], by
+    if prior.knows(tp.topic):
+        return 0, "no run has read the partition, whose log starts at"
+    return None, ""
+
+
+def _made_anew(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
+    before = prior.topic_ids.get(tp.topic)
+    return before is not None and before != topic_ids[tp.topic]

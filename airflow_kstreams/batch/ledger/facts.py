@@ -243,6 +243,8 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     :param transactional_ids: of tasks that may still be at work when the stage is STOPPING.
     :param deleting: internal topics to delete, with their partition counts.
     :param reset_id: its name; empty if it has none.
+    :param written_to: up to where runs have written the user's own topics between subtopologies and may have
+        left records unread: ``topic-partition`` -> offset, None while tasks may still write.
     """
 
     stage: ResetStage
@@ -253,8 +255,9 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     transactional_ids: tuple[str, ...] = ()
     deleting: dict[str, int] = {}
     reset_id: str = ""
+    written_to: dict[str, int | None] = {}
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the next run starts: the position of every partition that it knows."""
+        """The offsets at which the next run starts, in every partition that the reset knows."""
         return {partition_named(name): offset for name, offset in self.positions.items()}

@@ -71,11 +71,12 @@ from airflow_kstreams.batch.reset.reset_plan import (
     plan_reset,
     survey,
 )
+from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.streams.errors import RunBusyError, RunError, TaskFencedError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.partitioning.partition_groups import all_partitions
+from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.ports import Clock, ClusterPort, CommittedOffset, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -93,7 +94,7 @@ class ApplicationReset:
     """One reset; a context manager that closes its clients.
 
     :param cluster: where the application is.
-    :param request: what to do.
+    :param request: the reset to make.
     :param settings: of the application; only needed where its ledger does not exist yet.
     :raises ConfigError: the request contradicts itself.
     """
@@ -193,7 +194,7 @@ class ApplicationReset:
         raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
 
     def _done_before(self) -> bool:
-        """Say whether a reset of this name is done: done again, one that shifts offsets would shift twice."""
+        """Return whether a reset of this name is done: repeated, one that shifts offsets does so twice."""
         if not self._request.reset_id:
             return False
         record = self._session.read_ledger().reset
@@ -236,7 +237,7 @@ class ApplicationReset:
         return self._done
 
     def _completed(self, seen: Survey) -> bool:
-        """Complete an earlier reset that was interrupted, and say whether nothing is left to do then."""
+        """Complete an earlier reset that was interrupted, and return whether nothing is left to do then."""
         pending = seen.ledger.unfinished_reset
         if pending is None or pending.stage is not ResetStage.DELETING:
             return False
@@ -246,7 +247,7 @@ class ApplicationReset:
         return pending.command == self._request.command
 
     def _stop(self, seen: Survey) -> ResetRecord:
-        """Leave no slice and no lease."""
+        """Delete the slice and the lease, and write the stage STOPPING."""
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
@@ -259,6 +260,7 @@ class ApplicationReset:
             topic_ids=dict(seen.topic_ids),
             transactional_ids=ids if pending is None else pending.transactional_ids,
             reset_id=self._request.reset_id,
+            written_to={str(tp): to for tp, to in sorted(written_to(seen.facts).items())},
         )
         ledger = dataclasses.replace(seen.ledger, lease=None).with_reset(record)
         records = [tombstone(self._app, key) for key in seen.metadata_keys]
@@ -267,7 +269,7 @@ class ApplicationReset:
         return record
 
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
-        """Set the offsets, and say what is to be deleted."""
+        """Set the offsets, and write which topics are to be deleted."""
         plan = self._planned(seen)
         self._done = dataclasses.replace(
             self._done,
@@ -275,6 +277,7 @@ class ApplicationReset:
             deleted=plan.deleted,
             taken_back=plan.taken_back,
             given_up=plan.given_up,
+            unread=plan.unread,
         )
         named = {change.partition.topic for change in plan.offsets}
         positions = {tp: at for tp, at in seen.positions.items() if tp.topic not in plan.deleted}
@@ -291,6 +294,7 @@ class ApplicationReset:
             },
             transactional_ids=(),
             deleting=dict(plan.deleted),
+            written_to=self._left_unread(seen, named),
         )
         change = LedgerChange(
             ledger=_after_changes(seen, plan).with_reset(record),
@@ -301,8 +305,22 @@ class ApplicationReset:
         self._written = record
         return record
 
+    def _left_unread(self, seen: Survey, skipped: Collection[str]) -> dict[str, int | None]:
+        """Return up to where fenced tasks have written the user's topics between subtopologies.
+
+        :param skipped: topics whose offsets are set: nothing of them is left to be read.
+        """
+        admin = self._session.admin
+        left = {tp: to for tp, to in written_to(seen.facts).items() if tp.topic not in skipped}
+        if not left:
+            return {}
+        topics = {tp.topic for tp in left}
+        there = described_partitions(admin.describe_topics(topics), topics)
+        ends = admin.end_offsets([tp for tp in there if tp in left], isolation="read_uncommitted")
+        return {str(tp): ends[tp] if left[tp] is None else left[tp] for tp in sorted(ends)}
+
     def _delete(self, record: ResetRecord) -> None:
-        """Delete internal topics, wait until they are forgotten, and say that the reset is done.
+        """Delete internal topics, wait until they are forgotten, and write that the reset is done.
 
         The group's coordinator forgets their offsets a moment later than the topics are gone. It must not
         forget what the next run commits for new topics of the same names.
@@ -337,7 +355,7 @@ class ApplicationReset:
             return self._session.reader.committed(partitions) if partitions else {}
 
     def _refuse_overwritten(self, done: ResetPlan) -> None:
-        """Say when a member of the group, which cannot be removed, has committed its own offsets since."""
+        """Raise if a member of the group, which cannot be removed, has committed its own offsets since."""
         after = {change.partition: change.after for change in done.offsets}
         found = self._committed(sorted(after)) if done.members else {}
         for tp, offset in found.items():

@@ -30,9 +30,11 @@ from airflow_kstreams.batch.reset.touched_topics import (
     RecordedTopics,
     chosen_topics,
     internal_topics,
+    own_unread_topics,
     recorded_topics,
     refuse_unknown_topics,
 )
+from airflow_kstreams.batch.run.begin.left_unread import count_records, written_to
 from airflow_kstreams.batch.run.begin.parked_before import parked_left, parking_partitions
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
@@ -53,9 +55,12 @@ class ResetRequest:
 
     :param application_id: the application.
     :param input_topics: topics whose committed offsets are set.
-    :param scenario: where to.
+    :param scenario: the rule by which they are set.
     :param intermediate_topics: the user's own topics in the middle, whose unread records are skipped.
-    :param internal_topics: internal topics to delete; all of them unless given.
+    :param internal_topics: internal topics to delete; all of them unless given, or unless there are
+        ``unread_topics``.
+    :param unread_topics: topics between subtopologies that the topology does not read any more: what is
+        unread in them is given up.
     :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
     :param force: go on although the application is at work.
     :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
@@ -67,6 +72,7 @@ class ResetRequest:
     scenario: Scenario = DEFAULT
     intermediate_topics: tuple[str, ...] = ()
     internal_topics: tuple[str, ...] = ()
+    unread_topics: tuple[str, ...] = ()
     delete_stop_offsets: bool = False
     force: bool = False
     reset_id: str = ""
@@ -75,8 +81,16 @@ class ResetRequest:
     @property
     def only_the_slice(self) -> bool:
         """Whether nothing but an unfinished slice is to be dropped."""
-        topics = (*self.input_topics, *self.intermediate_topics, *self.internal_topics)
-        return self.delete_stop_offsets and not topics
+        return self.delete_stop_offsets and not self._topics
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        return (
+            *self.input_topics,
+            *self.intermediate_topics,
+            *self.internal_topics,
+            *self.unread_topics,
+        )
 
     @property
     def command(self) -> str:
@@ -85,6 +99,7 @@ class ResetRequest:
             ("--input-topics", self.input_topics),
             ("--intermediate-topics", self.intermediate_topics),
             ("--internal-topics", self.internal_topics),
+            ("--unread-topics", self.unread_topics),
         )
         flags = [f"{option} {','.join(sorted(set(topics)))}" for option, topics in lists if topics]
         flags += [self.scenario.option] if self.scenario.option else []
@@ -97,8 +112,7 @@ class ResetRequest:
         :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
         if self.accept:
-            topics = (*self.input_topics, *self.intermediate_topics, *self.internal_topics)
-            if topics or self.delete_stop_offsets or not self.scenario.option:
+            if self._topics or self.delete_stop_offsets or not self.scenario.option:
                 raise ConfigError(
                     "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
                     fix="add to it where reading goes on, such as --to-earliest, and no topics or "
@@ -116,12 +130,12 @@ class ResetRequest:
 class Survey:
     """The state of an application in Kafka.
 
-    :param facts: what the ledger and the metadata topic say.
+    :param facts: the facts that ledger and metadata topic give.
     :param metadata_keys: live keys of the metadata topic.
     :param positions: where the next run would start in each partition: the committed offset, else where an
         unfinished slice would go on, else where the last run ended.
     :param topic_ids: topic ids those positions refer to.
-    :param parked: what runs have left parked, the unfinished one included.
+    :param parked: records that runs have left parked, the unfinished one included.
     :param described: the topics that the request names, as far as they exist.
     :param internal: topics with names of internal ones.
     """
@@ -140,7 +154,7 @@ class Survey:
 
     @property
     def ledger(self) -> Ledger:
-        """What the ledger says."""
+        """The content of the ledger."""
         return self.facts.ledger
 
     @property
@@ -158,7 +172,7 @@ class OffsetChange:
     """An offset that is set.
 
     :param before: where the next run would have started, None if that is not known.
-    :param asked: what the scenario asked for, which the log may not hold.
+    :param asked: the offset that the scenario asked for, which the log may not hold.
     """
 
     partition: TopicPartition
@@ -179,10 +193,11 @@ class ResetPlan:
     :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
     :param taken_back: ids of finished runs that are not finished any more.
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
-    :param metadata_keys: how many keys of the metadata topic are deleted.
+    :param metadata_keys: number of keys of the metadata topic that are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param given_up: what was parked in retry topics that are deleted, or are gone.
-    :param parked: what stays parked.
+    :param unread: number of records that no run has read and that are given up, by topic.
+    :param given_up: records that were parked in retry topics that are deleted, or are gone.
+    :param parked: records that stay parked.
     :param lease: that a driver has not released, at work or dead, and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
@@ -199,6 +214,7 @@ class ResetPlan:
     dropped_run: str | None = None
     metadata_keys: int = 0
     groups_dropped: bool = False
+    unread: Mapping[str, int] = field(default_factory=dict)
     given_up: Parked = field(default_factory=dict)
     parked: Parked = field(default_factory=dict)
     lease: Lease | None = None
@@ -222,7 +238,7 @@ class Look(enum.Enum):
 
 
 def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Survey:
-    """Look at an application.
+    """Read the state of an application.
 
     :raises ConfigError: there is no such application, or a named topic does not exist.
     """
@@ -235,7 +251,9 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     facts = RunFacts(app, ledger, written)
     last = facts.last_work
     recorded = recorded_topics(last, ledger)
-    named = {*request.input_topics, *request.intermediate_topics, *(tp.topic for tp in request.accept)}
+    left = {tp.topic for tp in written_to(facts)}
+    named = {*request.input_topics, *request.intermediate_topics, *(left & {*request.unread_topics})}
+    named |= {tp.topic for tp in request.accept}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
     _refuse_unknown_application(app, topics, groups, internal)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
@@ -272,11 +290,20 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
     :raises ConfigError: the request does not fit the application, its topics, or its file of offsets.
     """
     chosen: tuple[str, ...] = ()
+    own_unread: tuple[str, ...] = ()
     offsets: tuple[OffsetChange, ...] = ()
     if not request.only_the_slice:
-        chosen = chosen_topics(
-            request.application_id, seen.internal, seen.recorded.internal, request.internal_topics
+        own_unread = own_unread_topics(
+            request.application_id,
+            request.unread_topics,
+            own=seen.recorded.internal,
+            users={tp.topic for tp in written_to(seen.facts)},
         )
+        if request.internal_topics or not request.unread_topics:
+            chosen = chosen_topics(
+                request.application_id, seen.internal, seen.recorded.internal, request.internal_topics
+            )
+        chosen = tuple(sorted({*chosen, *own_unread}))
         refuse_unknown_topics(
             request.application_id,
             seen.recorded,
@@ -309,6 +336,9 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
         groups_dropped=_groups_depend(seen.ledger, chosen),
+        unread=_given_up(
+            session, seen, own_unread, [at for at in offsets if at.partition.topic in request.unread_topics]
+        ),
         given_up=gone,
         parked={node: by_group for node, by_group in seen.parked.items() if node not in gone},
         lease=seen.ledger.held_lease,
@@ -395,11 +425,17 @@ def _unread(slice_: Slice | None) -> set[TopicPartition]:
 
 def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> tuple[OffsetChange, ...]:
     topics = {*request.input_topics, *request.intermediate_topics}
-    spans = spans_of(session.admin, described_partitions(seen.described, topics))
+    unread = {tp: to for tp, to in written_to(seen.facts).items() if tp.topic in request.unread_topics}
+    partitions = {*described_partitions(seen.described, topics)}
+    partitions |= unread.keys() & {*described_partitions(seen.described, request.unread_topics)}
+    spans = spans_of(session.admin, partitions)
     inputs = {tp: span for tp, span in spans.items() if tp.topic in request.input_topics}
     logs = Logs(spans=inputs, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
     asked = request.scenario.targets(logs) if inputs else {}
-    asked |= {tp: span.end for tp, span in spans.items() if tp not in inputs}
+    for tp in spans.keys() - inputs.keys():
+        # What others have written behind the last run is theirs, and stays.
+        to = None if tp.topic in request.intermediate_topics else unread[tp]
+        asked[tp] = spans[tp].end if to is None else max(to, seen.positions.get(tp, 0))
     return tuple(
         OffsetChange(
             partition=tp,
@@ -410,6 +446,19 @@ def _offsets(session: CoordinatorSession, request: ResetRequest, seen: Survey) -
         )
         for tp, span in sorted(spans.items())
     )
+
+
+def _given_up(
+    session: CoordinatorSession, seen: Survey, own: Collection[str], offsets: Collection[OffsetChange]
+) -> dict[str, int]:
+    """Return how many records are given up, by topic.
+
+    :param own: repartition topics whose unread records are given up.
+    :param offsets: those that are set in topics of the user's for the same reason.
+    """
+    skipped: dict[TopicPartition, int | None] = dict.fromkeys(described_partitions(seen.described, own))
+    skipped |= {change.partition: change.after for change in offsets}
+    return count_records(session, {tp: (seen.positions.get(tp, 0), to) for tp, to in skipped.items()})
 
 
 def _taken_back(ledger: Ledger, after: Mapping[TopicPartition, int]) -> tuple[str, ...]:

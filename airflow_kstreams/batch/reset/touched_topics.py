@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import ConfigError
-from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, PROTOCOL_ENDINGS, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import (
+    INTERNAL_ENDINGS,
+    PROTOCOL_ENDINGS,
+    REPARTITION_ENDING,
+    ProtocolTopics,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,25 @@ def chosen_topics(
                 fix="see with --dry-run and without --internal-topics which ones there are",
             )
     return tuple(sorted(set(asked) or {*found.own, *recorded}))
+
+
+def own_unread_topics(
+    application_id: str, asked: Collection[str], *, own: Collection[str], users: Collection[str]
+) -> tuple[str, ...]:
+    """Return the repartition topics among those whose unread records are to be given up.
+
+    :param own: internal topics that runs have recorded.
+    :param users: the user's topics between subtopologies in which runs may have left records.
+    :raises ConfigError: another topic is among them.
+    """
+    between = {topic for topic in own if topic.endswith(REPARTITION_ENDING)}
+    for topic in asked:
+        if topic not in between and topic not in users:
+            raise ConfigError(
+                f"runs of application {application_id!r} have left no unread records in topic {topic!r}",
+                fix="correct --unread-topics: it takes topics between two subtopologies, as begin names them",
+            )
+    return tuple(sorted(between & {*asked}))
 
 
 def refuse_unknown_topics(

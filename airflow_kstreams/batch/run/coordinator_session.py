@@ -153,7 +153,7 @@ class CoordinatorSession:
         """Write records and offsets in one transaction.
 
         :param records: of the metadata topic.
-        :param ledger: what changes in the ledger; it must have been read since the claim.
+        :param ledger: the changes to the ledger, which must have been read since the claim.
         :param lease: written to the ledger, naming the last checkpoint.
         :return: the run that the change finishes, as it is found from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.

@@ -50,6 +50,14 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         list[str] | None,
         typer.Option(metavar="LIST", help="Internal topics to delete; all of them unless given."),
     ] = None,
+    unread_topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LIST",
+            help="Topics between subtopologies that the topology does not read any more: give up what no run "
+            "has read in them; given alone, do nothing else.",
+        ),
+    ] = None,
     to_offset: Annotated[int | None, typer.Option(metavar="N", help="Set offsets to this one.")] = None,
     to_datetime: Annotated[
         str | None,
@@ -112,6 +120,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         scenario=scenario,
         intermediate_topics=topics_of(intermediate_topics),
         internal_topics=topics_of(internal_topics),
+        unread_topics=topics_of(unread_topics),
         delete_stop_offsets=delete_stopoffsets,
         force=force,
         accept=partitions_in(accept),
@@ -149,7 +158,7 @@ def _tables(plan: ResetPlan, verb: str) -> Iterator[Table]:
 
 def _why(change: OffsetChange) -> str:
     if change.intermediate:
-        return "skipped to its end"
+        return "what is unread is skipped"
     if change.after > change.asked:
         return f"{change.asked} asked for, the log begins later"
     return f"{change.asked} asked for, the log ends before" if change.after < change.asked else ""
@@ -176,6 +185,8 @@ def _protocol(plan: ResetPlan, verb: str) -> Iterator[tuple[str, str]]:
         yield f"run {run_id}", f"{verb} taken back: it may run again"
     for topic in plan.gone:
         yield f"what is recorded of {topic}, which does not exist", f"{verb} dropped"
+    for topic, unread in sorted(plan.unread.items()):
+        yield f"records of {topic} that no run has read: {unread}", f"{verb} given up"
     for node, count in parked_total(plan.given_up).items():
         number = "an unknown number" if count is None else str(count)
         yield f"records parked at node {node}: {number}", f"{verb} given up"

@@ -100,12 +100,12 @@ def join_streams(
         left_node, right_node = f"{name}-this-join", f"{name}-other-join"
     left_side = JoinSide(
         window=left.window,
-        store=_store(left_store, (key_serde, left_values), left),
+        store=_store(left_store, (key_serde, left_values), left, right),
         waits=call in ("left_join", "outer_join"),
     )
     right_side = JoinSide(
         window=right.window,
-        store=_store(right_store, (key_serde, right_values), right),
+        store=_store(right_store, (key_serde, right_values), right, left),
         waits=call == "outer_join",
     )
     join = WindowedJoin(kind=call, joiner=joiner, left=left_side, right=right_side, with_key=with_key)
@@ -134,7 +134,10 @@ def _arrivals(stream: KnownStream, key_serde: Serde, value_serde: Serde, name: s
     return stream.graph.repartition(topic, stream.node, key_serde, value_serde, drop=drop)
 
 
-def _store(name: str, serdes: tuple[Serde, Serde], side: WindowedStream) -> JoinStoreSpec:
+def _store(
+    name: str, serdes: tuple[Serde, Serde], side: WindowedStream, other: WindowedStream
+) -> JoinStoreSpec:
+    """Return the store of a side, which keeps an element until each that matches it on the other is late."""
     key_serde, value_serde = serdes
     return JoinStoreSpec(
         name=name,
@@ -142,7 +145,7 @@ def _store(name: str, serdes: tuple[Serde, Serde], side: WindowedStream) -> Join
         value_serde=value_serde,
         cached=False,
         storage=side.storage,
-        retention_ms=side.window.size_ms + side.window.grace_ms,
+        retention_ms=side.window.size_ms + other.window.size_ms + other.window.grace_ms,
     )
 
 

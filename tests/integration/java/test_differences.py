@@ -271,11 +271,20 @@ DIFFERENCES = {
     ),
     "outer-join-moment": _difference(
         "outer_join",
-        [("in", "a", "v0", 0), ("other", "b", "v1", 13), ("other", "b", "v2", 21)],
+        [("in", "a", "v0", 0), ("other", "b", "v1", 13), ("other", "b", "v2", 21), ("other", "b", "v3", 33)],
         java=[(2, "a", "v0+null", 0)],
-        python=[(1, "a", "v0+null", 0)],
+        python=[(3, "a", "v0+null", 0)],
         left=12,
         right=20,
+        grace=0,
+    ),
+    "left-join-and-again": _difference(
+        "left_join",
+        [("in", "a", "v0", 1_000), ("in", "b", "v1", 1_150), ("other", "a", "v2", 1_090)],
+        java=[(1, "a", "v0+null", 1_000), (2, "a", "v0+v2", 1_090)],
+        python=[(2, "a", "v0+v2", 1_090)],
+        left=100,
+        right=100,
         grace=0,
     ),
     "punctuation": _difference(

@@ -6,7 +6,7 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -134,8 +134,13 @@ class SwitchingApplication:
             if self.finish(slice_.run_id).run_id == run_id:
                 return
 
-    def run_continuously(self, run_id: str, order: tuple[int, int] = (0, 1)) -> Running:
-        """Start a continuous run."""
+    def run_continuously(
+        self, run_id: str, order: tuple[int, int] = (0, 1), *, only: Collection[int] | None = None
+    ) -> Running:
+        """Start a continuous run.
+
+        :param only: the subtopologies whose tasks are launched, all unless given.
+        """
         coordinator = self.coordinator()
         run = begin_continuous(
             coordinator,
@@ -150,7 +155,11 @@ class SwitchingApplication:
             self.cluster, self.checked, run_id=run_id, generation=run.generation, clock=self.clock
         )
         watch.look(timeout_seconds=0)
-        tasks = [self.continuous_task(run, task_id) for task_id in tasks_of(run.slice)]
+        tasks = [
+            self.continuous_task(run, task_id)
+            for task_id in tasks_of(run.slice)
+            if only is None or task_id.subtopology in only
+        ]
         thread = TaskThread(tasks, verdict=lambda: watch.verdict, run_id=run_id)
         return Running(run=run, coordinator=coordinator, watch=watch, thread=thread, clock=self.clock)
 

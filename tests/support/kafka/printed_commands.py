@@ -76,6 +76,7 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
                 input_topics=_topics(options, "--input-topics"),
                 intermediate_topics=_topics(options, "--intermediate-topics"),
                 internal_topics=_topics(options, "--internal-topics"),
+                unread_topics=_topics(options, "--unread-topics"),
                 delete_stop_offsets="--delete-stopoffsets" in options,
                 accept=partitions_in(options.get("--accept")),
                 scenario=_scenario(options),

@@ -39,9 +39,10 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
         steady, punctual = steady_together(both), all(side.punctual for side in both)
         in_order = punctual and not world.late
         sizes = [world.pick(2, 4, 10, 40) if in_order or not outer else LONG_MS for _ in both]
-        # ``join-late``: no record is later than the grace.
+        # ``join-late``, ``join-equal-times``: records are less late than size and grace together, and mostly
+        # later than the grace.
         short = steady and (in_order or (punctual and not outer))
-        grace_ms = world.grace_ms(short, least=LATEST_MS if world.late else 0)
+        grace_ms = world.grace_ms(short, least=max(0, LATEST_MS + 1 - min(sizes)) if world.late else 0)
         gives = world.pick("text", "text", "number")
         ref = world.step(
             operator,
@@ -53,6 +54,7 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
             gives=gives,
             value=part.value,
             other=other.value,
+            **world.key_beside(),
         )
         world.add(
             Part(

@@ -1,9 +1,9 @@
 """Stores one side of a windowed join: the elements of a stream, for the elements of the other.
 
 Rule: an element is a value with a key, a time ``t`` and an arrival number; elements of a key are in the order
-(t, arrival), and equal ones are all kept. An element is kept while ``t + retention >= stream time``. No read
-returns one beyond that, whether or not it was removed from memory yet, so results depend on the rule and
-never on the moment of a removal.
+(t, arrival), and equal ones are all kept. An element is kept while ``t + retention >= stream time``. The join
+looks for none beyond that, and no other read returns one, whether or not it was removed from memory yet: so
+results depend on the rule and never on the moment of a removal.
 
 Elements are removed a period at a time, once all of it is beyond retention: periods are an eighth of the
 retention, so at most that much more is held, and each element is touched once. Within a period they are
@@ -126,17 +126,16 @@ class JoinStore:
             if queue[0][1] == number:
                 self._wake(time_ms)
 
-    def find(self, key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
+    def find(self, key: bytes, first_ms: int, last_ms: int) -> list[Element]:
         """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
 
         :param key: serialized.
-        :param now_ms: the join's stream time.
+        :param first_ms: within retention.
         """
         elements = self._elements.get(key)
         if elements is None:
             return []
-        oldest_ms = now_ms - self._retention_ms
-        low = bisect_left(elements, (first_ms if first_ms > oldest_ms else oldest_ms,))
+        low = bisect_left(elements, (first_ms,))
         if elements[-1][0] <= last_ms:
             return elements[low:]
         return elements[low : bisect_left(elements, (last_ms + 1,), low)]

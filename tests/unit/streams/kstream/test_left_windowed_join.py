@@ -21,7 +21,7 @@ def _topology(left: SlidingWindow, right: SlidingWindow) -> Topology:
 
 
 def _windows(at_run_end: Literal["hold", "flush"] = "hold") -> tuple[SlidingWindow, SlidingWindow]:
-    """A left element at t is open up to t + 10 + min(20, 5 + 30), so for 30 ms."""
+    """A left element at t is open up to t + 10 + 5 + 30, so for 45 ms."""
     return (
         SlidingWindow(size_ms=10, grace_ms=20, at_run_end=at_run_end),
         SlidingWindow(size_ms=5, grace_ms=30),
@@ -42,11 +42,11 @@ def test_left_element_is_joined_with_none_when_stream_time_passes_its_window_and
     bound = BoundTopology(_topology(*_windows()))
     bound.pipe("right", "y", 0, timestamp_ms=99)
     bound.pipe("left", "a", 1, timestamp_ms=100)
-    bound.pipe(side, "z", 0, timestamp_ms=130)
+    bound.pipe(side, "z", 0, timestamp_ms=145)
     assert bound.read("out") == []
-    bound.pipe(side, "z", 0, timestamp_ms=131)
+    bound.pipe(side, "z", 0, timestamp_ms=146)
     assert bound.read("out") == [Output("a", [1, None], 100)]
-    bound.pipe("right", "z", 0, timestamp_ms=131)
+    bound.pipe("right", "z", 0, timestamp_ms=146)
     bound.pipe("right", "z", 0, timestamp_ms=10_000)
     assert Output("a", [1, None], 100) not in bound.read("out")
 
@@ -54,13 +54,13 @@ def test_left_element_is_joined_with_none_when_stream_time_passes_its_window_and
 def test_left_element_finds_its_partner_when_that_comes_at_the_last_moment() -> None:
     bound = BoundTopology(_topology(*_windows()))
     bound.pipe("left", "a", 1, timestamp_ms=100)
-    bound.pipe("right", "z", 0, timestamp_ms=130)
+    bound.pipe("right", "z", 0, timestamp_ms=145)
     bound.pipe("right", "a", 2, timestamp_ms=110)
     bound.pipe("right", "z", 0, timestamp_ms=10_000)
     assert bound.read("out") == [Output("a", [1, 2], 110)]
 
 
-def test_window_closes_earlier_when_the_other_sides_grace_lets_no_partner_in() -> None:
+def test_window_closes_when_the_other_sides_grace_lets_no_partner_in_whatever_its_own_is() -> None:
     left, right = SlidingWindow(size_ms=10, grace_ms=1_000), SlidingWindow(size_ms=5, grace_ms=30)
     bound = BoundTopology(_topology(left, right))
     bound.pipe("left", "a", 1, timestamp_ms=100)
@@ -68,7 +68,7 @@ def test_window_closes_earlier_when_the_other_sides_grace_lets_no_partner_in() -
     assert bound.read("out") == []
     bound.pipe("left", "z", 0, timestamp_ms=146)
     assert bound.read("out") == [Output("a", [1, None], 100)]
-    # Kept for a thousand more, but a right element that would match is late.
+    # Its own grace is a thousand, but a right element that would match is late.
     bound.pipe("right", "a", 2, timestamp_ms=110)
     assert bound.dropped == 1
     # One that arrives when its window is closed already does not wait; its key is that of its record.
@@ -89,8 +89,9 @@ def test_left_element_is_joined_with_none_at_once_when_it_has_no_key() -> None:
 
 
 def test_left_element_waits_when_it_arrives_at_the_last_moment_of_its_window() -> None:
-    bound = BoundTopology(_topology(*_windows()))
-    bound.pipe("right", "z", 0, timestamp_ms=130)
+    left, right = SlidingWindow(size_ms=10, grace_ms=35), SlidingWindow(size_ms=5, grace_ms=30)
+    bound = BoundTopology(_topology(left, right))
+    bound.pipe("right", "z", 0, timestamp_ms=145)
     bound.pipe("left", "a", 1, timestamp_ms=100)
     bound.pipe("right", "a", 2, timestamp_ms=110)
     bound.pipe("right", "z", 0, timestamp_ms=10_000)
@@ -158,7 +159,7 @@ def test_element_that_waits_stays_over_the_run_when_the_window_holds() -> None:
     task.end_run()
     assert task.written("out") == []
     task.bound.pipe("right", "a", 3, timestamp_ms=105)
-    task.bound.pipe("right", "z", 0, timestamp_ms=131)
+    task.bound.pipe("right", "z", 0, timestamp_ms=146)
     task.end_run()
     assert task.written("out") == [Output("a", [1, 3], 105), Output("b", [2, None], 100)]
 
@@ -192,10 +193,10 @@ def test_element_is_emitted_once_when_the_task_crashes_before_or_after_its_windo
     task.bound.pipe("left", "a", 1, timestamp_ms=100)
     task.commit()
     for _ in range(2):
-        task.bound.pipe("right", "z", 0, timestamp_ms=131)
+        task.bound.pipe("right", "z", 0, timestamp_ms=146)
         assert task.bound.read("out") == [Output("a", [1, None], 100)]
         task.restart()
-    task.bound.pipe("right", "z", 0, timestamp_ms=131)
+    task.bound.pipe("right", "z", 0, timestamp_ms=146)
     task.commit()
     task.restart()
     task.bound.pipe("right", "z", 0, timestamp_ms=10_000)
@@ -235,7 +236,7 @@ def test_chained_left_join_takes_in_what_found_no_partner_when_its_grace_is_larg
     bound = BoundTopology(builder.build())
     bound.pipe("third", "a", 3, timestamp_ms=95)
     bound.pipe("left", "a", 1, timestamp_ms=100)
-    bound.pipe("left", "z", 0, timestamp_ms=120)
+    bound.pipe("left", "z", 0, timestamp_ms=121)
     assert bound.read("long") == [Output("a", [[1, None], 3], 100)]
     assert bound.read("short") == []
     assert bound.dropped == 1

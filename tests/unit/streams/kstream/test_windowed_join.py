@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.streams import KStream, KStreamBuilder, SlidingWindow, TopologyError, serdes
-from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -113,14 +113,69 @@ def test_element_is_dropped_when_it_is_older_than_window_and_grace(time_ms: int,
     assert bound.read("out") == ([] if dropped else [Output("a", ["l", "r"], 172)])
 
 
-@pytest.mark.parametrize(("now_ms", "found"), [(130, True), (131, False)])
-def test_element_is_not_found_when_stream_time_has_passed_its_retention(now_ms: int, found: bool) -> None:
-    bound = _bound(left=SlidingWindow(size_ms=10, grace_ms=20), right=SlidingWindow(size_ms=10))
-    bound.pipe("left", "a", "l", timestamp_ms=100)
-    bound.pipe("left", "b", "later", timestamp_ms=now_ms)
+@pytest.mark.promise("joins-lose-no-pair-uncounted")
+@pytest.mark.parametrize("storage", ["memory", "rocksdb"])
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join", "join_prior"])
+@pytest.mark.parametrize("first", ["left", "right"])
+@pytest.mark.parametrize("unit_ms", [1, 1_000])
+def test_pair_is_found_when_stream_time_has_passed_the_first_ones_own_window(
+    unit_ms: int, kind: str, first: str, restarts: bool, storage: Storage
+) -> None:
+    second = "right" if first == "left" else "left"
+    window = SlidingWindow(size_ms=100 * unit_ms, grace_ms=0)
+    with _driver(kind, window, window, storage) as driver:
+        driver.pipe_input(first, key="k", value=first, timestamp_ms=1_000 * unit_ms)
+        driver.pipe_input(first, key="other", value="?", timestamp_ms=1_150 * unit_ms)
+        if restarts:
+            driver.restart()
+        driver.pipe_input(second, key="k", value=second, timestamp_ms=1_090 * unit_ms)
+        assert _results(driver) == [("k", ["left", "right"], 1_090 * unit_ms)]
+        # Neither is joined with None later.
+        driver.pipe_input(first, key="z", value="?", timestamp_ms=100_000 * unit_ms)
+        assert "k" not in [key for key, _, _ in _results(driver)]
+
+
+@pytest.mark.promise("joins-lose-no-pair-uncounted")
+@pytest.mark.parametrize("storage", ["memory", "rocksdb"])
+@pytest.mark.parametrize("kind", ["join", "left_join", "outer_join", "join_prior"])
+@pytest.mark.parametrize("late", ["left", "right"])
+@pytest.mark.parametrize(("now_ms", "found"), [(3_110, True), (3_111, False)])
+def test_grace_of_one_side_keeps_the_other_sides_elements(
+    late: str, now_ms: int, found: bool, kind: str, storage: Storage
+) -> None:
+    graceful, strict = SlidingWindow(size_ms=10, grace_ms=3_000), SlidingWindow(size_ms=10, grace_ms=0)
+    early = "right" if late == "left" else "left"
+    left, right = (graceful, strict) if late == "left" else (strict, graceful)
+    with _driver(kind, left, right, storage) as driver:
+        driver.pipe_input(early, key="k", value=early, timestamp_ms=90)
+        driver.pipe_input("left", key="other", value="?", timestamp_ms=now_ms)
+        driver.restart()
+        _results(driver)
+        driver.pipe_input(late, key="k", value=late, timestamp_ms=100)
+        assert _results(driver) == ([("k", ["left", "right"], 100)] if found else [])
+
+
+def _driver(kind: str, left: SlidingWindow, right: SlidingWindow, storage: Storage) -> TopologyTestDriver:
+    builder = _builder()
+    one = builder.stream("left").with_window(left, storage=storage)
+    other = builder.stream("right").with_window(right, storage=storage)
+    getattr(one, kind)(other, _pair, name="j").send_to("out")
+    return TopologyTestDriver(builder.build(), application_id="app")
+
+
+def test_element_is_not_kept_when_all_that_it_could_still_meet_is_late() -> None:
+    # A left element may be 1,010 ms late, but one that is more than 20 ms old finds only what is there.
+    left, right = SlidingWindow(size_ms=10, grace_ms=1_000), SlidingWindow(size_ms=10, grace_ms=0)
+    bound = _bound(left=left, right=right)
     bound.pipe("right", "a", "r", timestamp_ms=100)
-    assert bound.read("out") == ([Output("a", ["l", "r"], 100)] if found else [])
-    assert bound.dropped == 0
+    bound.pipe("left", "z", "?", timestamp_ms=1_000)
+    bound.pipe("left", "a", "old", timestamp_ms=100)
+    bound.pipe("left", "a", "kept", timestamp_ms=980)
+    assert bound.read("out") == [Output("a", ["old", "r"], 100)]
+    kept = next(store for name, store in bound.stores.items() if name.endswith("-left"))
+    assert kept.get("a") == [(980, "kept")]
+    assert kept.approximate_count() == 2
 
 
 def _bound(left: SlidingWindow, right: SlidingWindow) -> BoundTopology:
@@ -297,7 +352,7 @@ def test_stores_are_called_after_what_the_join_reads_when_the_join_has_no_name()
         "left-right-join-left",
         "left-right-join-right",
     ]
-    assert [store.retention_ms for store in stores if isinstance(store, JoinStoreSpec)] == [30, 5]
+    assert [store.retention_ms for store in stores if isinstance(store, JoinStoreSpec)] == [15, 35]
 
 
 @pytest.mark.parametrize(

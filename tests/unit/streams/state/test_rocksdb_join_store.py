@@ -49,4 +49,4 @@ def test_element_that_comes_late_is_removed_in_the_end(store: RocksDBJoinStore) 
     store.remove_expired(10_000)
     store.put(b"k", 3_000, "late", False)
     store.remove_expired(12_000)
-    assert [value for _, _, value in store.find(b"k", 0, 20_000, 0)] == ["first"]
+    assert [value for _, _, value in store.find(b"k", 0, 20_000)] == ["first"]

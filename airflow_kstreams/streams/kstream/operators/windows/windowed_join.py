@@ -1,7 +1,6 @@
 """Joins two windowed streams, ``left`` and ``right``, and closes the join's windows as time passes.
 
-Rule: each stream keeps its elements for the other, for its own window and grace of stream time. A left
-element at ``l`` and a right one at ``r`` match if their keys are equal and
+Rule: a left element at ``l`` and a right one at ``r`` match if their keys are equal and
 
     ``-size(left) <= l - r <= size(right)``
 
@@ -9,9 +8,17 @@ so an element arriving at t meets those of the other stream that lie in ``[t - s
 and arrived before it, in the order (time, arrival). ``join_prior`` takes only those before t. A result has
 the larger one of both times, and the joiner gets (left value, right value) whichever arrived last.
 
-An element older than its window plus grace when it arrives is late: it is dropped and counted. One that grew
-as old since is not found any more. Old is judged by the join's stream time, which is the larger one of both
-sides' and counts the record being processed.
+An element that is older than its window plus grace when it arrives is late: the join drops and counts it.
+Age is judged by the join's stream time, which is the larger one of both sides' and counts the record being
+processed. Each stream keeps its elements for those that may still arrive on the other side: a right element
+at ``r`` is not late while ``r + size(right) + grace(right) >= now``, and meets left ones from
+``r - size(left)``. So a left element is kept for
+
+    ``size(left) + size(right) + grace(right)``
+
+and a right one in the same way, sides exchanged. An element that is not late finds every partner that arrived
+before it. One whose own grace is so long that it arrives when its time to be kept is over meets the partners
+that are there and is not kept: each element that could still meet it is late.
 
 An element arrives on a side when its record passes that side's node. A stream joined with itself passes the
 left one first, so an element that comes on the right finds itself among the left ones: each pair of different
@@ -19,17 +26,12 @@ elements gives two results, and each element one with itself, except in ``join_p
 from one topic by different ways, the way built first is passed first.
 
 **Elements without partner** (``left_join``: left ones; ``outer_join``: both) are joined with None once no
-partner can come any more. A right element r can still match the left one l while r is not late and l is kept:
-``r + size(right) + grace(right) >= now`` and ``l + size(left) + grace(left) >= now``. The latest r that
-matches is ``l + size(left)``, so the window of l closes when stream time passes
-
-    ``l + size(left) + min(grace(left), size(right) + grace(right))``
-
-and that of a right element in the same way, sides exchanged. Results are emitted ahead of the record that
-brings stream time there, in the order in which windows close, left ones first, then by arrival, with the
-element's own time. They are as late as that, and no later (``stream_clock.py``): another join or window
-behind this one needs a grace to take them in. An element without key can have no partner: it is joined with
-None as it arrives, and not kept.
+partner can come any more: when stream time passes the end of the time for which they are kept, here called
+the close of their window. So an element has one result, pairs or None. Results are emitted ahead of the
+record that brings stream time there, in the order in which windows close, left ones first, then by arrival,
+with the element's own time. They are as late as that, and no later (``stream_clock.py``): another join or
+window behind this one needs a grace to take them in. An element without key can have no partner: it is joined
+with None as it arrives, and not kept.
 
 One timer serves both sides. It stands at the first moment at which a waiting element's window is closed, or
 at which a store has a period to remove: the next multiple of the period. Both follow from what the stores
@@ -74,8 +76,8 @@ StreamJoiner = Callable[[V, VO], VR]
 class JoinSide:
     """One of the two streams of a join.
 
-    :param window: the time for which its elements are kept for the other stream.
-    :param store: the store of its elements.
+    :param window: size and grace of its elements.
+    :param store: the store that keeps an element for as long as it may find a partner.
     :param waits: whether an element without partner is joined with None.
     """
 
@@ -83,10 +85,10 @@ class JoinSide:
     store: JoinStoreSpec
     waits: bool
 
-    def open_ms(self, other: JoinSide) -> int:
-        """Return for how long after its own time an element may find a partner."""
-        window = self.window
-        return window.size_ms + min(window.grace_ms, other.store.retention_ms)
+    @property
+    def late_ms(self) -> int:
+        """How much older than stream time an element may be when it arrives."""
+        return self.window.size_ms + self.window.grace_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +136,7 @@ class JoinArrivals:
         own, other = (self.join.left, self.join.right)[:: 1 if self.is_left else -1]
         before_ms = other.window.size_ms
         after_ms = -1 if self.join.kind == "join_prior" else own.window.size_ms
-        kept_ms, open_ms = own.store.retention_ms, own.open_ms(other)
+        late_ms, kept_ms = own.late_ms, own.store.retention_ms
         elements = context.store(own.store.name)
         others = context.store(other.store.name)
         stream_time = others.stream_time
@@ -143,18 +145,29 @@ class JoinArrivals:
             time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms = map(
                 code.variable, ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms")
             )
-            put = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {value}"
 
             def alone() -> None:
                 """Write that the element has no partner."""
                 code.place()
                 code.forward(key, self._joined(code, key, value, "None"))
 
+            def put(waits: bool) -> None:
+                """Write that the element is kept, if what may still arrive can meet it."""
+                line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {value}, {waits})"
+                if late_ms <= kept_ms:
+                    code.line(line)
+                    return
+                with code.block(f"if {now_ms} <= {time_ms} + {kept_ms}"):
+                    code.line(line)
+                if waits:
+                    with code.block("else"):
+                        alone()
+
             code.line(f"{time_ms} = {code.timestamp_ms}")
             code.line(f"{now_ms} = {code.name(stream_time, 'stream_time')}()")
             with code.block(f"if {value} is None"):
                 code.count_left_out("null")
-            with code.block(f"elif {time_ms} + {kept_ms} < {now_ms}"):
+            with code.block(f"elif {time_ms} + {late_ms} < {now_ms}"):
                 code.count_left_out("late")
             with code.block(f"elif {key} is None"):
                 if own.waits:
@@ -166,17 +179,12 @@ class JoinArrivals:
                     f"{key_bytes} = {code.serialized(key, elements.spec.key_serde, elements.serialize_key)}"
                 )
                 span = f"{time_ms} - {before_ms}, {time_ms} + {after_ms}"
-                code.line(f"{found} = {code.name(others.find, 'find')}({key_bytes}, {span}, {now_ms})")
+                code.line(f"{found} = {code.name(others.find, 'find')}({key_bytes}, {span})")
                 # The stores come first: a joiner that fails under a handler which skips leaves them right.
                 with code.block(f"if not {found}"):
-                    if own.waits:
-                        code.line(f"{put}, {now_ms} <= {time_ms} + {open_ms})")
-                        with code.block(f"if {now_ms} > {time_ms} + {open_ms}"):
-                            alone()
-                    else:
-                        code.line(f"{put}, False)")
+                    put(own.waits)
                 with code.block("else"):
-                    code.line(f"{put}, False)")
+                    put(False)
                     if other.waits:
                         code.line(f"{code.name(others.match, 'match')}({key_bytes}, {found})")
                     with code.block(f"for {other_ms}, _, {theirs} in {found}"):
@@ -218,7 +226,8 @@ class WindowClose:
     def traits(self) -> OperatorTraits:
         """The facts about the operator that the engine uses."""
         sides = self.join.left, self.join.right
-        return OperatorTraits(held_back_ms=max(side.store.retention_ms for side in sides))
+        waits_ms = (side.store.retention_ms for side in sides if side.waits)
+        return OperatorTraits(held_back_ms=max(*(side.late_ms for side in sides), *waits_ms))
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return the function that takes records below; results that time brings go there too."""
@@ -235,8 +244,8 @@ class JoinClock:
 
     def __init__(self, join: WindowedJoin, forward: Forward, context: NodeContext) -> None:
         self._sides = (
-            WaitingSide(0, join.left, join.left.open_ms(join.right), context),
-            WaitingSide(1, join.right, join.right.open_ms(join.left), context),
+            WaitingSide(0, join.left, context),
+            WaitingSide(1, join.right, context),
         )
         self._emitters = tuple(context.guarded(emit) for emit in _alone(join, forward, _node=context.node))
         self._period_ms = min(side.store.period_ms for side in self._sides)
@@ -319,14 +328,13 @@ class WaitingSide:
     """The elements of one side that wait for a partner.
 
     :param number: 0 for the left, 1 for the right side.
-    :param open_ms: for how long after its own time an element may find a partner.
     """
 
     __slots__ = ("flushed", "number", "open_ms", "store")
 
-    def __init__(self, number: int, side: JoinSide, open_ms: int, context: NodeContext) -> None:
+    def __init__(self, number: int, side: JoinSide, context: NodeContext) -> None:
         self.number = number
-        self.open_ms = open_ms
+        self.open_ms = side.store.retention_ms
         self.flushed = side.window.at_run_end == "flush"
         self.store: JoinStore | RocksDBJoinStore = context.store(side.store.name)
 

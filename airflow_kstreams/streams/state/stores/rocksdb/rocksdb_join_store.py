@@ -102,17 +102,17 @@ class RocksDBJoinStore:
         """The files' format."""
         return f"rocksdb-join-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
 
-    def open(self, folder: Path) -> None:
+    def open(self, folder: Path, mark: bytes | None = None) -> None:
         """Keep the files in a folder, whose elements become the store's."""
-        files = self._files.open(folder)
-        number = files.get(_NEXT)
+        self._files.open(folder, mark)
+        number = self._files.read(_NEXT)
         self._next = self._logged_below = 0 if number is None else _NUMBER.unpack(number)[0]
         self._waits_from = _WAITING
         self._kept_from = _BY_TIME
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Close the files, which then durably hold all drained and restored elements."""
-        self._files.close()
+        self._files.close(mark)
 
     def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
         """Give the store the clock of its join, while the join is bound.
@@ -144,14 +144,14 @@ class RocksDBJoinStore:
                 self._waits_from = row
                 self._wake(time_ms)
 
-    def find(self, key: bytes, first_ms: int, last_ms: int, now_ms: int) -> list[Element]:
+    def find(self, key: bytes, first_ms: int, last_ms: int) -> list[Element]:
         """Return the elements of a key from ``first_ms`` to ``last_ms``, both included, by (t, arrival).
 
         :param key: serialized.
-        :param now_ms: the join's stream time.
+        :param first_ms: within retention.
         """
         prefix = _ELEMENT + escaped(key)
-        first = up_to(prefix, max(first_ms, now_ms - self._retention_ms) - 1)
+        first = up_to(prefix, first_ms - 1)
         at = len(prefix)
         deserialize = self.stored_values.deserialize
         return [
@@ -222,8 +222,7 @@ class RocksDBJoinStore:
 
         :raises StateStoreError: the key is None.
         """
-        now_ms = self.stream_time()
-        found = self.find(key_bytes_of(self, key), now_ms - self._retention_ms, 2**63 - 1, now_ms)
+        found = self.find(key_bytes_of(self, key), self.stream_time() - self._retention_ms, 2**63 - 1)
         return [(time_ms, value) for time_ms, _, value in found]
 
     def range(self, first: Any, last: Any) -> Iterator[tuple[Any, list[tuple[int, Any]]]]:

@@ -1,0 +1,115 @@
+"""Finds records between two subtopologies that runs have written and no run has read, and that no task of a
+topology would read.
+
+A slice that was dropped, and a continuous run that ended, leave such records. The next run of the same code
+reads them. Code that does not read their topic any more would lose them without a word.
+
+Rule: of each topic between subtopologies that a topology does not read, no record is left unread that lies at
+or behind the committed offset, and before
+
+- the log's end, in a repartition topic, which is known by its id: only the application writes it;
+- the stop that was frozen for its readers, in a topic of the user's own (``through``). Tasks that have not
+  notified leave none: they are fenced, and the log's end is taken then. What others write later is theirs.
+
+Who knows those stops: the slice that is under way, and after it was dropped the record of the reset, which
+lasts until a run has finished; a run that has finished leaves nothing unread. A continuous run freezes no
+stops: the log's end is taken, once its tasks are fenced.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import known_topics
+from airflow_kstreams.batch.protocol.logs.log_read import log_bounds
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
+from airflow_kstreams.batch.protocol.slice.stops import partitions_of
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.streams.bounded_read import BoundedRead
+from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.naming.commands import reset_command
+from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
+
+
+def refuse_unread(session: CoordinatorSession, plan: TopologyPlan, facts: RunFacts) -> None:
+    """Refuse a topology that would leave records behind.
+
+    :param facts: the tasks of the last run are fenced.
+    :raises TopologyError: with the topics, how many records there are at most, and the two ways out.
+    """
+    unread = _unread(session, facts, read=plan.sources)
+    if not unread:
+        return
+    listed = ", ".join(f"{count} in {topic}" for topic, count in sorted(unread.items()))
+    command = reset_command(plan.application_id, "--unread-topics", ",".join(sorted(unread)))
+    raise TopologyError(
+        f"earlier runs of application {plan.application_id!r} have left records between their subtopologies "
+        f"that no task of its topology reads: {listed}",
+        fix="let the code of before run once more, in batches, which brings them to the end, and deploy "
+        f"then; or give them up: {command} (with --dry-run it says how many)",
+    )
+
+
+def written_to(facts: RunFacts) -> dict[TopicPartition, int | None]:
+    """Return up to where runs have written the user's own topics between subtopologies, of those partitions
+    in which something may be unread.
+
+    :return: the offset, or None for the log's end once all tasks are fenced.
+    """
+    found: dict[TopicPartition, int | None] = {}
+    if facts.ledger.reset is not None:
+        found = {partition_named(name): to for name, to in facts.ledger.reset.written_to.items()}
+    continuous = facts.ledger.current_continuous
+    last = facts.under_way if continuous is None else continuous.slice
+    if last is None or last.plan.empty:
+        return found
+    topology = last.plan.topology
+    between = {*topology.intermediates} - {*topology.repartition_topics}
+    stops = facts.metadata.intermediate_stops
+    return found | {tp: stops.get(tp) for topic in between for tp in partitions_of(last, topic)}
+
+
+def count_records(
+    session: CoordinatorSession, spans: Mapping[TopicPartition, tuple[int, int | None]]
+) -> dict[str, int]:
+    """Count the records of parts of logs, by topic; topics without any are left out. What an open transaction
+    hides counts as if each of its offsets held one.
+
+    :param spans: partition -> (from, to), where None is the log's end.
+    """
+    bounds = log_bounds(session.admin, spans, settle_ms=session.settings.settle_ms, clock=session.clock)
+    seen: dict[TopicPartition, tuple[int, int]] = {}
+    found: Counter[str] = Counter()
+    for tp, (start, to) in spans.items():
+        log_of = bounds[tp]
+        first = max(start, log_of.start)
+        stop = log_of.high if to is None else min(to, log_of.high)
+        seen[tp] = (first, min(stop, log_of.stable))
+        found[tp.topic] += max(0, stop - max(first, log_of.stable))
+    with session.reading:
+        for fetched in BoundedRead(session.reader, seen, clock=session.clock):
+            for tp, records in fetched.items():
+                found[tp.topic] += len(records)
+    return {topic: count for topic, count in found.items() if count}
+
+
+def _unread(session: CoordinatorSession, facts: RunFacts, *, read: Collection[str]) -> dict[str, int]:
+    """Count the records that are unread, by topic, of topics that are not read any more."""
+    stops = {tp: to for tp, to in written_to(facts).items() if tp.topic not in read}
+    ids = known_topics(facts).ids
+    own = {topic for topic in ids if topic.endswith(REPARTITION_ENDING)} - {*read}
+    topics = own | {tp.topic for tp in stops}
+    if not topics:
+        return {}
+    found = session.admin.describe_topics(topics)
+    before = {**facts.ledger.topic_ids, **ids}
+    same = [name for name, now in found.items() if before.get(name, now.topic_id) == now.topic_id]
+    partitions = [tp for tp in described_partitions(found, same) if tp.topic in own or tp in stops]
+    read_to = facts.ledger.left_at(topics)
+    read_to |= {tp: at.offset for tp, at in session.committed(partitions).items()}
+    return count_records(session, {tp: (read_to.get(tp, 0), stops.get(tp)) for tp in partitions})
