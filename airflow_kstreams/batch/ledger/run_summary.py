@@ -98,7 +98,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param read: the offsets that it read of each input topic.
     :param task_count: the number of its tasks.
     :param records_skipped: records left out because they are dated outside the interval that the run kept to.
-    :param records_ahead: records dated too far ahead that were processed.
+    :param records_misdated: records with an implausible time that were processed, as in ``TaskReport``.
     :param previous: offset of the entry of the run that finished before it, -1 if none did.
     :param details: where in the ledger its details were written, from and to offset; None before they are.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
@@ -133,7 +133,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     read: tuple[TopicRead, ...] = ()
     task_count: int = 0
     records_skipped: int = 0
-    records_ahead: int = 0
+    records_misdated: int = 0
     previous: int = -1
     details: tuple[int, int] | None = None
     parked: dict[str, int | None] = {}
@@ -231,7 +231,7 @@ def summary_so_far(
         tasks=tuple(reports),
         task_count=len(reports),
         records_skipped=sum(report.records_skipped for report in reports),
-        records_ahead=sum(report.records_ahead for report in reports),
+        records_misdated=sum(report.records_misdated for report in reports),
         topology_hash=plan.topology.topology_hash,
         interval_ms=plan.interval_ms,
         topic_ids=plan.topic_ids,

@@ -105,7 +105,7 @@ _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin found or made.
+    """The answer of begin: the slice that it found or made, or the run that was finished.
 
     Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
     another run's unfinished slice must be finished first.

@@ -74,6 +74,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.timestamp_reading import SECONDS, iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -150,6 +151,7 @@ def close_slice(
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
+    warnings += misdated_warnings(plan.topology, done, _times(committed))
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=msgspec.structs.replace(
@@ -238,6 +240,39 @@ def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPar
     """Return the partition times that travel with committed offsets, where there are any."""
     found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
     return {tp: times for tp, times in found.items() if times != PartitionTimes()}
+
+
+def misdated_warnings(
+    plan: TopologyPlan, done: Sequence[TaskReport], times: Mapping[TopicPartition, PartitionTimes]
+) -> tuple[str, ...]:
+    """Return warnings of the topics of which implausibly dated records were processed.
+
+    :param done: the reports of a run's tasks.
+    :param times: of the partitions that they read.
+    """
+    found: dict[int, int] = {}
+    for task in done:
+        if task.records_misdated:
+            sub_id = subtopology_of(task.task_id)
+            found[sub_id] = found.get(sub_id, 0) + task.records_misdated
+    return tuple(
+        _misdated(count, plan.subtopology(sub_id).sources, times) for sub_id, count in sorted(found.items())
+    )
+
+
+def _misdated(count: int, topics: Collection[str], times: Mapping[TopicPartition, PartitionTimes]) -> str:
+    newest = [
+        f"{tp} has come to {iso_of(its.latest_ms)}, which as seconds is {iso_of(its.latest_ms * 1_000)}"
+        for tp, its in sorted(times.items())
+        if tp.topic in topics and its.latest_ms in SECONDS
+    ]
+    return (
+        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
+        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
+        "topics go by times: mend the producer, or date the records at their source "
+        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+    )
 
 
 def _refuse_unfinished(

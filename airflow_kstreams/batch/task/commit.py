@@ -219,7 +219,7 @@ class TaskCommit:
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
             records_skipped=self._basis.before.records_skipped + task.group.skipped,
-            records_ahead=self._basis.before.records_ahead + task.group.dated_ahead,
+            records_misdated=self._basis.before.records_misdated + task.group.misdated,
             counts=self._packed(task, progress.counts),
             restored=self._basis.restored,
             commits=self._basis.before.commits + self.commits + 1,

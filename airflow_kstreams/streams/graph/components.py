@@ -203,7 +203,7 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Where changes go in one subtopology.
+    """The ways that changes of tables take in one subtopology.
 
     :param takers: names of the nodes that take changes.
     :param old_needed: names of the nodes below which old values are needed.
@@ -214,7 +214,7 @@ class TableChanges:
 
 
 def table_changes(nodes: Sequence[Node]) -> TableChanges:
-    """Find where changes go.
+    """Find the nodes that take changes of tables.
 
     :param nodes: in topological order.
     """

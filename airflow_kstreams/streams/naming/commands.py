@@ -1,4 +1,4 @@
-"""The commands that reset or expand an application, as messages name them."""
+"""Words the commands that reset or expand an application, for messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values that wait, for a call or for a later stage.
+"""Copies keys and values that wait for a call or for a later stage.
 
 Rule: what waits is a copy, made where the record reached the node, unless no one else can change it: it is
 immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the value as it is

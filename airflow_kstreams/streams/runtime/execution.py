@@ -48,7 +48,7 @@ class Execution(Protocol):
     commit_requested: bool
 
     def open(self, time_ms: int) -> None:
-        """Start what runs calls, and let the processors start.
+        """Start the caller, if there is one, and the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -67,7 +67,7 @@ class Execution(Protocol):
         ...
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there is anything new to commit."""
+        """Fire the wall-clock timers that are due, and return whether there is anything new to commit."""
         ...
 
     def pass_time(self, moment_ms: int) -> None:
@@ -79,7 +79,7 @@ class Execution(Protocol):
         ...
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close.
+        """Close the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -137,7 +137,7 @@ class Execution(Protocol):
         ...
 
     def ask_for_commit_point(self) -> None:
-        """Have a commit point come soon, though none is due by the number of records."""
+        """Ask for a commit point soon, though none is due by the number of records."""
         ...
 
     def calls_ended(self) -> bool:
@@ -155,7 +155,7 @@ class Execution(Protocol):
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        """The moment at which the next parked record is due, epoch milliseconds; None when none is parked."""
         ...
 
     def call_figures(self) -> CallFigures | None:
@@ -217,7 +217,7 @@ class InlineExecution:
         return self._group.complete
 
     def open(self, time_ms: int) -> None:
-        """Let the processors start."""
+        """Start the processors."""
         self._topology.open(time_ms)
 
     def process(self, limit: int) -> int:
@@ -254,11 +254,11 @@ class InlineExecution:
         """Do nothing: a chosen record is processed at once."""
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there were any."""
+        """Fire the wall-clock timers that are due, and return whether there were any."""
         return self._topology.wall_clock.fire()
 
     def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, and let the timers fire that are due then."""
+        """Bring stream time to a moment, and fire the timers that are due then."""
         clock = self._topology.clock
         clock.bring_to(moment_ms)
         clock.fire()
@@ -268,7 +268,7 @@ class InlineExecution:
         self._topology.flush()
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close."""
+        """Close the processors."""
         self._topology.flush()
         self._topology.close(time_ms)
 
@@ -292,11 +292,11 @@ class InlineExecution:
         """Do nothing: a commit may come at any time."""
 
     def calls_ended(self) -> bool:
-        """Say that no call has ended."""
+        """Return False: there are no calls."""
         return False
 
     def waiting_for(self) -> str:
-        """Say that no record in flight waits."""
+        """Return no calls: no record in flight waits."""
         return "nothing"
 
     def call_figures(self) -> None:
@@ -311,7 +311,7 @@ def pass_moments(
     A task without stream time stays without: it never saw a record, or nothing in it goes by time.
 
     :param clocks: stream time of each stage.
-    :param held: says whether records are parked that may be dated before any moment.
+    :param held: returns whether records are parked that may be dated before any moment.
     """
     if clocks[-1].latest_ms < 0 or held():
         return

@@ -1,4 +1,4 @@
-"""The services of a task's nodes.
+"""Implements the services of a task's nodes.
 
 While an operator is bound they refuse what its traits do not say: a trait that is wrong would mislead the
 engine without a sign.
@@ -101,7 +101,7 @@ class BoundNodeContext:
         return self._owner.stores[name]
 
     def global_entries(self, topic: str) -> GlobalEntries:
-        """Return what a global table holds.
+        """Return the entries of a global table.
 
         :raises TopologyError: the operator's traits do not name it.
         """
@@ -208,7 +208,7 @@ class BoundNodeContext:
         return self._owner.calls(self.node, spec, give, failed)
 
     def check_bound(self) -> None:
-        """Refuse an operator that is bound and did not do what its traits say.
+        """Refuse a bound operator that did not do what its traits say.
 
         :raises TopologyError: it makes no calls, and they say that it does.
         """

@@ -182,9 +182,9 @@ class ProcessorTopology:
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadTimestamps]:
-        """Return how timestamps are read where it is not simply the records' own.
+        """Return the functions that read timestamps, where those are not simply the records' own.
 
-        :param times: what earlier attempts and runs left.
+        :param times: the partition times that earlier attempts and runs left.
         """
         reading: dict[TopicPartition, ReadTimestamps] = {}
         for partition in partitions:
@@ -202,7 +202,7 @@ class ProcessorTopology:
         return reading
 
     def latest_allowed(self, partition: TopicPartition) -> LatestAllowed:
-        """Return what gives the latest time that a partition's records may be dated."""
+        """Return the function that gives the latest time that a partition's records may be dated."""
         node, _ = self._sources[partition.topic]
         if node.timestamps is not None and node.timestamps.function is None:
             return no_bound  # the wall clock's own time
@@ -211,7 +211,7 @@ class ProcessorTopology:
     def run(self, chosen: RecordRun) -> int:
         """Run records through the topology.
 
-        :return: how many: all of them, unless one asked for a commit.
+        :return: their number: all of them, unless one asked for a commit.
         """
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
@@ -233,7 +233,7 @@ class ProcessorTopology:
         self._run_mixed(chosen.records, chosen.timestamps_ms, chosen.topics)
 
     def open(self, time_ms: int) -> None:
-        """Let every node start, in topological order.
+        """Start every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -241,11 +241,11 @@ class ProcessorTopology:
         self._call(self._opens)
 
     def flush(self) -> None:
-        """Let every cached node emit, in topological order."""
+        """Make every cached node emit, in topological order."""
         self._call(self._flushes)
 
     def close(self, time_ms: int) -> None:
-        """Let every node come to its end, in topological order.
+        """End every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -384,7 +384,7 @@ class ProcessorTopology:
             self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
-        """Leave something to the record's release, and say whether that is still to come."""
+        """Put off a function until the record's release, and return whether that is still to come."""
         handoff = self.handoff
         if handoff.early:
             handoff.later(handoff.last, function, *arguments)
@@ -409,7 +409,7 @@ class ProcessorTopology:
                     children[parent][node.name] = self._reached(parent, node.name, bound)
 
     def _reached(self, parent: str, node: str, bound: Forward) -> Forward:
-        """Return what hands a parent's results to a node, perhaps of a later stage."""
+        """Return the function that hands a parent's results to a node, perhaps of a later stage."""
         stage = self.stages.of[node]
         if self.stages.gives_in[parent] == stage or bound is ignore_updates:
             return bound

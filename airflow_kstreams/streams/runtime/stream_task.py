@@ -1,4 +1,4 @@
-"""A task: one partition group of one subtopology, its bound topology and its stores.
+"""Defines the task: one partition group of one subtopology, its bound topology and its stores.
 
 A task goes through these states::
 
@@ -140,13 +140,13 @@ class StreamTask:
     """One task.
 
     :param topology: the whole topology.
-    :param task_id: which subtopology and group.
+    :param task_id: its subtopology and partition group.
     :param bounds: start and stop offset of each partition of the group, real topic names.
     :param produce: sends one record, see ``WriterPort``.
-    :param progress: what an earlier attempt had committed for this slice, and the partition times that
-        earlier runs left.
+    :param progress: the counts that an earlier attempt had committed for this slice, and the partition times
+        that earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
-    :ivar state: where the task is in its life.
+    :ivar state: its state, see the diagram above.
     """
 
     def __init__(
@@ -246,11 +246,11 @@ class StreamTask:
         )
 
     def restored(self) -> None:
-        """Take note that the stores hold what earlier commits logged."""
+        """Enter RESTORED: the stores hold what earlier commits logged."""
         self._become(Lifecycle.RESTORED)
 
     def open(self) -> bool:
-        """Let the processors start, before the first record.
+        """Start the processors, before the first record.
 
         :return: whether they wrote anything, dead letters included; it belongs to the first commit.
         :raises RecordError: a processor's init failed, or what a resource's opening raised.
@@ -277,8 +277,8 @@ class StreamTask:
         """Process the next records, up to a commit point at most; there, cached results are emitted.
 
         :param limit: the most records to release; a request for a commit ends the call earlier.
-        :return: how many were released; 0 means that more must be fetched first, that calls take their time,
-            or that all is done.
+        :return: the number of released records; 0 means that more must be fetched first, that calls take
+            their time, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
         self._require(Lifecycle.OPEN)
@@ -286,7 +286,7 @@ class StreamTask:
             return self._execution.process(limit)
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
+        """Fire the wall-clock timers that are due, between two calls of :meth:`process`.
 
         :return: whether any was due; what it forwarded belongs to the next commit.
         :raises RecordError: user code failed.
@@ -346,7 +346,7 @@ class StreamTask:
             )
 
     def close_processors(self) -> None:
-        """Let the processors close, before the last commit: what they forward or store is committed with it.
+        """Close the processors, before the last commit: what they forward or store is committed with it.
 
         :raises RecordError: a processor's close failed.
         """
@@ -385,7 +385,7 @@ class StreamTask:
         return self._execution.may_commit
 
     def ask_for_commit_point(self) -> None:
-        """Have a commit point come soon, where commits come by the clock alone."""
+        """Ask for a commit point soon, where commits come by the clock alone."""
         self._execution.ask_for_commit_point()
 
     @property

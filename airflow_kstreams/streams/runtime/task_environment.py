@@ -39,8 +39,8 @@ def topics_above(
 def partition_bytes_of(
     topology: Topology, subtopology: Subtopology, application_id: str
 ) -> dict[str, Callable[[bytes], bytes]]:
-    """Return what makes, of a serialized key, the bytes that decide its partition, by real topic name; topics
-    in which all bytes of a key do are absent.
+    """Return functions that take from a serialized key the bytes that decide its partition, by real topic
+    name; topics in which all bytes of a key do so are absent.
     """
     found: dict[str, Callable[[bytes], bytes]] = {}
     for node in subtopology.nodes:
@@ -99,8 +99,8 @@ class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.
-    :param steady_ms: the same, though somebody sets it: what a back-off and the budget for it are measured
-        with; ``now_ms`` unless given.
+    :param steady_ms: a wall clock that is never set back or forward: it measures a back-off and the budget
+        for it; ``now_ms`` unless given.
     :param partition_count: how many partitions a topic has, real name; asked where the client does not place
         a key: where not all of its bytes decide, and for the topics of ``placements``.
     :param placements: topic that has grown, real name -> how many partitions it had before: its keys are

@@ -54,8 +54,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
         to a continuous run.
     :param peak_memory_bytes: of the Python worker.
-    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
-        because nothing in the task goes by stream time.
+    :param records_misdated: processed records with an implausible time: later than ``max.timestamp.ahead.ms``
+        allows, as nothing in the task goes by stream time, or in the weeks of 1970 in which seconds lie that
+        are taken for milliseconds.
     :param metrics: how fast it was; None where there was no room for it.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
         are absent.
@@ -75,7 +76,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     outcome: str = "done"
     peak_memory_bytes: int = 0
-    records_ahead: int = 0
+    records_misdated: int = 0
     metrics: TaskMetrics | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
@@ -220,7 +221,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
     :param stop_set: name of the slice's stop set; empty when a continuous run committed.
-    :param records_ahead: as in ``TaskReport``.
+    :param records_misdated: as in ``TaskReport``.
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
     :param metrics: how fast the task was; None when there was no room for them.
@@ -251,7 +252,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     version: int = msgspec.field(default=0, name="v")
     last_offset: int = msgspec.field(default=-1, name="last")
     last_epoch: int = msgspec.field(default=-1, name="epoch")
-    records_ahead: int = msgspec.field(default=0, name="ahead")
+    records_misdated: int = msgspec.field(default=0, name="misdated")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     stop_set: str = msgspec.field(default="", name="slice")
@@ -378,7 +379,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             attempts=self.attempts,
             seconds=self.seconds,
             peak_memory_bytes=self.peak_memory_bytes,
-            records_ahead=self.records_ahead,
+            records_misdated=self.records_misdated,
             metrics=self.metrics,
             parked=dict(self.parked or {}),
             parked_due_ms=self.parked_due_ms,

@@ -67,7 +67,7 @@ _WARNINGS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRequest:
-    """What to build a slice, or a continuous run, for.
+    """The request for a slice, or for a continuous run.
 
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
     :param groups: asks the user's own partition grouper; None when the plan has none.

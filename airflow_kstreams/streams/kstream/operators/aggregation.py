@@ -1,4 +1,4 @@
-"""Operators that fold records, or the entries of a grouped table, into a table kept in a store.
+"""Defines the operators that fold records, or the entries of a grouped table, into a table in a store.
 
 Rule: the entry of a key holds the folded value and the largest timestamp folded into it. Emission follows the
 rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.

@@ -1,4 +1,4 @@
-"""Folds as lines of code.
+"""Writes folds as lines of code.
 
 In tables in memory that emit at commit points, the lines change an entry where it is, one lookup a record. A
 change is noted once between two commit points, among those to emit and those to log; the cell remembers that

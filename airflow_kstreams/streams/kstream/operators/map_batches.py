@@ -125,7 +125,7 @@ class OpenBatch:
         """Cut the batch and forward what the function makes of it; results belong to no record and have no
         headers.
 
-        :raises RecordError: the function failed, or returned no such batch as it must.
+        :raises RecordError: the function failed, or returned something else than a fitting batch.
         """
         if not self.keys:
             return
@@ -258,7 +258,7 @@ def _fits_columns(schema: Any) -> bool:
 
 
 def _mixed(name: str, objects: Sequence[Any], wanted: Any, error: Exception) -> str:
-    """Say which Python types a column holds; the library's own text would show a value."""
+    """Name the Python types that a column holds; the library's own text would show a value."""
     kinds = ", ".join(sorted({type(found).__name__ for found in objects}))
     expected = "one Arrow type" if wanted is None else str(wanted)
     detail = str(error).partition(" with type ")[2]

@@ -1,4 +1,4 @@
-"""Calls that are made again when they fail: their state, how a node makes them, and those repeated in place.
+"""Makes calls again when they fail: keeps their state, and repeats in place those without a retry topic.
 
 A node with a retry topic parks the record of a failed call (``parking.py``). Order ``partition`` has no retry
 topic: its calls are repeated in place.
@@ -37,8 +37,8 @@ class RepeatedCall:
     :ivar failed: whether it failed, and is to be made again.
     :ivar entry: the parked record that it is made for; None for a record that has just come.
     :ivar last: the call made last in place.
-    :ivar failures: how many calls in place have failed.
-    :ivar since_ms: when the first of them failed.
+    :ivar failures: number of failed calls in place.
+    :ivar since_ms: the moment at which the first of them failed.
     """
 
     node: Any
@@ -137,7 +137,7 @@ class InPlace:
     """The calls of one node that repeats them in place.
 
     :param repeating: makes and ends its calls.
-    :param budget_ms: for how long a call is repeated.
+    :param budget_ms: time for which a call is repeated.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class InPlace:
 
     @property
     def due_ms(self) -> int | None:
-        """When the next call is to be made again, None if none waits."""
+        """The moment at which the next call is made again, None if none waits."""
         return self._waiting[0][0] if self._waiting else None
 
     def forward(self) -> Forward:
@@ -178,7 +178,7 @@ class InPlace:
         return run
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Let a call that has ended wait for its repetition if there is to be one.
+        """Keep an ended call for its repetition, if there is to be one.
 
         :return: the call, unless it is made again.
         """

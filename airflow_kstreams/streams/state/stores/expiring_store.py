@@ -212,7 +212,7 @@ def bind_expiry(
     store: ExpiringStore,
     leaving: Callable[[EntryId, Entry], None] | None = None,
 ) -> None:
-    """Let a node expire its store as its stream time goes on; one node per store.
+    """Make a node expire its store as its stream time goes on; one node per store.
 
     Expiry alone starts a run only if listeners use the expired entries: all other waiting results of the node
     have left it by each commit.

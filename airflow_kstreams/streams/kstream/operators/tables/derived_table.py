@@ -1,4 +1,4 @@
-"""Operators that make a table of one other, entry by entry.
+"""Defines the operators that make a table of one other, entry by entry.
 
 :mod:`airflow_kstreams.streams.kstream.operators.table_emitter` explains where old values come from, and how a
 table without a store is read.

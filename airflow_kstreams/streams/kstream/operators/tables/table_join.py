@@ -1,4 +1,4 @@
-"""Operators that join the records of a stream with a table.
+"""Defines the operators that join the records of a stream with a table.
 
 Rule: each record of the stream meets the table's entry of its key as it is at that moment; changes of the
 table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal

@@ -1,4 +1,4 @@
-"""The operator that gives a table's entries other keys and values, on their way into a group.
+"""Defines the operator that gives a table's entries other keys and values, on their way into a group.
 
 Rule: ``selector(key, value)`` runs on the new and on the old value. What the old value stood for is to be
 subtracted under its key, and what the new one stands for added under its own. Equal keys go as one record,

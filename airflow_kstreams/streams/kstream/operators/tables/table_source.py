@@ -1,4 +1,4 @@
-"""Operators that keep a topic, or another table's values, as a table.
+"""Defines the operators that keep a topic, or another table's values, as a table.
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
 deletes the entry. Emission follows the rule of

@@ -1,4 +1,4 @@
-"""The operator that holds back the results of windows until they close.
+"""Defines the operator that holds back the results of windows until they close.
 
 Rule: a window is emitted when it closes, once, with its final value and its entry's timestamp; in the order
 of closing, then of the window's start, then of the serialized key. It closes by stream time, so also when its

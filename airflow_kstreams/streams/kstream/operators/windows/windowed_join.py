@@ -87,7 +87,7 @@ class JoinSide:
 
     @property
     def late_ms(self) -> int:
-        """How much older than stream time an element may be when it arrives."""
+        """The largest distance of an element's time from stream time at which it is not late."""
         return self.window.size_ms + self.window.grace_ms
 
 
@@ -265,7 +265,7 @@ class JoinClock:
         self._set_timer()
 
     def _wake(self, open_ms: int, time_ms: int) -> None:
-        """Have the timer ready for an element that begins to wait."""
+        """Set the timer for an element that begins to wait."""
         due_ms = time_ms + open_ms + 1
         if due_ms < self._waited_ms:
             self._waited_ms = due_ms
