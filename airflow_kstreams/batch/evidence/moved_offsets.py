@@ -14,8 +14,8 @@ beyond the start of its log, is refused. The last known offset is, from the stro
 
 Legal stay what skips nothing that exists, and what says nothing: an offset at or before the start of the log
 (retention, ``--to-earliest``) or before the last known one (it reads again, and the run warns); every offset
-of a topic of which no run has left a trace (an application that is moved to this engine); and those of a run
-that another program began in the bare format.
+of a topic of which no run has left a trace (an application that is moved to this engine); and those
+beside runs that another program began in the bare format, whose offsets carry no text.
 
 Here the rule is applied between two runs;
 :func:`~airflow_kstreams.batch.evidence.contradictions.find_moved_under_way` applies it within one.
@@ -54,8 +54,10 @@ def find_moved_between_runs(
     :param topic_ids: of the topics as they are now.
     """
     losses: list[Loss] = []
+    if not prior.last_is_ours:
+        return losses
     for tp, log_of in sorted(bounds.items()):
-        if tp not in prior.committed or prior.foreign_run or not prior.set_by_a_person(tp):
+        if tp not in prior.committed or not prior.set_by_a_person(tp):
             continue
         last, by = _last_known(tp, prior, made_anew=_made_anew(tp, prior, topic_ids))
         at = prior.committed[tp].offset

@@ -64,6 +64,8 @@ class PriorRuns:
     :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
     :param foreign_run: whether a run that another program began is under way: what has no committed offset
         may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
+    :param last_is_ours: whether a run of ours, or a reset, was the last to work on the application, so that
+        every offset since carries our text; another program may have begun runs in the bare format.
     :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
     :param accepted: where an operator has reading go on since.
     """
@@ -77,6 +79,7 @@ class PriorRuns:
     continuous: bool = False
     no_slice: bool = False
     foreign_run: bool = False
+    last_is_ours: bool = False
     reset_by_hand: bool = False
     accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
     _decoded: dict[TopicPartition, OffsetMetadata] = field(
@@ -189,6 +192,7 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
             read=run.plan.partitions,
             unfinished_run=run.run_id,
             continuous=True,
+            last_is_ours=True,
             accepted=ledger.accepted,
         )
     topics = plan.sources
@@ -209,6 +213,7 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
             times=_times(newest, {tp for tp, _ in untouched}),
             read=read,
             foreign_run=facts.foreign_run,
+            last_is_ours=not facts.foreign_run,
             accepted=ledger.accepted,
         )
     stops = {}
@@ -232,6 +237,7 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
         continuous=ledger.lease is not None and ledger.lease.continuous,
         no_slice=metadata.state is RunState.NEW,
         foreign_run=facts.foreign_run,
+        last_is_ours=metadata.slice is not None,
         accepted=ledger.accepted,
     )
 

@@ -20,6 +20,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     OpenTransactionError,
     read_log,
 )
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
@@ -269,6 +270,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
+    positions |= _before_moved(facts, committed, resumed)
     return Survey(
         facts=facts,
         metadata_keys=keys,
@@ -407,6 +409,26 @@ def _positions(facts: RunFacts) -> dict[TopicPartition, int]:
     if folded.state is RunState.FINISHED or ledger.find(slice_.run_id) is not None:
         return ended | ledger.stops
     return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
+
+
+def _before_moved(
+    facts: RunFacts,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    resumed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return where runs of ours stood before another program moved an offset forward: a reset that does not
+    set it accepts nothing, so that the next begin refuses it.
+    """
+    if facts.last_work is None and facts.ledger.unfinished_reset is None:
+        return {}
+    continuous = facts.ledger.current_continuous
+    starts = {} if continuous is None else continuous.starts
+    known = {**resumed, **{partition_named(name): at for name, at in starts.items()}}
+    return {
+        tp: known[tp]
+        for tp, offset in committed.items()
+        if offset.offset > known.get(tp, offset.offset) and OffsetMetadata.decode(offset.metadata).foreign
+    }
 
 
 def _unread(slice_: Slice | None) -> set[TopicPartition]:
