@@ -163,8 +163,8 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
             self.log.info("subtopology %d has %d processors", done.sub.id, done.before)
         else:
             self.log.info(
-                "subtopology %d: state for %d instead of %d processors is copied; a run takes over that "
-                "finds no more than acceptable.recovery.lag records left",
+                "subtopology %d: state for %d instead of %d processors is copied; the next run that finds "
+                "no more than acceptable.recovery.lag records left takes over",
                 done.sub.id,
                 done.after.count,
                 done.before,

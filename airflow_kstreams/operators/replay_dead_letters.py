@@ -85,7 +85,7 @@ class ReplayDeadLettersOperator(ApplicationOperator):
             )
         if done.expired:
             self.log.warning(
-                "%s: what lay at %d offsets was deleted before it was replayed",
+                "%s: %d offsets were deleted before their letters were replayed",
                 done.dead_letter_topic,
                 done.expired,
             )

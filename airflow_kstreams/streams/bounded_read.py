@@ -172,7 +172,7 @@ class Patience:
 def portions(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> Iterator[dict[TopicPartition, CommittedOffset]]:
-    """Cut offsets into what a request may carry, in their order; none of them is empty."""
+    """Divide offsets into requests, in their order; none of them is empty."""
     portion: dict[TopicPartition, CommittedOffset] = {}
     size = 0
     for partition, offset in offsets.items():
@@ -187,7 +187,7 @@ def portions(
 
 
 def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Cut partitions into what a request for committed offsets may name."""
+    """Divide partitions into requests for committed offsets."""
     wanted = list(partitions)
     for at in range(0, len(wanted), PORTION_OFFSETS):
         yield wanted[at : at + PORTION_OFFSETS]

@@ -29,7 +29,8 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
@@ -207,7 +208,7 @@ class TasksInMemory:
                 continue
             with self._stepping(task):
                 task.punctuate()
-                while task.process(_CHUNK) or task.in_flight:
+                while task.process(_CHUNK) or task.execution.in_flight:
                     """Due timers lead to further due ones."""
                 written = self._commit(task)
             self._follow(written)
@@ -304,7 +305,7 @@ class TasksInMemory:
             for at, records in given.items():
                 task.add(at, records)
                 task.group.reached(at, records[-1].position + 1)
-            while task.process(_CHUNK) or task.in_flight or self._waits(task):
+            while task.process(_CHUNK) or task.execution.in_flight or self._waits(task):
                 if not task.group.complete and task.commit_due(interval_elapsed=False):
                     written += self._commit(task)
             if ends:
@@ -330,7 +331,7 @@ class TasksInMemory:
     def _waits(self, task: StreamTask) -> bool:
         """Move the wall clock until a parked record is due, if a task chooses no more records before."""
         due_ms = task.progress.parked_due_ms
-        if not task.at_capacity or due_ms is None:
+        if not task.execution.at_capacity or due_ms is None:
             return False
         self.now_ms = max(self.now_ms, due_ms)
         return True

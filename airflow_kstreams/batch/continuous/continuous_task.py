@@ -303,7 +303,7 @@ class EndlessEnd:
         """Return whether to commit: at the task's own commit points, by the interval, and once in a while."""
         if self._task.commit_due(interval_elapsed=False, processed=processed):
             return True
-        if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
+        if since_seconds >= _REFRESH_SECONDS and self._task.execution.may_commit:
             return True
         return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
 

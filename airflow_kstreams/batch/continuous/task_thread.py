@@ -147,7 +147,7 @@ class LeaseWatch:
                 self._note(record)
         except KafkaClientError as error:
             # The lease decides, not this reader: it is lost if this goes on for too long.
-            log.warning("the lease could not be looked at, trying again: %s", error.cause)
+            log.warning("the lease could not be read, trying again: %s", error.cause)
             self.close()
             self._clock.sleep(timeout_seconds)
 

@@ -109,7 +109,9 @@ class Neighbours:
         except KafkaClientError as error:
             if error.is_retriable:
                 raise
-            log.info("whether application %s has topics in common is not known: %s", application_id, error)
+            log.info(
+                "the ledger of application %s, which may share topics, is not read: %s", application_id, error
+            )
             return {}
         return recorded_ids(ledger)
 

@@ -133,7 +133,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what copying the state of new processors needs; its user need not be that of the runs.
 
-    To abandon the expansion needs what runs need, too: no begin may take over keys meanwhile.
+    To give up the expansion needs what runs need, too: no begin may take over keys meanwhile.
     """
     own = ProtocolTopics(plan.application_id)
     group = catch_up_group(plan.application_id)

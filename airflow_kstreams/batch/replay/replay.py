@@ -121,7 +121,7 @@ class DeadLetterReplay:
 
         :raises ConfigError: there is no such dead-letter topic, a topic that a letter came from is gone, or
             the replay was begun with another selection.
-        :raises RunBusyError: another replay of the same topic has taken over.
+        :raises RunBusyError: another replay has claimed the same topic.
         :raises RecordError: a topic does not take a record back, as one with another size limit.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
@@ -133,8 +133,8 @@ class DeadLetterReplay:
                 return self._attempt(attempts)
             except TaskFencedError as error:
                 raise RunBusyError(
-                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay of the topic "
-                    "took over, or the broker timed its transaction out",
+                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay claimed the "
+                    "topic, or the broker timed its transaction out",
                     fix="nothing is lost or doubled; run it again when the other one is done",
                     run_id=self._replay_id,
                     owner="another replay",

@@ -187,7 +187,7 @@ class ApplicationReset:
                 self._session.claim()
                 done = self._accept() if self._request.accept else self._go_on()
             except TaskFencedError:
-                log.info("application %s: its coordinator's id was claimed by another, once more", self._app)
+                log.info("application %s: another coordinator claimed the id, claiming it again", self._app)
                 continue
             self._refuse_overwritten(done)
             return done

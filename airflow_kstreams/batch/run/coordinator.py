@@ -472,7 +472,7 @@ def frozen_upstream(
             doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
             if not writes_left or not doubtful:
                 raise
-            log.info("run %s: the stops are to be looked at again: %s", slice_.run_id, error.cause)
+            log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)
             lease.reclaim()
         else:
             log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))

@@ -5,9 +5,9 @@ so a missing one is named with the command that creates it.
 
 Patterns: a begin that makes a new slice, or a continuous run, asks the broker for the names of all topics
 that its user may see, and puts those that match into the plan. The plan is frozen with the completed marker,
-so every attempt, and a driver that takes over, reads the same topics. A topic that is created later enters
-with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last run and is
-gone is read no more, as if its name were taken out of the file; the run's warnings name it.
+so every attempt, and a driver that claims the slice, reads the same topics. A topic that is created
+later enters with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last
+run and is gone is read no more, as if its name were taken out of the file; the run's warnings name it.
 """
 
 from __future__ import annotations

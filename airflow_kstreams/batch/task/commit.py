@@ -228,7 +228,7 @@ class TaskCommit:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
             metrics=self.meter.metrics(
-                now_seconds, lag=lag(self._basis.share.bounds, task), calls=task.calls
+                now_seconds, lag=lag(self._basis.share.bounds, task), calls=task.execution.call_figures()
             ),
             parked=dict(progress.parked),
             parked_due_ms=progress.parked_due_ms,

@@ -66,7 +66,8 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
@@ -431,7 +432,7 @@ class OpenTask:
         return self._kept(self.loop.finish())
 
     def _kept(self, committed: OffsetMetadata) -> TaskReport:
-        """Leave the local files to the next run, after the last commit."""
+        """Keep the local files for the next run, after the last commit."""
         self.state_files.keep(self.commit.changelog_ends)
         return committed.report()
 

@@ -111,7 +111,7 @@ class TaskState:
         return self._homes.at_home(partition.topic, records, partition.partition)
 
     def keep(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Leave the files to the next run, after the last commit. A failure costs the next run a replay only.
+        """Keep the files for the next run, after the last commit. A failure costs the next run a replay only.
 
         :param ends: end of every kept changelog partition, read after the last write and before the last
             commit.

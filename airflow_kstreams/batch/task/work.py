@@ -343,9 +343,9 @@ class End(Protocol):
 
 def at_commit_point(task: StreamTask) -> bool:
     """Return whether a commit may come now; if not, ask the task for a commit point soon."""
-    if task.may_commit:
+    if task.execution.may_commit:
         return True
-    task.ask_for_commit_point()
+    task.execution.ask_for_commit_point()
     return False
 
 
@@ -375,7 +375,7 @@ class BoundedEnd:
         No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
         as done, and what its processors give in close never comes.
         """
-        return self._task.complete
+        return self._task.execution.complete
 
     def end_of_run(self) -> Iterator[None]:
         """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
@@ -392,7 +392,7 @@ class BoundedEnd:
         transaction open.
         """
         task = self._task
-        if not task.waits_for_retries:
+        if not task.execution.waits_for_retries:
             return not task.group.complete and task.commit_due(
                 interval_elapsed=interval_elapsed, processed=processed
             )

@@ -51,7 +51,7 @@ class SchemaFormat(ABC):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What else of the format belongs to the id of a serde."""
+        """Options of the format that belong to the id of a serde."""
         return ()
 
     @property
@@ -137,7 +137,7 @@ class AvroFormat(_JsonFormat):
         return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
-        """Make a serializer; a value that does not fit is refused, and never cut to what does."""
+        """Make a serializer; a value that does not fit is refused, and never shortened."""
         from airflow_kstreams.kafka.schema_registry.avro_writing import FittingSerializer
 
         serializer = FittingSerializer(

@@ -44,7 +44,7 @@ class FoundRun:
     def read(
         cls, cluster: KafkaCluster, application_id: str, run_id: str, *, certain: bool = False
     ) -> FoundRun:
-        """Look at a run.
+        """Read the state of a run.
 
         :param certain: whether to wait, bounded, for what open transactions hide. Without that a slice or a
             finished task may be overlooked, which the driver then finds.

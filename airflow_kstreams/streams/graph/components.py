@@ -68,7 +68,7 @@ class _Union:
 
 
 def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[Subtopology, ...]:
-    """Cut a topology into its connected components.
+    """Divide a topology into its connected components.
 
     :param nodes: in an order where parents stand before children; the components keep it.
     """

@@ -288,6 +288,16 @@ class NodeContext(Protocol):
         """
         ...
 
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        """Return a function that gives the time by which the windows of a store are open, closed or late: the
+        stream time, but for windows that were closed under less grace. Call this while binding.
+
+        :param store: keeps the windows; of this node alone.
+        :param open_ms: for how long after the moment it ages from a window takes records.
+        :param stream_time: the result of :meth:`stream_time`, and the result here while nothing differs.
+        """
+        ...
+
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time, while binding.
 

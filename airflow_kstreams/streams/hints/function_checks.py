@@ -101,7 +101,7 @@ def check_functions(
     called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
-    """Refuse what cannot be called with what it is given, or would only give a coroutine or a generator.
+    """Refuse a function that does not take its arguments, or would only give a coroutine or a generator.
 
     :param call: the DSL method, for the message: ``filter``.
     :param fix: the remedy for an object that is no function.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, methodcaller
 from typing import Any, NamedTuple
@@ -38,17 +38,31 @@ UNBOUNDED = (1 << 63) - 1
 ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
 
 
+class Closing(NamedTuple):
+    """What a commit says about a windowed store (``runtime/window_closings.py``).
+
+    :param open_ms: for how long after the moment it ages from a window takes records, in stream time.
+    :param closed_ms: windows that age from this moment or earlier were closed under less grace, epoch
+        milliseconds; None if stream time closes them under the present one, too.
+    """
+
+    open_ms: int
+    closed_ms: int | None = None
+
+
 class PartitionTimes(NamedTuple):
     """The times of a partition that survive crashes and runs.
 
     :param partition_time_ms: its partition time, -1 before its first record.
     :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
     :param stream_time_ms: stream time of its topic in the task, -1 before its first record.
+    :param closings: of the task's windowed stores, by name.
     """
 
     partition_time_ms: int = -1
     latest_ms: int = -1
     stream_time_ms: int = -1
+    closings: Mapping[str, Closing] = {}
 
 
 class LastRecord(NamedTuple):

@@ -35,6 +35,7 @@ from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
+from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 
 
 class NodeOwner(Protocol):
@@ -54,6 +55,7 @@ class NodeOwner(Protocol):
     tables: dict[str, TableView]
     global_entries: Mapping[str, GlobalEntries]
     table_changes: TableChanges
+    closings: WindowClosings
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
@@ -129,6 +131,10 @@ class BoundNodeContext:
         """
         self._go_by_stream_time()
         return self._owner.clock_of(self.node).node_time(self._topics)
+
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        """Return a function that gives the time by which the windows of a store are judged."""
+        return self._owner.closings.time_of(store, open_ms, stream_time)
 
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time.

@@ -34,7 +34,7 @@ from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.records.record_queue import Closing, PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -55,6 +55,7 @@ from airflow_kstreams.streams.runtime.sources_and_sinks import (
     source_loop,
 )
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
+from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -69,6 +70,7 @@ class ProcessorTopology:
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
     :param environment: clock and partition counts.
+    :param closings: of its windowed stores, as the last commit left them.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class ProcessorTopology:
         task_id: str,
         produce: Produce,
         environment: TaskEnvironment,
+        closings: Mapping[str, Closing],
     ) -> None:
+        self.closings = WindowClosings(closings)
         self._topology = topology
         self._subtopology = subtopology
         self._application_id = settings.application_id
@@ -103,7 +107,7 @@ class ProcessorTopology:
                 subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
             )
             self._subtopology = subtopology
-        #: Into which stages asynchronous nodes cut it; one if there are none.
+        #: The stages into which asynchronous nodes divide it; one if it has none of those.
         self.stages = stages_of(subtopology.nodes)
         #: Its tables by their nodes, and which nodes take their changes.
         self.tables: dict[str, TableView] = {}

@@ -438,7 +438,7 @@ def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
 def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
     """Refuse a dead-letter topic, if records may go there, that the topology reads or that is a changelog.
 
-    :raises ConfigError: the topic is such a one.
+    :raises ConfigError: the topology reads the topic, or it is a changelog.
     """
     topic = settings.dead_letter_topic
     taken = {*plan.sources, *plan.globals, *plan.changelogs}

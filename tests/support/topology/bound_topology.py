@@ -87,6 +87,9 @@ class NodeServices:
     def stream_time(self) -> Callable[[], int]:
         return self.owner.clock.node_time(["all"])
 
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        return stream_time
+
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         return self.owner.clock.timer(self.node, ["all"], callback, behind=behind)
 

@@ -115,7 +115,7 @@ def _members(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Iterator[Finding]:
-    """Look for internal topics that are another application's."""
+    """Find internal topics that are another application's."""
     neighbours = Neighbours(cluster=seen.cluster, admin=seen.admin, reader=reader, clock=seen.clock)
     found = seen.admin.describe_topics(internal_settings(seen.plan))
     try:
@@ -125,7 +125,7 @@ def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> It
 
 
 def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
-    """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
+    """Find losses that the next begin, or the next attempt of the slice under way, would refuse."""
     try:
         losses = facts.disagreements()
         if facts.under_way is not None:
@@ -200,7 +200,7 @@ def _between_runs(
 
 
 def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
-    """Look for transactions that hold the last stable offset of a source back."""
+    """Find transactions that hold the last stable offset of a source back."""
     partitions = described_partitions(seen.topics, seen.plan.sources)
     bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)
     held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}

@@ -32,8 +32,8 @@ class Loss:
     """A loss of data.
 
     :param partitions: those whose offset must be set to accept it.
-    :param text: what is missing, where, and how many records at most.
-    :param scenario: where reading goes on once it is accepted, an option of ``airflow-kstreams reset``.
+    :param text: the missing offsets, their places, and the most records that they may hold.
+    :param scenario: where reading goes on once it is accepted, as an option of ``airflow-kstreams reset``.
     :param advice: the reason for that option, and others; empty when there is no choice.
     :param first: commands to execute before.
     """
@@ -49,7 +49,7 @@ def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader:
     """Describe records that retention, or an operator, deleted before they were read.
 
     :param expected: offset to read next.
-    :param reader: who had to read it.
+    :param reader: the task or run that had to read it.
     """
     return Loss(
         partitions=(partition,),
@@ -76,7 +76,7 @@ def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: st
     """Describe a log that ends before an offset that it had reached.
 
     :param expected: that offset.
-    :param why: how it is known.
+    :param why: the evidence, in words.
     """
     return Loss(
         partitions=(partition,),
@@ -193,7 +193,7 @@ def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
 def state_lost(plan: TopologyPlan, changelog: str, text: str, *, drop_slice: bool = False) -> Loss:
     """Describe a store whose changelog does not hold the whole of its state.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     :param drop_slice: whether a run is under way.
     """
     dropped = " and drops the slice, so that the next run goes on where this one has committed"
@@ -227,7 +227,7 @@ def changelog_truncated(
     """Describe a changelog that ends before an offset that it had reached.
 
     :param expected: that offset.
-    :param why: how it is known.
+    :param why: the evidence, in words.
     """
     text = f"{partition}: the changelog ends at {log_end}, but {why} {expected}: it was truncated"
     return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
@@ -236,7 +236,7 @@ def changelog_truncated(
 def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = False) -> Loss:
     """Describe a ledger or metadata topic that does not hold all that runs have written.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     :param deleted: whether the topic must be made anew, because records of it were deleted.
     """
     return Loss(
@@ -267,8 +267,8 @@ def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, ru
 def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -> list[Loss]:
     """Describe committed offsets that are older than what was committed with them.
 
-    :param positions: where they are now.
-    :param text: how that is known.
+    :param positions: the offsets now.
+    :param text: the evidence, in words.
     """
     return [
         taken_back(tp, to=at, text=f"{text}: the group's offsets were taken back, {tp} to {at}")
@@ -279,8 +279,8 @@ def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -
 def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
     """Describe a committed offset with which a run that is under way must not go on by itself.
 
-    :param to: where it may go on.
-    :param text: how that is known.
+    :param to: the offset at which it may go on.
+    :param text: the evidence, in words.
     """
     return Loss(
         partitions=(partition,),
@@ -294,7 +294,7 @@ def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
 def drop_slice(text: str, application_id: str) -> Loss:
     """Describe a slice that cannot be the one that is under way.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     """
     return Loss(
         partitions=(),
@@ -326,8 +326,8 @@ def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, b
     """Describe a committed offset that is not the one with which the last run ended.
 
     :param run_id: of the run that has committed it.
-    :param left: where it was then.
-    :param by: how that is known, in words.
+    :param left: the offset then.
+    :param by: the evidence, in words.
     """
     to = max(at, left)
     return Loss(
@@ -387,7 +387,7 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
 def forgotten(partition: TopicPartition, why: str) -> Loss:
     """Describe a partition of which it cannot be known how far it was read.
 
-    :param why: how it is known that it was.
+    :param why: the evidence that it was read, in words.
     """
     return Loss(
         partitions=(partition,),

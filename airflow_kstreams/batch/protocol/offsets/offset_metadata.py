@@ -25,7 +25,7 @@ from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
-from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.records.record_queue import Closing, LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
@@ -225,6 +225,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
     :param metrics: how fast the task was; None when there was no room for them.
+    :param closings: as in ``PartitionTimes``; None when there is none, or was no room for them.
     :param parked: node -> how many records the task has parked; None when there was no room for them.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
@@ -258,6 +259,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     stop_set: str = msgspec.field(default="", name="slice")
     complete: bool = False
     metrics: TaskMetrics | None = None
+    closings: dict[str, Closing] | None = msgspec.field(default=None, name="windows")
     parked: dict[str, int] | None = None
     parked_due_ms: int | None = msgspec.field(default=None, name="due")
     next_due_ms: int | None = msgspec.field(default=None, name="next")
@@ -274,7 +276,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
         What decides nothing is left out first: the figures of calls, the later half of their nodes at a time,
         then the other metrics. Then fewer nodes have counts by name; then the counts are left out or, where
-        they take less than is missing, the ends of changelogs, and what is parked.
+        they take less than is missing, the ends of changelogs, what is parked, and what windows are closed.
         """
         if (text := self._text()) is not None:
             return text
@@ -289,12 +291,14 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             return text
         if self.changelog_ends:
             return self._with(changelog_ends=()).encode()
-        return self._with(parked=None).encode()
+        if self.parked is not None:
+            return self._with(parked=None).encode()
+        return self._with(closings=None).encode()
 
     def _text(self) -> str | None:
         """Return the text if it is short enough, or nothing can be left out."""
         text = msgspec.json.encode(self._with(version=VERSION))
-        large = (self.metrics, self.counts, self.parked)
+        large = (self.metrics, self.counts, self.parked, self.closings)
         final = all(each is None for each in large) and not self.changelog_ends
         return text.decode() if len(text) <= LIMIT_BYTES or final else None
 
@@ -316,6 +320,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             partition_time_ms=times.partition_time_ms,
             latest_ms=times.latest_ms,
             stream_time_ms=times.stream_time_ms,
+            closings=dict(times.closings) or None,
             last_offset=known.offset,
             last_epoch=known.epoch,
             ruled_out=ruled_out,
@@ -337,7 +342,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     @property
     def times(self) -> PartitionTimes:
         """The partition's times."""
-        return PartitionTimes(self.partition_time_ms, self.latest_ms, self.stream_time_ms)
+        return PartitionTimes(
+            self.partition_time_ms, self.latest_ms, self.stream_time_ms, self.closings or {}
+        )
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:

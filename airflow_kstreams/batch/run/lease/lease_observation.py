@@ -55,8 +55,8 @@ class LeaseObservation:
         clock, app = session.clock, session.application_id
         seconds = lease.lease_ms / 1000
         log.warning(
-            "application %s: %s waits up to %.0f s: %s has not released its lease for run %s, and whether it "
-            "is alive shows when it renews it",
+            "application %s: %s waits up to %.0f s: %s has not released its lease for run %s; a renewal "
+            "of the lease will show that it is alive",
             app,
             waiting,
             seconds,

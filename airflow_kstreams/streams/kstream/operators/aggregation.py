@@ -5,7 +5,7 @@ rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 If the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
-though the function changed its aggregate in place before it raised, wherever runs are cut.
+though the function changed its aggregate in place before it raised, wherever runs end.
 
 **Cogroup.** Several streams are folded by one fold: ahead of it a node of each stream makes a value (number
 of the stream, value), and the fold calls that stream's aggregator. So every kind of fold takes records of

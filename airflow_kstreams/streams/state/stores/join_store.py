@@ -63,6 +63,7 @@ class JoinStore:
 
     :param spec: name, serdes and retention.
     :ivar stream_time: gives the stream time of the join, -1 before the first record.
+    :ivar late_time: gives the time by which the store's side judges what is late.
     :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     """
 
@@ -70,7 +71,7 @@ class JoinStore:
         self.spec = spec
         self.name = spec.name
         self.period_ms = max(SHORTEST_PERIOD_MS, spec.retention_ms // 8)
-        self.stream_time: Callable[[], int] = _no_time
+        self.stream_time = self.late_time = _no_time
         self._wake: Callable[[int], None] = _wake_no_join
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
@@ -90,13 +91,17 @@ class JoinStore:
         #: Elements with smaller arrival numbers have been drained.
         self._logged_below = 0
 
-    def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
+    def follow(
+        self, stream_time: Callable[[], int], late_time: Callable[[], int], wake: Callable[[int], None]
+    ) -> None:
         """Give the store the clock of its join, while the join is bound.
 
         :param stream_time: gives the join's stream time.
+        :param late_time: gives the time by which the store's side judges what is late.
         :param wake: called with the time of an element that begins to wait and is the first of those.
         """
         self.stream_time = stream_time
+        self.late_time = late_time
         self._wake = wake
 
     def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:

@@ -17,8 +17,8 @@ class LoggedChanges(NamedTuple):
     """The changes of one store that the next commit logs.
 
     :param changelog: topic.
-    :param least: how many changes there are at least, as the store counted them.
-    :param most: how many there are at most.
+    :param least: the smallest number of changes, as the store counted them.
+    :param most: the largest number of changes.
     :param changes: the changes.
     """
 
@@ -162,7 +162,7 @@ class PersistentStore(Protocol):
 
 
 def changes_of(store: StateStore, changelog: str) -> LoggedChanges:
-    """Return what a store of the last stage gives to log."""
+    """Return the changes of a store of the last stage that a commit logs."""
     least, most = store.undrained_at_least(), store.undrained_count()
     return LoggedChanges(changelog, least, most, store.drain_changes())
 

@@ -28,7 +28,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError, TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.runtime.execution import InlineExecution
+from airflow_kstreams.streams.runtime.stream_task import InlineExecution
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application

@@ -71,18 +71,18 @@ class SlidingWindowFold:
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         windows = _Windows(self, context, WindowEmitter(forward, context, children, self.store))
-        size_ms, grace_ms = self.window.size_ms, self.window.grace_ms
+        size_ms, open_ms = self.window.size_ms, self.window.size_ms + self.window.grace_ms
         serialize_key = context.store(self.store.name).serialize_key
         count_null, count_late = context.counting("null"), context.counting("late")
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
             if key is None or value is None or time_ms < 0:
                 count_null()
                 return
-            open_from_ms = stream_time() - grace_ms - size_ms
+            open_from_ms = stream_time() - open_ms
             if time_ms < open_from_ms:
                 count_late()
                 return

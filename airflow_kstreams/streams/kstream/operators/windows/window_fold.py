@@ -79,7 +79,7 @@ class TimeWindowFold:
         count_null, count_late = context.counting("null"), context.counting("late")
         nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
         tracked, before, change = emitter.tracked, emitter.before, emitter.change
@@ -161,7 +161,7 @@ class SessionFold:
         count_null, count_late = context.counting("null"), context.counting("late")
         nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
         tracked, before, change = emitter.tracked, emitter.before, emitter.change

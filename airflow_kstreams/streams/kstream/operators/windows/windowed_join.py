@@ -10,9 +10,10 @@ the larger one of both times, and the joiner gets (left value, right value) whic
 
 An element that is older than its window plus grace when it arrives is late: the join drops and counts it.
 Age is judged by the join's stream time, which is the larger one of both sides' and counts the record being
-processed. Each stream keeps its elements for those that may still arrive on the other side: a right element
-at ``r`` is not late while ``r + size(right) + grace(right) >= now``, and meets left ones from
-``r - size(left)``. So a left element is kept for
+processed; an element that was late under less grace stays late (``runtime/window_closings.py``). Each stream
+keeps its elements for those that may still arrive on the other side: a right element at ``r`` is not late
+while ``r + size(right) + grace(right) >= now``, and meets left ones from ``r - size(left)``. So a left
+element is kept for
 
     ``size(left) + size(right) + grace(right)``
 
@@ -139,7 +140,7 @@ class JoinArrivals:
         late_ms, kept_ms = own.late_ms, own.store.retention_ms
         elements = context.store(own.store.name)
         others = context.store(other.store.name)
-        stream_time = others.stream_time
+        stream_time, late_time = elements.stream_time, elements.late_time
 
         def write(code: LoopCode, key: str, value: str) -> None:
             time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms = map(
@@ -167,7 +168,8 @@ class JoinArrivals:
             code.line(f"{now_ms} = {code.name(stream_time, 'stream_time')}()")
             with code.block(f"if {value} is None"):
                 code.count_left_out("null")
-            with code.block(f"elif {time_ms} + {late_ms} < {now_ms}"):
+            judged_ms = now_ms if late_time is stream_time else f"{code.name(late_time, 'late_time')}()"
+            with code.block(f"elif {time_ms} + {late_ms} < {judged_ms}"):
                 code.count_left_out("late")
             with code.block(f"elif {key} is None"):
                 if own.waits:
@@ -255,7 +257,8 @@ class JoinClock:
         self._stream_time = context.stream_time()
         self._timer = context.stream_timer(partial(self._pass_time, _node=context.node))
         for side in self._sides:
-            side.store.follow(self._stream_time, partial(self._wake, side.open_ms))
+            late_time = context.closing_time(side.store.name, side.late_ms, self._stream_time)
+            side.store.follow(self._stream_time, late_time, partial(self._wake, side.open_ms))
         context.on_open(self._open)
         if any(side.flushed for side in self._sides):
             context.on_close(partial(self._end_run, _node=context.node))
@@ -330,11 +333,12 @@ class WaitingSide:
     :param number: 0 for the left, 1 for the right side.
     """
 
-    __slots__ = ("flushed", "number", "open_ms", "store")
+    __slots__ = ("flushed", "late_ms", "number", "open_ms", "store")
 
     def __init__(self, number: int, side: JoinSide, context: NodeContext) -> None:
         self.number = number
         self.open_ms = side.store.retention_ms
+        self.late_ms = side.late_ms
         self.flushed = side.window.at_run_end == "flush"
         self.store: JoinStore | RocksDBJoinStore = context.store(side.store.name)
 
