@@ -25,11 +25,12 @@ from typing import TypeVar
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.contradictions import find_moved_under_way
 from airflow_kstreams.batch.evidence.prior_runs import find_other_records
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.metrics import task_line
-from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
@@ -37,7 +38,7 @@ from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.runner import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup, TaskSlice, Unread, at_commit_point
-from airflow_kstreams.streams.errors import DataLossError, KStreamsError, TaskFencedError
+from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -223,10 +224,16 @@ def continuous_share(
     committed = reader.committed(partitions)
     starts = admin.start_offsets(partitions)
     ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    for partition in partitions:
-        _refuse_gap(
-            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
-        )
+    losses = [
+        loss
+        for tp in partitions
+        if (loss := _gap(tp, committed.get(tp), starts[tp], ends[tp], run_id=run.run_id)) is not None
+    ]
+    begun = {tp: run.starts.get(str(tp), 0) for tp in partitions}
+    losses += find_moved_under_way(begun, committed, admin, run_id=run.run_id)
+    application_id = run.plan.topology.application_id
+    if losses:
+        raise data_loss(losses, application_id, run_id=run.run_id)
     others = find_other_records(
         admin,
         reader,
@@ -236,28 +243,26 @@ def continuous_share(
         clock=clock,
     )
     if others:
-        raise data_loss(others, run.plan.topology.application_id, run_id=run.run_id)
+        raise data_loss(others, application_id, run_id=run.run_id)
     return TaskSlice(
         bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
         committed=committed,
     )
 
 
-def _refuse_gap(
+def _gap(
     partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
-) -> None:
+) -> Loss | None:
     if committed is not None and start <= committed.offset <= end:
-        return
+        return None
     what = (
         "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
     )
-    raise DataLossError(
-        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
-        "there",
-        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
-        "--bootstrap-server <broker> --group <application id> --topic "
-        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
-        run_id=run_id,
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go "
+        "on there",
+        advice="stop the run first",
     )
 
 

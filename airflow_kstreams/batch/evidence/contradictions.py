@@ -43,8 +43,9 @@ ledger
 
 Legal, because it is on purpose or because nothing is known:
 
-- a person, or another tool, sets offsets between two runs, back or forth: they carry no metadata of ours. The
-  run's warnings say of those that were set back. Within a slice: anywhere from its start on;
+- a person, or another tool, sets offsets between two runs, back, or forth over what is gone: they carry no
+  metadata of ours. The run's warnings say of those that were set back. Over records, and within a slice, only
+  ``reset --accept`` sets them (:mod:`airflow_kstreams.batch.evidence.moved_offsets`);
 - ``airflow-kstreams reset``: its record in the ledger takes the place of the last stops, and the metadata
   topic is empty. Runs that it took back are not finished. A slice that it dropped leaves offsets of a run
   that the ledger does not know, at or past the last stop;
@@ -68,6 +69,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     drop_slice,
+    moved_forward,
     not_whole,
     progress_lost,
     rolled_back,
@@ -78,7 +80,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.slice.stops import slice_starts
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 
 
 def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
@@ -96,10 +98,13 @@ def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> 
     return [] if text is None else [not_whole(topic, f" says that run {text}", application_id=application_id)]
 
 
-def find_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> list[Loss]:
+def find_foreign_progress(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset], admin: AdminPort
+) -> list[Loss]:
     """Return the committed offsets that cannot be of a slice that is under way.
 
     :param committed: of partitions of the slice.
+    :param admin: asked where logs start, if another program has committed an offset.
     """
     starts = slice_starts(slice_)
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
@@ -123,13 +128,47 @@ def find_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, Comm
             losses.append(drop_slice(text, slice_.plan.topology.application_id))
         else:
             losses.append(taken_back(tp, to=max(at, start), text=text))
-    return losses
+    # Begin commits no start of an empty slice, but its end.
+    begun = starts | (stops if slice_.plan.empty else {})
+    return losses + find_moved_under_way(begun, committed, admin, run_id=slice_.run_id)
+
+
+def find_moved_under_way(
+    starts: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    admin: AdminPort,
+    *,
+    run_id: str,
+) -> list[Loss]:
+    """Return the committed offsets that another program moved forward while a run is under way.
+
+    :param starts: where the run started.
+    :param run_id: of the slice, or of the continuous run.
+    """
+    ahead = {
+        tp: offset.offset
+        for tp, offset in sorted(committed.items())
+        if offset.offset > starts.get(tp, 0) and OffsetMetadata.decode(offset.metadata).foreign
+    }
+    log_starts = admin.start_offsets(ahead) if ahead else {}
+    return [
+        moved_forward(
+            tp,
+            start=max(starts.get(tp, 0), log_starts[tp]),
+            to=at,
+            by=f"run {run_id!r} is under way, and reads from",
+            run=run_id,
+        )
+        for tp, at in ahead.items()
+        if at > log_starts[tp]
+    ]
 
 
 def refuse_unfit_progress(
     slice_: Slice,
     to_read: Mapping[TopicPartition, tuple[int, int | None]],
     committed: Mapping[TopicPartition, CommittedOffset],
+    admin: AdminPort,
 ) -> None:
     """Refuse to go on with a slice whose committed offsets are gone, or are not of it.
 
@@ -138,6 +177,7 @@ def refuse_unfit_progress(
     :param to_read: what the slice has to read: start and stop, None where the stop is not known yet.
         Nothing is lost with the offset of another partition.
     :param committed: of partitions of the slice.
+    :param admin: as for :func:`find_foreign_progress`.
     :raises DataLossError: an offset is gone, or cannot be of the slice.
     """
     lost = [
@@ -145,7 +185,7 @@ def refuse_unfit_progress(
         for tp, (start, stop) in sorted(to_read.items())
         if tp not in committed
     ]
-    losses = lost or find_foreign_progress(slice_, committed)
+    losses = lost or find_foreign_progress(slice_, committed, admin)
     if losses:
         raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 

@@ -29,6 +29,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.facts import (
     NOTHING_RECORDED,
+    Acceptance,
     Assignment,
     ChangelogEnds,
     ContinuousRun,
@@ -93,6 +94,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     continuous: ContinuousRun | None = None
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
+    accepted: dict[str, Acceptance] = {}
 
 
 def check_run_id(run_id: str) -> None:

@@ -109,6 +109,7 @@ class _Writing:
             continuous=ledger.continuous,
             own_topics=ledger.own_topics,
             changelog_ends=ledger.changelog_ends,
+            accepted={str(tp): each for tp, each in sorted(ledger.accepted.items())},
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 

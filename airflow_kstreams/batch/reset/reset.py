@@ -62,6 +62,7 @@ from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
+from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
 from airflow_kstreams.batch.reset.reset_plan import (
     Look,
     ResetPlan,
@@ -184,7 +185,7 @@ class ApplicationReset:
         for _ in range(_CLAIMS):
             try:
                 self._session.claim()
-                done = self._go_on()
+                done = self._accept() if self._request.accept else self._go_on()
             except TaskFencedError:
                 log.info("application %s: another coordinator claimed the id, claiming it again", self._app)
                 continue
@@ -200,6 +201,20 @@ class ApplicationReset:
         if record is None or record.stage is not ResetStage.DONE:
             return False
         return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
+
+    def _accept(self) -> ResetPlan:
+        """Have reading go on elsewhere, once no task can move offsets any more."""
+        self._fence(self._survey())
+        seen = self._survey(Look.FENCED)
+        plan = plan_acceptance(self._session, self._request, seen)
+        self._refuse(plan, seen.ledger)
+        write_acceptance(self._session, plan, seen)
+        return plan
+
+    def _fence(self, seen: Survey) -> None:
+        last = seen.facts.last_tasks
+        topics = written_topics(*last.topologies)
+        fence(self._session.cluster, last.transactional_ids or (), admin=self._session.admin, topics=topics)
 
     def _go_on(self) -> ResetPlan:
         """Go on from the step that the ledger names, which is the first one unless this is a repetition."""
@@ -321,6 +336,8 @@ class ApplicationReset:
         self._written = done
 
     def _planned(self, seen: Survey) -> ResetPlan:
+        if self._request.accept:
+            return plan_acceptance(self._session, self._request, seen)
         pending = seen.ledger.unfinished_reset
         if (
             pending is None

@@ -20,6 +20,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     OpenTransactionError,
     read_log,
 )
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
@@ -64,6 +65,7 @@ class ResetRequest:
     :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
     :param force: go on although the application is at work.
     :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
+    :param accept: partitions in which reading goes on where the scenario says; then nothing else is done.
     """
 
     application_id: str
@@ -75,17 +77,21 @@ class ResetRequest:
     delete_stop_offsets: bool = False
     force: bool = False
     reset_id: str = ""
+    accept: tuple[TopicPartition, ...] = ()
 
     @property
     def only_the_slice(self) -> bool:
         """Whether nothing but an unfinished slice is to be dropped."""
-        topics = (
+        return self.delete_stop_offsets and not self._topics
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        return (
             *self.input_topics,
             *self.intermediate_topics,
             *self.internal_topics,
             *self.unread_topics,
         )
-        return self.delete_stop_offsets and not topics
 
     @property
     def command(self) -> str:
@@ -104,8 +110,16 @@ class ResetRequest:
     def check(self) -> None:
         """Refuse what contradicts itself.
 
-        :raises ConfigError: a scenario is given without topics.
+        :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
+        if self.accept:
+            if self._topics or self.delete_stop_offsets or not self.scenario.option:
+                raise ConfigError(
+                    "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
+                    fix="add to it where reading goes on, such as --to-earliest, and no topics or "
+                    "--delete-stopoffsets",
+                )
+            return
         if self.scenario.option and not self.input_topics:
             raise ConfigError(
                 f"{self.scenario.option} says where to set the offsets of input topics, and none is named",
@@ -240,6 +254,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     recorded = recorded_topics(last, ledger)
     left = {tp.topic for tp in written_to(facts)}
     named = {*request.input_topics, *request.intermediate_topics, *(left & {*request.unread_topics})}
+    named |= {tp.topic for tp in request.accept}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
     _refuse_unknown_application(app, topics, groups, internal)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
@@ -255,6 +270,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
+    positions |= _before_moved(facts, committed, resumed)
     return Survey(
         facts=facts,
         metadata_keys=keys,
@@ -393,6 +409,26 @@ def _positions(facts: RunFacts) -> dict[TopicPartition, int]:
     if folded.state is RunState.FINISHED or ledger.find(slice_.run_id) is not None:
         return ended | ledger.stops
     return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
+
+
+def _before_moved(
+    facts: RunFacts,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    resumed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return where runs of ours stood before another program moved an offset forward: a reset that does not
+    set it accepts nothing, so that the next begin refuses it.
+    """
+    if facts.last_work is None and facts.ledger.unfinished_reset is None:
+        return {}
+    continuous = facts.ledger.current_continuous
+    starts = {} if continuous is None else continuous.starts
+    known = {**resumed, **{partition_named(name): at for name, at in starts.items()}}
+    return {
+        tp: known[tp]
+        for tp, offset in committed.items()
+        if offset.offset > known.get(tp, offset.offset) and OffsetMetadata.decode(offset.metadata).foreign
+    }
 
 
 def _unread(slice_: Slice | None) -> set[TopicPartition]:

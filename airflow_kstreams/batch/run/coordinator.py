@@ -35,6 +35,7 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import find_foreign_progress
+from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
 from airflow_kstreams.batch.invariants import check_begin, check_finish
@@ -366,9 +367,10 @@ class Coordinator:
         they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
         """
         partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
-        if not find_foreign_progress(slice_, self.session.committed_so_far(partitions)):
+        admin = self.session.admin
+        if not find_foreign_progress(slice_, self.session.committed_so_far(partitions), admin):
             return []
-        return find_foreign_progress(slice_, self.session.committed(partitions))
+        return find_foreign_progress(slice_, self.session.committed(partitions), admin)
 
     def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
         """Claim an unfinished slice, this run's own or an older one's."""
@@ -377,6 +379,8 @@ class Coordinator:
         refuse_other_topics(self.session.admin, slice_, topics)
         refuse_harmful_settings(self.session.admin, plan)
         ensure_dead_letter_topic(self.session.admin, plan, self._settings)
+        for warning in member_warnings(self.session.admin, self._app):
+            log.warning("%s", warning)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
@@ -413,7 +417,10 @@ class Coordinator:
         closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
         change = LedgerChange(
             ledger=dataclasses.replace(
-                ledger, reset=None, changelog_ends=closed.changelogs or ledger.changelog_ends
+                ledger,
+                reset=None,
+                changelog_ends=closed.changelogs or ledger.changelog_ends,
+                accepted={tp: each for tp, each in ledger.accepted.items() if tp not in closed.offsets},
             ),
             finished=closed.summary,
             details_kept=self._settings.ledger_details_kept,

@@ -46,9 +46,10 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
-from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
+from airflow_kstreams.batch.evidence.contradictions import find_moved_under_way, refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
+from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import (
@@ -120,12 +121,16 @@ def close_slice(
     intermediates = set(plan.topology.intermediates)
     if plan.empty:
         stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-        committed = _of_empty_slice(slice_) | committed
+        begun = _of_empty_slice(slice_)
+        committed = begun | committed
+        at = {tp: offset.offset for tp, offset in begun.items()}
+        if losses := find_moved_under_way(at, committed, session.admin, run_id=slice_.run_id):
+            raise data_loss(losses, session.application_id, run_id=slice_.run_id)
     else:
         starts = slice_starts(slice_)
         frozen = {part.topic_partition: part.stop_offset for part in slice_.inputs}
         to_read = {tp: (starts.get(tp, 0), frozen.get(tp)) for tp in partitions}
-        refuse_unfit_progress(slice_, to_read, committed)
+        refuse_unfit_progress(slice_, to_read, committed, session.admin)
         stops = all_stops(folded, slice_)
     for tp in partitions:
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):

@@ -217,7 +217,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     }
     refuse_slice_loss(admin, slice_, bounds)
     to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
-    refuse_unfit_progress(slice_, to_read, committed)
+    refuse_unfit_progress(slice_, to_read, committed, admin)
     at_stops = passed == spans.keys()
     complete = any(
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)

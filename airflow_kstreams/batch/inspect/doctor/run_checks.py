@@ -12,6 +12,7 @@ from airflow_kstreams.batch.evidence.complete_logs import (
     find_lost_state,
 )
 from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
+from airflow_kstreams.batch.evidence.moved_offsets import say_members
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
@@ -21,6 +22,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     Level,
     duration,
     error,
+    not_permitted,
     ok,
     warning,
 )
@@ -34,7 +36,7 @@ from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
 from airflow_kstreams.batch.run.begin.groundwork import find_vanished
 from airflow_kstreams.batch.task.work import refuse_slice_loss
-from airflow_kstreams.streams.errors import DataLossError, TopologyError
+from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -64,6 +66,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
             yield warning("metadata topic", hidden.cause, hidden.fix)
             facts = read()
         yield from _state(facts, now_ms=seen.clock.now_ms())
+        yield from _members(seen)
         yield from _foreign_topics(seen, reader, facts)
         found = _losses(seen, reader, facts)
         again = read()
@@ -95,6 +98,20 @@ def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
         )
     else:
         yield ok("slice", f"{facts.state.value}, {ledger.past.finished} finished runs in the ledger")
+
+
+def _members(seen: DoctorView) -> Iterator[Finding]:
+    """Look for other programs that use the group."""
+    app = seen.plan.application_id
+    try:
+        members = seen.admin.group_members(app)
+    except KafkaClientError as refused:
+        yield not_permitted(f"the members of consumer group {app}", refused)
+        return
+    if members:
+        yield warning("group members", say_members(members, app), "stop them, or give them another group.id")
+    else:
+        yield ok("group members", "none: no other program uses the consumer group")
 
 
 def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Iterator[Finding]:
@@ -157,7 +174,7 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
     to_read = {tp: (at, stop) for tp, (at, stop) in spans.items() if at < stop}
-    refuse_unfit_progress(slice_, to_read, committed)
+    refuse_unfit_progress(slice_, to_read, committed, admin)
 
 
 def _between_runs(

@@ -2,18 +2,22 @@
 
 Rule: a run never passes over a loss, and never accepts it by itself. An error names every partition of which
 something is missing, its offsets and how many records there were at most, and ends with commands in which
-only the broker's address is left to fill in; the run after them works. They are Kafka's own
-(``kafka-consumer-groups.sh --reset-offsets``: a committed offset without our metadata was set by an operator,
-who thereby accepted the topic as it is) and ``airflow-kstreams reset``.
+only the broker's address is left to fill in; the run after them works. They are forms of ``airflow-kstreams
+reset``, whose ``--accept`` records what an operator accepts
+(:mod:`airflow_kstreams.batch.evidence.moved_offsets`), and Kafka's own for topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import (
+    accept_command,
+    drop_slice_command,
+    give_up_command,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -29,7 +33,7 @@ class Loss:
 
     :param partitions: those whose offset must be set to accept it.
     :param text: the missing offsets, their places, and the most records that they may hold.
-    :param scenario: where reading goes on once it is accepted, as an option of ``kafka-consumer-groups.sh``.
+    :param scenario: where reading goes on once it is accepted, as an option of ``airflow-kstreams reset``.
     :param advice: the reason for that option, and others; empty when there is no choice.
     :param first: commands to execute before.
     """
@@ -300,6 +304,24 @@ def drop_slice(text: str, application_id: str) -> Loss:
     )
 
 
+def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, run: str = "") -> Loss:
+    """Describe a committed offset that another program moved over records.
+
+    :param start: the last offset that is known to be of a run, or of an acceptance.
+    :param by: how that is known, in words.
+    :param run: the run that is under way and may have read some of them; empty between two runs.
+    """
+    again = f", and what run {run!r} has written of it comes twice, in state too" if run else ""
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: its committed offset is {to}, which no run has committed, but {by} {start}: a "
+        f"program that uses the group of the application (a consumer with its id as group.id?) moved it from "
+        f"{start} to {to}, over at most {to - start} records",
+        scenario=f"--to-offset {start}",
+        advice=f"stop that program first; this reads them{again}; --to-offset {to} instead leaves them out",
+    )
+
+
 def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, by: str) -> Loss:
     """Describe a committed offset that is not the one with which the last run ended.
 
@@ -376,21 +398,6 @@ def forgotten(partition: TopicPartition, why: str) -> Loss:
     )
 
 
-def reset_offsets(application_id: str, partitions: Iterable[TopicPartition], scenario: str) -> str:
-    """Return the command that sets the group's offsets.
-
-    :param scenario: ``--to-earliest``, ``--to-latest`` or ``--to-offset <offset>``.
-    """
-    numbers: dict[str, list[int]] = {}
-    for topic, number in sorted(set(partitions)):
-        numbers.setdefault(topic, []).append(number)
-    topics = " ".join(f"--topic {topic}:{','.join(map(str, found))}" for topic, found in numbers.items())
-    return (
-        f"kafka-consumer-groups.sh --bootstrap-server {BROKER} --group {application_id} {topics} "
-        f"--reset-offsets {scenario} --execute"
-    )
-
-
 def create_topic(topic: str, partitions: int) -> str:
     """Return the command that creates a topic."""
     return f"kafka-topics.sh --bootstrap-server {BROKER} --create --topic {topic} --partitions {partitions}"
@@ -416,7 +423,7 @@ def data_loss(losses: Sequence[Loss], application_id: str, *, run_id: str) -> Da
         if loss.partitions:
             resets.setdefault(loss.scenario, []).extend(loss.partitions)
     commands = list(dict.fromkeys(command for loss in losses for command in loss.first))
-    commands += [reset_offsets(application_id, tps, scenario) for scenario, tps in resets.items()]
+    commands += [accept_command(application_id, tps, scenario) for scenario, tps in resets.items()]
     accept = "; then ".join(commands)
     advice = list(dict.fromkeys(loss.advice for loss in losses if loss.advice))
     return DataLossError(

@@ -232,6 +232,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     :param next_due_ms: stream time at which the task has something to do next, though no record comes;
         ``NOTHING_DUE`` when at none, None when that is not known, because the task may be another one since.
     :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
+    :param accepted: whether an operator set the offset by our command, which the ledger knows, too.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -263,6 +264,12 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     parked_due_ms: int | None = msgspec.field(default=None, name="due")
     next_due_ms: int | None = msgspec.field(default=None, name="next")
     ruled_out: tuple[GrowthKind, ...] = msgspec.field(default=(), name="not")
+    accepted: bool = False
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another program committed: neither a run nor our command wrote this text."""
+        return not self.run_id and not self.accepted
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import find_rolled_back
+from airflow_kstreams.batch.evidence.moved_offsets import find_moved_between_runs
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.grown_groups import (
@@ -295,6 +296,9 @@ def find_losses(
         elif remembered > log_of.high:
             why = "runs have processed it up to"
             losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
+    named = {tp for loss in losses for tp in loss.partitions}
+    inside = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
+    losses += find_moved_between_runs(inside, prior, topic_ids)
     return losses + find_recreated(bounds, prior, topic_ids)
 
 
@@ -327,7 +331,8 @@ def find_recreated(
 
 def _created_again(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
     before = prior.topic_ids.get(tp.topic)
-    if before is None or before == topic_ids[tp.topic] or prior.set_by_a_person(tp):
+    accepted = prior.set_by_a_person(tp) or tp in prior.accepted
+    if before is None or before == topic_ids[tp.topic] or accepted:
         return False
     return prior.remembered(tp) is not None or prior.was_read(tp)
 
@@ -372,7 +377,8 @@ def _dated_inside(
 ) -> tuple[FrozenPartition, ...]:
     """Freeze the inputs of a run that keeps to its data interval.
 
-    Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
+    Committed offsets do not count, for an earlier interval's run has left them, or another program has,
+    unless a person accepted a loss.
 
     :param lost: losses that were found before.
     :raises DataLossError: what the interval held may be gone.

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
@@ -171,7 +172,11 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         changelogs=changelogs,
         parked=parked,
         taken_over=frozenset(taken.expansions),
-        warnings=(*gone_warnings(plan, ledger), *taken.warnings),
+        warnings=(
+            *gone_warnings(plan, ledger),
+            *taken.warnings,
+            *member_warnings(session.admin, plan.application_id),
+        ),
         last_alike=_last_alike(plan, ledger),
     )
 
