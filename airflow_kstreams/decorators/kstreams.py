@@ -77,7 +77,7 @@ def kstreams_task(python_callable: Callable[..., Any] | None = None, **kwargs: A
     The function's source is taken out of the DAG file into an application file of its own, which is submitted
     to Spark; the function is not called in Airflow's worker. So it imports what it uses inside, and its
     arguments are plain JSON. The one task begins, processes and finishes the run; with ``finish=False`` a
-    :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator` follows.
+    :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator` follows.
 
     :param python_callable: the function.
     :param kwargs: as for :class:`~airflow_kstreams.operators.run_topology.RunTopologyOperator`, without

@@ -1,24 +1,227 @@
-"""Lays out the steps of a run as one task group."""
+"""Makes the first step of a run, which freezes where it stops, and the last, the finished marker, and lays
+out all steps as one task group. The step between the two, on Spark, is in ``run_topology.py``.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TaskGroup, chain
 
+from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headline, parked_lines, speed_lines
+from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.hooks.outcomes import airflow_outcomes
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
-from airflow_kstreams.operators.work.application_work import ApplicationLoader
+from airflow_kstreams.operators.work.application_work import (
+    ApplicationLoader,
+    ApplicationWork,
+    Killable,
+    RunOperator,
+)
+from airflow_kstreams.operators.work.lineage_facets import ReportsLineage, announced, refuse_outlets
+from airflow_kstreams.operators.work.run_settings import RunIdentity, refuse_state_side_by_side
+from airflow_kstreams.operators.work.run_state import refuse_parked
 from airflow_kstreams.streams.errors import ConfigError
 
-__all__ = ["incremental_batch"]
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_kstreams.batch.run.coordinator import BeginResult
+
+__all__ = ["CaptureStopOffsetsOperator", "FinishRunOperator", "incremental_batch"]
+
 
 #: Below Airflow's own limit for a DAG file (``dagbag_import_timeout``, 30 s): the error names the file then.
 _PARSE_SECONDS = 20.0
+
+
+class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
+    """Begins a run: writes the stop offset of every input partition, all or nothing, into the metadata topic
+    (KIP-95).
+
+    Executed again for the same dag run, wherever the log ends by then, it finds the run's stop offsets and
+    leaves them as they are. If an earlier run did not finish, its slice stays first in line, and
+    :class:`RunTopologyOperator` completes it before this run's own.
+
+    :param application_id: names the consumer group and the internal topics. (templated)
+    :param application: path of the application file, which defines ``topology()``. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names, e.g. ``{"processing.guarantee":
+        "exactly_once"}``. (templated)
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ... but no ``outlets``: nothing is
+        complete yet.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
+    :raises ConfigError: there are outlets.
+    """
+
+    template_fields: Sequence[str] = (*RunOperator.template_fields, "application")
+    ui_color = "#d5e8f7"
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        refuse_outlets(self.task_id, self.outlets)
+        self.application = application
+
+    def execute(self, context: Context) -> RunResult:
+        """Begin the run."""
+        from airflow_kstreams.batch.run.begin.intervals import check_interval
+        from airflow_kstreams.batch.run.coordinator import Coordinator
+
+        with airflow_outcomes():
+            refuse_outlets(self.task_id, self.outlets)  # which may be added to a task
+            identity = RunIdentity.of(context)
+            work = ApplicationWork.on_run(self, identity)
+            check_interval(work.settings, identity.run_id, identity.interval_ms)
+            cluster = work.cluster()
+            loader = work.loader(self.application, log=self.log, was_killed=self.was_killed)
+            plan = loader.plan(work.settings.application_id)
+            refuse_state_side_by_side(plan, identity, self.application_id, in_order=self.backfill_in_order)
+            coordinator = Coordinator(cluster, work.settings)
+            try:
+                begun = coordinator.begin(
+                    identity.run_id,
+                    plan,
+                    # The run operator's tries start at 1: every try of capture comes before them.
+                    order=(identity.clear_number, 0),
+                    interval_ms=identity.interval_ms,
+                    owner=identity.owner,
+                    hold_lease=False,
+                    groups=lambda counts: loader.groups(plan, counts),
+                    dag_id=identity.dag_id,
+                )
+            finally:
+                coordinator.close()
+            self.remember(begun.finished or begun.slice, cluster)
+            return self._report(identity.run_id, begun)
+
+    def _report(self, run_id: str, begun: BeginResult) -> RunResult:
+        from airflow_kstreams.batch.run.finished_before import nothing_processed
+
+        if begun.finished is not None:
+            self.log.info("%s", nothing_processed(begun.finished))
+            return result_of_summary(begun.finished, already=True)
+        if begun.slice is None:
+            raise ValueError("begin returned neither a slice nor a summary")
+        result = result_of_slice(begun.slice)
+        for warning in begun.slice.plan.warnings:
+            self.log.warning("Run %s: %s", begun.slice.run_id, warning)
+        if begun.slice.run_id != run_id:
+            self.log.warning(
+                "Run %s is unfinished: it is finished before run %s begins", begun.slice.run_id, run_id
+            )
+            return result
+        for partition in begun.slice.inputs:
+            self.log.info(
+                "%s-%d: from offset %d to stop offset %d",
+                partition.topic,
+                partition.partition,
+                partition.start_offset,
+                partition.stop_offset,
+            )
+        self.log.info(
+            "Run %s %s: %d offsets to read, generation %d",
+            run_id,
+            "begun" if begun.created else "resumed with the stop offsets it began with",
+            result["record_span"],
+            result["generation"],
+        )
+        return result
+
+
+class FinishRunOperator(ReportsLineage, RunOperator):
+    """Finishes a run: the finished marker and the ledger's entry, in one transaction (KIP-95).
+
+    It refuses unless every input and intermediate partition is committed up to its stop offset. Executed
+    again, it finds the run finished and changes nothing.
+
+    :param application_id: names the consumer group and the internal topics. (templated)
+    :param kafka_conn_id: connection to Kafka. (templated)
+    :param settings: application settings by their dotted names. (templated)
+    :param backfill_outputs: the topic that a backfill run writes in place of each one that the topology
+        writes; refused in a backfill unless given, see ``docs/backfill.md``. (templated)
+    :param backfill_in_order: whether the task's DAG is there for the backfills of a topology that keeps
+        state, see :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
+    :param allow_parked: whether the task succeeds though the run left records parked for another attempt of
+        their calls. With False it fails then, though the run is finished and stays so, and says how many are
+        parked where and when they are due; its retry looks whether later runs have processed them.
+    :param kwargs: as for every operator: ``task_id``, ``retries``, ... The events of assets in ``outlets``
+        say which run it was and which offsets it processed
+        (:func:`~airflow_kstreams.hooks.reports.event_extra`); a backfill that writes other topics than
+        the live application does not update them.
+    :return: a :class:`~airflow_kstreams.hooks.reports.RunResult`.
+    :raises RecordsParkedError: records are parked, and ``allow_parked`` is False.
+    """
+
+    ui_color = "#d5e8f7"
+
+    def __init__(
+        self,
+        *,
+        allow_parked: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.allow_parked = allow_parked
+
+    def execute(self, context: Context) -> RunResult:
+        """Finish the run."""
+        from airflow_kstreams.batch.run.coordinator import Coordinator
+        from airflow_kstreams.batch.run.finished_before import check_finished, nothing_processed
+
+        with airflow_outcomes():
+            identity = RunIdentity.of(context)
+            work = ApplicationWork.on_run(self, identity)
+            cluster = work.cluster()
+            coordinator = Coordinator(cluster, work.settings)
+            try:
+                before = coordinator.finished(identity.run_id)
+                if before is not None:
+                    check_finished(
+                        before,
+                        work.settings,
+                        plan=None,
+                        dag_id=identity.dag_id,
+                        interval_ms=identity.interval_ms,
+                    )
+                summary = before or coordinator.finish(identity.run_id)
+            finally:
+                coordinator.close()
+        self.remember(summary, cluster)
+        self.outlets = announced(
+            context, self.outlets, summary, work.settings, for_backfills=self.backfill_in_order
+        )
+        result = result_of_summary(summary, already=before is not None)
+        for warning in summary.warnings:
+            self.log.warning("Run %s: %s", summary.run_id, warning)
+        self.log.info("Run %s is finished: %s", summary.run_id, headline(summary))
+        for row in (*count_rows(summary), *behind_lines(summary), *parked_lines(summary)):
+            self.log.info("%s", row)
+        for line in speed_lines(summary.tasks):
+            self.log.info("%s", line)
+        if work.settings.keeps_to_interval:
+            self.log.info(
+                "It is a backfill, of application %s: %d records dated outside its interval were left out",
+                work.settings.application_id,
+                result["records_skipped"],
+            )
+        if before is not None:
+            self.log.info("%s", nothing_processed(before))
+        if not self.allow_parked:
+            with airflow_outcomes():
+                refuse_parked(cluster, summary)
+        return result
 
 
 def incremental_batch(  # noqa: PLR0913 - all but two have defaults
@@ -60,7 +263,7 @@ def incremental_batch(  # noqa: PLR0913 - all but two have defaults
         create`` is refused by the first task. A topology that keeps state needs a DAG of its own, see
         :func:`~airflow_kstreams.operators.backfill_dag.backfill_dag`.
     :param backfill_in_order: whether this is that DAG; every other run of it is then skipped.
-    :param allow_parked: as for :class:`~airflow_kstreams.operators.finish_run.FinishRunOperator`.
+    :param allow_parked: as for :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator`.
     :return: the task group.
     :raises ConfigError: the application's path is a template, and ``per_subtopology`` is True.
     :raises KStreamsError: ``per_subtopology`` is True, and the application file is wrong.

@@ -261,7 +261,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reads(self, topics: Collection[str]) -> bool:
-        """Say whether a run of the topology may have read exactly these input topics: all named ones, and
+        """Return whether a run of the topology may have read exactly these input topics: all named ones, and
         some that match each pattern.
         """
         matched = {name for matches in self.patterns.values() for name in matches}

@@ -372,7 +372,7 @@ class TasksInMemory:
 
 
 def _has_parked(task: StreamTask) -> bool:
-    """Say whether records wait in a task's retry topics; it need not be open."""
+    """Return whether records wait in a task's retry topics; it need not be open."""
     return any(
         store.approximate_count() for store in task.stores.values() if isinstance(store.spec, RetryStoreSpec)
     )

@@ -40,8 +40,7 @@ def _answer(answers: Any, answer: Mapping[str, Any]) -> None:
 
 
 def _seconds(request: Mapping[str, Any], folder: Path) -> float:
-    from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-    from airflow_kstreams.operators.finish_run import FinishRunOperator
+    from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator, FinishRunOperator
     from airflow_kstreams.operators.run_topology import RunTopologyOperator
 
     source = application_of(request)

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.kafka.cluster import KafkaCluster
+from airflow_kstreams.spark.driver.driver import RunJobs
 from airflow_kstreams.spark.driver.executors import SparkExecutors
-from airflow_kstreams.spark.driver.jobs import RunJobs
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
 

@@ -256,7 +256,7 @@ def _stop_at_the_high_watermark() -> SwitchedOff:
         high = admin.end_offsets(partitions, isolation="read_uncommitted")
         return {tp: logs.LogBounds(start=starts[tp], stable=high[tp], high=high[tp]) for tp in partitions}
 
-    return mock.patch("airflow_kstreams.batch.run.begin.groundwork.log_bounds", log_bounds)
+    return mock.patch("airflow_kstreams.batch.run.begin.freeze.log_bounds", log_bounds)
 
 
 def _intervals_do_not_cut() -> SwitchedOff:
@@ -300,7 +300,7 @@ def _others_are_dropped() -> SwitchedOff:
     return _both(
         mock.patch.object(Coordinator, "_begin_claimed", begin),
         mock.patch("airflow_kstreams.batch.evidence.run_facts.find_contradictions", lambda *_: []),
-        mock.patch("airflow_kstreams.batch.run.begin.starts.find_rolled_back", lambda *_: []),
+        mock.patch("airflow_kstreams.batch.run.begin.freeze.find_rolled_back", lambda *_: []),
     )
 
 
@@ -385,7 +385,7 @@ def _offsets_before_outputs() -> SwitchedOff:
 
 def _starts_at_the_beginning() -> SwitchedOff:
     """A slice starts where the log does, whatever was committed."""
-    return mock.patch("airflow_kstreams.batch.run.begin.starts.start_of", lambda tp, log_of, *_: log_of.start)
+    return mock.patch("airflow_kstreams.batch.run.begin.freeze.start_of", lambda tp, log_of, *_: log_of.start)
 
 
 def _one_past_the_stop() -> SwitchedOff:

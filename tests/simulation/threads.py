@@ -181,9 +181,9 @@ _REPLACED: dict[str, Any] = {
     "airflow_kstreams.batch.run.lease.lease_renewal.threading": _THREADING,
     "airflow_kstreams.batch.run.coordinator_session.threading": _THREADING,
     "airflow_kstreams.batch.protocol.logs.fence.ThreadPoolExecutor": Executor,
-    "airflow_kstreams.spark.driver.jobs.threading": _THREADING,
-    "airflow_kstreams.spark.driver.jobs.ThreadPoolExecutor": Executor,
-    "airflow_kstreams.spark.driver.jobs.wait": wait,
+    "airflow_kstreams.spark.driver.driver.threading": _THREADING,
+    "airflow_kstreams.spark.driver.driver.ThreadPoolExecutor": Executor,
+    "airflow_kstreams.spark.driver.driver.wait": wait,
 }
 _PATCHES: list[Any] = []
 

@@ -60,7 +60,7 @@ T = TypeVar("T")
 class ContinuousTask:
     """One task of a continuous run.
 
-    :param setup: which task of which continuous run, and what its attempts are made from.
+    :param setup: names the task and its continuous run, and holds the parts of each attempt.
     """
 
     def __init__(self, setup: TaskSetup) -> None:
@@ -86,7 +86,7 @@ class ContinuousTask:
     def step(self, wait_seconds: float) -> bool:
         """Open the task if it is not, else let it fetch and process for one turn.
 
-        :param wait_seconds: for records, if there are none yet.
+        :param wait_seconds: the fetch waits so long for records, if there are none yet.
         :return: whether anything was done.
         :raises KStreamsError: what attempts could not overcome.
         """
@@ -161,7 +161,7 @@ class ContinuousTask:
     def _drop(self, error: BaseException | None) -> None:
         """End the attempt, if there is one.
 
-        :param error: why; None if nothing went wrong.
+        :param error: the failure that ends it; None if nothing went wrong.
         """
         attempt, self._attempt, self._open = self._attempt, None, None
         if attempt is not None:
@@ -174,10 +174,10 @@ def _first_line(error: BaseException) -> str:
 
 
 class ContinuousWork:
-    """The work of a task of a continuous run: endless."""
+    """Gives a task of a continuous run its work, which has no end."""
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look the run up in the ledger, and where the task goes on.
+        """Find the run in the ledger, and the offsets at which the task goes on.
 
         :raises TaskFencedError: the run is not this driver's any more.
         :raises DataLossError: records it must read are gone, or its committed offsets are.
@@ -187,7 +187,7 @@ class ContinuousWork:
         return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin, clock=setup.clock)
 
     def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
-        """Return where the task's reading ends: nowhere."""
+        """Return an end that no reading reaches."""
         return EndlessEnd(task, admin)
 
 
@@ -285,17 +285,17 @@ class EndlessEnd:
             group.caught_up(partition, end)
 
     def at_stop(self) -> bool:
-        """Say that there is always more to come."""
+        """Return that the task is not at its stop: it has none."""
         return False
 
     def end_of_run(self) -> Iterator[None]:
-        """Bring stream time nowhere: there is no end to do it at."""
+        """Leave stream time as it is: it advances at the end of a run, and this one has none."""
         return iter(())
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
+        """Return whether to commit: at the task's own commit points, by the interval, and once in a while."""
         if self._task.commit_due(interval_elapsed=False, processed=processed):
             return True
         if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
@@ -303,7 +303,7 @@ class EndlessEnd:
         return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether something was written, or read past without writing."""
+        """Return whether the task has written something, or read records that it wrote nothing for."""
         return opened or self._at_commit != self._task.group.positions()
 
     def committed(self) -> None:

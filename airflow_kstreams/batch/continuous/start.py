@@ -44,21 +44,27 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import ensure_ledger_topic, refuse_other_topics
 from airflow_kstreams.batch.run.assignment import AskGroups, next_assignment
-from airflow_kstreams.batch.run.begin.groundwork import (
-    Groundwork,
+from airflow_kstreams.batch.run.begin.freeze import (
     boundaries_ahead,
     find_ahead,
-    lay_groundwork,
+    find_losses,
+    find_unfit,
     read_bounds,
+    start_of,
+)
+from airflow_kstreams.batch.run.begin.groundwork import (
+    Groundwork,
+    SliceRequest,
+    lay_groundwork,
+    refuse_losses,
     run_plan,
     start_offsets,
 )
-from airflow_kstreams.batch.run.begin.starts import find_losses, find_unfit, start_of
 from airflow_kstreams.batch.run.begin.stream_time import refuse_unfit_end_of_run
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease import Claimant, refuse_other_application, refuse_other_topology
-from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses, with_matches
+from airflow_kstreams.batch.run.source_topics import with_matches
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import named
@@ -210,7 +216,8 @@ def _begin_claimed(
         refuse_other_topics(session.admin, batch, {*batch.plan.topology.sources, *batch.plan.changelog_ids})
     refuse_losses(facts.disagreements(metadata_topic_kept=False), request)
     coordinator.lease.end_former(ledger)
-    request = with_matches(request, session.admin, session.settings, ledger)
+    plan = with_matches(plan, session.admin, session.settings, ledger)
+    request = dataclasses.replace(request, plan=plan)
     ground = lay_groundwork(session, request=request, facts=facts)
     offsets = _starts(session, request, ground)
     run = ContinuousRun(

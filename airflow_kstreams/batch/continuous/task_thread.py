@@ -128,7 +128,7 @@ class LeaseWatch:
 
     @property
     def verdict(self) -> LeaseVerdict:
-        """What to do now; once it is not to go on, it stays so."""
+        """The lease's order to the tasks; one that ends them is never taken back."""
         if self._decided is not None:
             return self._decided
         silent = self._clock.monotonic_seconds() - self._heard

@@ -135,9 +135,8 @@ def refuse_unfit_progress(
 
     Begin commits the start of every partition, so that an offset that is not there was there.
 
-    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet. Nothing
-    is
-        lost with the offset of another partition.
+    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet.
+        Nothing is lost with the offset of another partition.
     :param committed: of partitions of the slice.
     :raises DataLossError: an offset is gone, or cannot be of the slice.
     """
@@ -199,7 +198,7 @@ def _is_rolled_back(ledger: Ledger, last_id: str, run_id: str, *, at: int, left:
 
 
 def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run is under way."""
+    """Return the facts that contradict a run's being under way."""
     run = f"{slice_.run_id!r} is under way, but the ledger says that"
     if ledger.is_finished(slice_.run_id):
         yield f"{run} it is finished"
@@ -225,7 +224,7 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
 
 
 def _of_finished(ledger: Ledger, folded: Folded, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run was finished last."""
+    """Return the facts that contradict a run's being the one that finished last."""
     run = f"{slice_.run_id!r} was finished last, but the ledger"
     last, summary = ledger.last(), ledger.find(slice_.run_id)
     if summary is None:
@@ -267,7 +266,7 @@ def _of_other_slice(ledger: Ledger, folded: Folded, slice_: Slice, summary: RunS
 
 
 def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against a slice, whether it is finished or not."""
+    """Return the facts that contradict a slice, finished or not."""
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"

@@ -50,13 +50,13 @@ _FETCH_RECORDS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorRuns:
-    """What earlier runs left behind.
+    """Holds the traces that earlier runs left in Kafka.
 
     :param committed: the group's committed offsets.
-    :param last_stops: where the last run that read a topic stopped, inputs and intermediates.
+    :param last_stops: offsets at which the last run that read a topic stopped, inputs and intermediates.
     :param topic_ids: topic ids that it froze.
     :param times: partition times at those stops.
-    :param read: how many partitions of each topic it read.
+    :param read: number of partitions of each topic that it read.
     :param unfinished_run: a run of which nothing but committed offsets can say how far it came: one that was
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
@@ -282,7 +282,7 @@ def find_rewritten(
 
     :param reader: read_committed; what it was assigned before is lost.
     :param bounds: of partitions without losses
-        (:func:`~airflow_kstreams.batch.run.begin.starts.find_losses`).
+        (:func:`~airflow_kstreams.batch.run.begin.freeze.find_losses`).
     """
     return find_other_records(
         admin,

@@ -49,7 +49,7 @@ _RENAME = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTopics:
-    """What an application knows of its internal topics.
+    """Holds the topics that an application knows as its own internal ones.
 
     :param ids: topic id by topic, as far as anything says.
     :param all_known: whether a topic that is not among them cannot hold anything of the application's.
@@ -75,7 +75,7 @@ class Neighbours:
         """Return the internal topics of an application that another one's ledger has -> that one's id.
 
         :param ids: topic id by topic.
-        :param wait_ms: how long to wait for what open transactions hide of their ledgers.
+        :param wait_ms: a read of their ledgers waits so long for the end of open transactions.
         """
         others = {topic: _others(application_id, topic) for topic in ids}
         found: dict[str, str] = {}

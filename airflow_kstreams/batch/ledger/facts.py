@@ -241,5 +241,5 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the next run starts: the position of every partition that it knows."""
+        """The offsets at which the next run starts, in every partition that the reset knows."""
         return {partition_named(name): offset for name, offset in self.positions.items()}

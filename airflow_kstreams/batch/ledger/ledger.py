@@ -130,7 +130,7 @@ class Ledger:
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the last run, or the reset after it, left each partition; empty after a continuous run, whose
+        """The offset at which the last run or reset left each partition; empty after a continuous run, whose
         progress is in the committed offsets alone.
         """
         if self.current_continuous is not None:

@@ -185,7 +185,7 @@ def doctor_permissions() -> tuple[Permission, ...]:
 
 @contextmanager
 def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
-    """Have errors of the block name the permission that the application needs.
+    """Make errors of the block name the permission that the application needs.
 
     An application that may not even describe a topic is refused for that; to allow no more than that would
     not help.

@@ -232,7 +232,7 @@ class Marks:
                 self._changed.add(place)
 
     def has(self, partition: int, offset: int) -> bool:
-        """Say whether a letter is marked."""
+        """Return whether a letter is marked."""
         block, bit = divmod(offset, BLOCK_OFFSETS)
         return bool(self._bits.get((partition, block), 0) >> bit & 1)
 

@@ -91,7 +91,7 @@ class DeadLetterReplay:
     :param settings: of the application; they name its dead-letter topic.
     :param replay_id: names the replay: called again with it, an unfinished one goes on to the same end, and a
         finished one changes nothing.
-    :param selection: which letters; every one unless given.
+    :param selection: the letters to bring back; all unless given.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class _Clients:
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:
-    """Say of each record that cannot come back where it is."""
+    """Log where each record lies that cannot come back."""
     for letter in letters:
         if letter.origin is not None:
             log.warning(
@@ -344,11 +344,11 @@ class ReplayOutput:
         self._targets = _Targets(admin)
 
     def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
-        """Bring letters back, and say so, in one transaction.
+        """Bring letters back, and record that they are replayed, in one transaction.
 
         :param replay: as it is after this transaction.
         :param letters: whole ones.
-        :param marks: what has changed of them.
+        :param marks: the blocks of marks that have changed.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
@@ -401,7 +401,7 @@ class _Targets:
         return self._counts
 
     def look_up(self, letters: Sequence[Letter]) -> None:
-        """Look at the topics of some letters.
+        """Read the partition counts of the topics that letters came from.
 
         :raises ConfigError: one does not exist.
         """

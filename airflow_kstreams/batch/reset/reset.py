@@ -93,7 +93,7 @@ class ApplicationReset:
     """One reset; a context manager that closes its clients.
 
     :param cluster: where the application is.
-    :param request: what to do.
+    :param request: the reset to make.
     :param settings: of the application; only needed where its ledger does not exist yet.
     :raises ConfigError: the request contradicts itself.
     """
@@ -193,7 +193,7 @@ class ApplicationReset:
         raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
 
     def _done_before(self) -> bool:
-        """Say whether a reset of this name is done: done again, one that shifts offsets would shift twice."""
+        """Return whether a reset of this name is done: repeated, one that shifts offsets does so twice."""
         if not self._request.reset_id:
             return False
         record = self._session.read_ledger().reset
@@ -222,7 +222,7 @@ class ApplicationReset:
         return self._done
 
     def _completed(self, seen: Survey) -> bool:
-        """Complete an earlier reset that was interrupted, and say whether nothing is left to do then."""
+        """Complete an earlier reset that was interrupted, and return whether nothing is left to do then."""
         pending = seen.ledger.unfinished_reset
         if pending is None or pending.stage is not ResetStage.DELETING:
             return False
@@ -232,7 +232,7 @@ class ApplicationReset:
         return pending.command == self._request.command
 
     def _stop(self, seen: Survey) -> ResetRecord:
-        """Leave no slice and no lease."""
+        """Delete the slice and the lease, and write the stage STOPPING."""
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
@@ -254,7 +254,7 @@ class ApplicationReset:
         return record
 
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
-        """Set the offsets, and say what is to be deleted."""
+        """Set the offsets, and write which topics are to be deleted."""
         plan = self._planned(seen)
         self._done = dataclasses.replace(
             self._done,
@@ -305,7 +305,7 @@ class ApplicationReset:
         return {str(tp): ends[tp] if left[tp] is None else left[tp] for tp in sorted(ends)}
 
     def _delete(self, record: ResetRecord) -> None:
-        """Delete internal topics, wait until they are forgotten, and say that the reset is done.
+        """Delete internal topics, wait until they are forgotten, and write that the reset is done.
 
         The group's coordinator forgets their offsets a moment later than the topics are gone. It must not
         forget what the next run commits for new topics of the same names.
@@ -338,7 +338,7 @@ class ApplicationReset:
             return self._session.reader.committed(partitions) if partitions else {}
 
     def _refuse_overwritten(self, done: ResetPlan) -> None:
-        """Say when a member of the group, which cannot be removed, has committed its own offsets since."""
+        """Raise if a member of the group, which cannot be removed, has committed its own offsets since."""
         after = {change.partition: change.after for change in done.offsets}
         found = self._committed(sorted(after)) if done.members else {}
         for tp, offset in found.items():

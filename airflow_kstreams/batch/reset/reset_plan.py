@@ -55,7 +55,7 @@ class ResetRequest:
 
     :param application_id: the application.
     :param input_topics: topics whose committed offsets are set.
-    :param scenario: where to.
+    :param scenario: the rule by which they are set.
     :param intermediate_topics: the user's own topics in the middle, whose unread records are skipped.
     :param internal_topics: internal topics to delete; all of them unless given, or unless there are
         ``unread_topics``.
@@ -117,12 +117,12 @@ class ResetRequest:
 class Survey:
     """The state of an application in Kafka.
 
-    :param facts: what the ledger and the metadata topic say.
+    :param facts: the facts that ledger and metadata topic give.
     :param metadata_keys: live keys of the metadata topic.
     :param positions: where the next run would start in each partition: the committed offset, else where an
         unfinished slice would go on, else where the last run ended.
     :param topic_ids: topic ids those positions refer to.
-    :param parked: what runs have left parked, the unfinished one included.
+    :param parked: records that runs have left parked, the unfinished one included.
     :param described: the topics that the request names, as far as they exist.
     :param internal: topics with names of internal ones.
     """
@@ -141,7 +141,7 @@ class Survey:
 
     @property
     def ledger(self) -> Ledger:
-        """What the ledger says."""
+        """The content of the ledger."""
         return self.facts.ledger
 
     @property
@@ -159,7 +159,7 @@ class OffsetChange:
     """An offset that is set.
 
     :param before: where the next run would have started, None if that is not known.
-    :param asked: what the scenario asked for, which the log may not hold.
+    :param asked: the offset that the scenario asked for, which the log may not hold.
     """
 
     partition: TopicPartition
@@ -180,11 +180,11 @@ class ResetPlan:
     :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
     :param taken_back: ids of finished runs that are not finished any more.
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
-    :param metadata_keys: how many keys of the metadata topic are deleted.
+    :param metadata_keys: number of keys of the metadata topic that are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param unread: how many records that no run has read are given up, by topic.
-    :param given_up: what was parked in retry topics that are deleted, or are gone.
-    :param parked: what stays parked.
+    :param unread: number of records that no run has read and that are given up, by topic.
+    :param given_up: records that were parked in retry topics that are deleted, or are gone.
+    :param parked: records that stay parked.
     :param lease: that a driver has not released, at work or dead, and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
@@ -225,7 +225,7 @@ class Look(enum.Enum):
 
 
 def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Survey:
-    """Look at an application.
+    """Read the state of an application.
 
     :raises ConfigError: there is no such application, a named topic does not exist, or the metadata topic is
         somebody else's.

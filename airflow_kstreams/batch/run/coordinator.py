@@ -70,6 +70,7 @@ from airflow_kstreams.batch.protocol.topics import (
     refuse_other_topics,
 )
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import check_interval
 from airflow_kstreams.batch.run.begin.new_slice import NewSlice, build_slice
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
@@ -81,8 +82,7 @@ from airflow_kstreams.batch.run.lease.lease import (
     refuse_other_application,
     refuse_other_topology,
 )
-from airflow_kstreams.batch.run.slice_request import BeginResult, SliceRequest, refuse_losses, with_matches
-from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic
+from airflow_kstreams.batch.run.source_topics import ensure_dead_letter_topic, with_matches
 from airflow_kstreams.streams.errors import (
     DataLossError,
     KafkaClientError,
@@ -101,6 +101,18 @@ log = logging.getLogger(__name__)
 _WRITES = 3
 #: After these it is not known, but can be found out, whether a write came through.
 _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
+
+
+class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What begin found or made.
+
+    Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
+    another run's unfinished slice must be finished first.
+    """
+
+    slice: Slice | None = None
+    finished: RunSummary | None = None
+    created: bool = False
 
 
 class Coordinator:
@@ -216,7 +228,7 @@ class Coordinator:
     def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
-        :param reports: what tasks have told the driver, which knows how long their last commits took.
+        :param reports: reports of the tasks, as their driver has them: with the time of their last commits.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
@@ -304,7 +316,8 @@ class Coordinator:
             return BeginResult(slice=self._resume(caller, plan, facts.under_way))
         self.lease.end_former(ledger)
         try:
-            request = with_matches(request, self.session.admin, self._settings, ledger)
+            plan = with_matches(plan, self.session.admin, self._settings, ledger)
+            request = dataclasses.replace(request, plan=plan)
             new = build_slice(self.session, request=request, facts=facts)
         except (DataLossError, TopologyError) as error:
             if self._has_begun_meanwhile(plan, facts):
@@ -350,7 +363,7 @@ class Coordinator:
         return (now.state, now.slice) != (before.state, before.metadata.slice)
 
     def _foreign_progress(self, slice_: Slice) -> list[Loss]:
-        """Look at the offsets that a slice has, without waiting for what its tasks may have left open, unless
+        """Check the offsets that a slice has, without waiting for what its tasks may have left open, unless
         they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
         """
         partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]

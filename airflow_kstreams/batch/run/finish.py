@@ -85,14 +85,14 @@ _MARKERS_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedSlice:
-    """What finish writes.
+    """The facts that finish writes.
 
     :param summary: for the ledger.
     :param offsets: every committed offset once more, with the times beside it, or those of partitions that
         got nothing would expire while others go on; intermediate ones moved past a tail of transaction
         markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
-    :param changelogs: where they end, for the ledger; None if no task has run, or there are none.
+    :param changelogs: the ends of the changelogs, for the ledger; None if no task has run, or there are none.
     """
 
     summary: RunSummary
@@ -106,7 +106,7 @@ def close_slice(
 ) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
-    :param reports: what tasks have told their driver.
+    :param reports: reports of the tasks, as their driver has them.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRequest:
-    """What to build a slice, or a continuous run, for.
+    """The request for a slice, or for a continuous run.
 
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
     :param groups: asks the user's own partition grouper; None when the plan has none.
@@ -49,7 +49,7 @@ class SliceRequest:
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin found or made.
+    """The answer of begin: the slice that it found or made, or the run that was finished.
 
     Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
     another run's unfinished slice must be finished first.

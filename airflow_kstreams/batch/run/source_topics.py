@@ -2,10 +2,17 @@
 
 User topics are never created here: a topic made with wrong retention or partition count loses data quietly,
 so a missing one is named with the command that creates it.
+
+Patterns: a begin that makes a new slice, or a continuous run, asks the broker for the names of all topics
+that its user may see, and puts those that match into the plan. The plan is frozen with the completed marker,
+so every attempt, and a driver that takes over, reads the same topics. A topic that is created later enters
+with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last run and is
+gone is read no more, as if its name were taken out of the file; the run's warnings name it.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +20,7 @@ from typing import NamedTuple
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
 from airflow_kstreams.batch.protocol.topics import (
     REPARTITION,
@@ -25,25 +33,74 @@ from airflow_kstreams.batch.protocol.topics import (
     topic_spec,
     with_room,
 )
-from airflow_kstreams.batch.run.assignment import (
-    AskGroups,
-    group_sources,
-    refuse_regrouping,
-    with_changelogs,
-)
-from airflow_kstreams.batch.run.state_left import (
-    left_behind,
-    refuse_left_behind,
-    refuse_returned,
-    returned,
-)
+from airflow_kstreams.batch.run.assignment import AskGroups, group_sources, refuse_regrouping, with_changelogs
+from airflow_kstreams.batch.run.state_left import left_behind, refuse_left_behind, refuse_returned, returned
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.partitioning.topic_growth import partition_counts
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, TopicDescription, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.topic_patterns import matching, pattern_of, refuse_overlaps
 from airflow_kstreams.streams.topology.topology import has_dead_letters, refuse_dead_letter_topic
+
+log = logging.getLogger(__name__)
+
+
+def matched_plan(plan: TopologyPlan, admin: AdminPort, settings: ApplicationSettings) -> TopologyPlan:
+    """Return a plan with the topics that its patterns match now.
+
+    :raises TopologyError: no topic matches a pattern, two match one topic, or one matches the dead-letter
+        topic.
+    """
+    if not plan.patterns:
+        return plan
+    if has_dead_letters(plan, settings):
+        letters = {settings.dead_letter_topic: "which takes its dead letters"}
+        refuse_overlaps(plan.patterns, letters, plan.application_id)
+    return plan.matched(admin.topic_names())
+
+
+def with_matches(
+    plan: TopologyPlan, admin: AdminPort, settings: ApplicationSettings, ledger: Ledger
+) -> TopologyPlan:
+    """Return a plan with the topics that its patterns match now, and log those that are new since the last
+    run.
+
+    :raises TopologyError: as :func:`matched_plan`.
+    """
+    plan = matched_plan(plan, admin, settings)
+    known = read_before(plan, ledger)
+    for topic, matches in plan.patterns.items():
+        for name in matches:
+            if known and name not in known:
+                log.info(
+                    "topic %s matches the pattern %r of a source since this run", name, pattern_of(topic)
+                )
+    return plan
+
+
+def read_before(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
+    """Return the input topics of the last run that match patterns of a plan, sorted."""
+    last = ledger.last()
+    inputs = last.input_topics if last is not None else ()
+    return tuple(
+        sorted({name for topic in plan.patterns for name in matching(pattern_of(topic) or "", inputs)})
+    )
+
+
+def gone_warnings(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
+    """Name the topics that matched in the last run and are not there any more.
+
+    :param plan: matched.
+    """
+    return tuple(
+        f"topic {name} is gone, which matched a pattern of a source and was read by the last run: what it "
+        "held behind that run's stop offsets was not read"
+        for name in read_before(plan, ledger)
+        if name not in plan.sources
+    )
+
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
@@ -68,13 +125,13 @@ class CheckedTopics(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopics:
-    """What begin freezes of the topics.
+    """The facts of the topics that begin freezes.
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
     :param grouped: partition groups per subtopology id, one task each.
     :param bound: those that existing state depends on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     """
 
     partitions: Mapping[str, int]

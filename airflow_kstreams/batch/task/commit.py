@@ -66,9 +66,9 @@ class CommitBasis:
     """The facts that the commits of one attempt start from.
 
     :param slice: what the task belongs to.
-    :param share: what it has to do.
+    :param share: the work that is left to it.
     :param task_id: the task.
-    :param before: what earlier attempts committed for this slice.
+    :param before: the metadata that earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
@@ -107,7 +107,7 @@ def lag(bounds: Spans, task: StreamTask) -> int | None:
 class TaskCommit:
     """Commits a task.
 
-    :ivar commits: how many were made.
+    :ivar commits: the number of commits made.
     :ivar meter: measures the attempt; the loop reports to it.
     :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
     """
@@ -261,7 +261,7 @@ class TaskCommit:
         }
 
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> bool:
-        """Write the changes of the stores, and say whether there were any."""
+        """Write the changes of the stores, and return whether there were any."""
         produce, changed = writer.produce, False
         group = task.task_id.group
         for logged in task.changes():

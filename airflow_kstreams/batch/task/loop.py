@@ -141,7 +141,7 @@ class TaskLoop:
     def step(self, wait_seconds: float = FETCH_SECONDS) -> bool:
         """Fetch once unless there is more to process, and process what may be, for one turn at most.
 
-        :param wait_seconds: for records, if there are none yet.
+        :param wait_seconds: the fetch waits so long for records, if there are none yet.
         :return: whether anything was processed.
         """
         if not self._unfinished_turn:
@@ -200,7 +200,7 @@ class TaskLoop:
                 self._refuse_long_transaction(now)
 
     def _commit_due_between_moments(self, now: float) -> bool:
-        """Say whether to commit between two moments."""
+        """Return whether to commit between two moments."""
         elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
         return elapsed or self._task.commit_requested or self._grows_old(now)
 
@@ -245,7 +245,7 @@ class TaskLoop:
         raise ConfigError(cause, fix=fix)
 
     def _process(self) -> bool:
-        """Process one chunk, commit if due, and say whether there may be more to process right now."""
+        """Process one chunk, commit if due, and return whether more may be processed right now."""
         self._commit.begin()
         before = self._clock.monotonic_seconds()
         punctuated = self._task.punctuate()
@@ -305,7 +305,7 @@ class TaskLoop:
         return committed
 
     def _refuse_suspect(self) -> None:
-        """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
+        """Raise if the writer's commit was suspicious: a repeated request could hit a later transaction."""
         if self._clients.state.suspect:
             raise TransactionAbortedError(
                 f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",

@@ -37,7 +37,7 @@ class TaskState:
     :param task: its stores are not open yet.
     :param owner: the files' owner; files of another owner are not used.
     :param homes: which entries of its changelogs are its own; None where all are.
-    :param scratch: where to put files that need not last.
+    :param scratch: folder for files that need not last.
     """
 
     def __init__(

@@ -120,15 +120,20 @@ class SchemaRegistry:
     def avro(
         self,
         schema: str | None = None,
+        *,
+        logical_types: bool = True,
         **options: Unpack[RegistryOptions],
     ) -> Serde:
         """Return the serde of Avro: a record is a dict, other types are what they are in Python.
 
         A record written with another schema is read as this one, by Avro's rules: fields it lacks take their
         defaults, fields that only it has are left out. A dict to write may lack fields that have a default,
-        and must hold no others.
+        and must hold no others. A value that does not fit its type, in a union or not, is an error of its
+        record. Where a union has several records, a dict's key ``-type`` holds the full name of its own.
 
         :param schema: JSON text; None reads each record as it was written, and writes none.
+        :param logical_types: whether logical types of this schema are Python's own: datetimes, dates, times,
+            decimals and UUIDs. If not, they are numbers, bytes and texts.
         :raises TopologyError: the schema is no JSON.
 
         >>> from airflow_kstreams.kafka.schema_registry import SchemaRegistry
@@ -136,7 +141,7 @@ class SchemaRegistry:
         serdes.avro(string, e9e5c1c9e4f62773, registered only)
         """
         _check_text(schema, "avro")
-        return self._serde(AvroFormat(schema=schema), options)
+        return self._serde(AvroFormat(schema=schema, logical_types=logical_types), options)
 
     def json_schema(
         self,
@@ -145,8 +150,8 @@ class SchemaRegistry:
     ) -> Serde:
         r"""Return the serde of JSON that a JSON Schema describes: an object is a dict.
 
-        Values are checked against the schema when they are written and when they are read. JSON has neither
-        NaN nor infinity: both are written as ``null``.
+        Values are checked against the schema when they are written and when they are read. One that JSON
+        would hold as another, e.g. NaN, which it has not, is an error of its record.
 
         :param schema: the schema's text, with a ``title`` if subjects are named by record; None checks each
             record by the schema it was written with, and writes none.

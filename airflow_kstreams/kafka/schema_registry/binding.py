@@ -36,6 +36,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     SchemaFormat,
     Serializer,
     json_schema_fault,
+    unresolved_reference,
 )
 from airflow_kstreams.streams.errors import ConfigError, KStreamsError, SchemaRegistryUnavailableError
 from airflow_kstreams.streams.serde.base import Serde, Side
@@ -96,7 +97,7 @@ class RegistrySerde:
     @property
     def id(self) -> str:
         """Stable text for the topology hash: never an address or a credential."""
-        parts = [self.format.fingerprint]
+        parts = [self.format.fingerprint, *self.format.options]
         if self.use_latest_version:
             parts.append("latest version")
         elif not self.auto_register_schemas:
@@ -218,6 +219,8 @@ class BoundSerde:
 
     def _unwritten(self, value: Any, error: Exception) -> Exception:
         """Return the error for a value that was not written."""
+        if isinstance(error, KStreamsError):
+            return error
         known = self._registry_fault(error)
         if known is not None:
             return known
@@ -228,6 +231,8 @@ class BoundSerde:
 
     def _unread(self, data: bytes, error: Exception) -> Exception:
         """Return the error for bytes that were not read."""
+        if isinstance(error, KStreamsError):
+            return error
         known = self._registry_fault(error)
         if known is not None and not is_unknown_schema(error):
             return known
@@ -269,6 +274,14 @@ class BoundSerde:
         )
 
     def _registry_fault(self, error: Exception) -> KStreamsError | None:
+        reference = unresolved_reference(error)
+        if reference is not None:
+            return ConfigError(
+                f"the schema of {self._definition.id} for the {self._where} refers to {reference!r:.200}, "
+                "which cannot be had",
+                fix="put what it refers to into the schema, e.g. under $defs, or register it and name it "
+                "among the schema's references",
+            )
         url = str(self._client.config().get("url", ""))
         return registry_fault(error, url=url, what=f"{self._definition.id} for the {self._where}")
 

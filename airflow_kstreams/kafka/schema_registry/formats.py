@@ -14,7 +14,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 
@@ -50,6 +50,11 @@ class SchemaFormat(ABC):
         """The schema's name and a hash of it, for the id of a serde."""
 
     @property
+    def options(self) -> tuple[str, ...]:
+        """What else of the format belongs to the id of a serde."""
+        return ()
+
+    @property
     def has_schema(self) -> bool:
         """Whether values can be written; without a schema they can only be read."""
         return True
@@ -72,7 +77,7 @@ class SchemaFormat(ABC):
 
     @abstractmethod
     def misfit(self, value: Any, error: Exception) -> str:
-        """Say why a value does not fit the schema, without showing the value.
+        """Return why a value does not fit the schema, without showing the value.
 
         :param error: raised by the serializer.
         """
@@ -109,11 +114,21 @@ class _JsonFormat(SchemaFormat):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroFormat(_JsonFormat):
-    """Avro; values are dicts, or what the schema's type is in Python."""
+    """Avro; values are dicts, or what the schema's type is in Python.
+
+    :param logical_types: whether logical types are Python's own, e.g. datetimes, or what Avro makes them of.
+    """
+
+    logical_types: bool = True
 
     type: ClassVar[str] = "AVRO"
     name: ClassVar[str] = "avro"
     library: ClassVar[str] = "confluent_kafka.schema_registry.avro"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Whether logical types are left as they are."""
+        return () if self.logical_types else ("no logical types",)
 
     @property
     def record_name(self) -> str | None:
@@ -122,19 +137,24 @@ class AvroFormat(_JsonFormat):
         return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
-        """Make a serializer; a dict with a field that the schema does not have is refused, not shortened."""
-        from confluent_kafka.schema_registry.avro import AvroSerializer
+        """Make a serializer; a value that does not fit is refused, and never cut to what does."""
+        from airflow_kstreams.kafka.schema_registry.avro_writing import FittingSerializer
 
-        serializer: Serializer = AvroSerializer(
-            client, self.schema, conf={**conf, "validate.strict.allow.default": True}
+        serializer = FittingSerializer(
+            client,
+            self.schema,
+            {**conf, "validate.strict.allow.default": True},
+            logical_types=self.logical_types,
         )
-        return serializer
+        return cast("Serializer", serializer)
 
     def deserializer(self, client: SchemaRegistryClient, conf: Conf) -> Deserializer:
         """Make a deserializer with the schema as the reader's."""
-        from confluent_kafka.schema_registry.avro import AvroDeserializer
+        from airflow_kstreams.kafka.schema_registry.avro_reading import ResolvingDeserializer
 
-        deserializer: Deserializer = AvroDeserializer(client, self.schema, conf=dict(conf))
+        deserializer: Deserializer = ResolvingDeserializer(
+            client, self.schema, dict(conf), logical_types=self.logical_types
+        )
         return deserializer
 
     @staticmethod
@@ -143,18 +163,14 @@ class AvroFormat(_JsonFormat):
 
     def misfit(self, value: Any, error: Exception) -> str:
         """Name the field that does not fit and the type it must have."""
-        from fastavro.validation import ValidationError, validate
+        from airflow_kstreams.kafka.schema_registry.avro_writing import MisfitError
 
-        # The serializer's own text would show the value of a field whose type is a union.
-        try:
-            validate(value, json.loads(self.schema or "null"), raise_errors=True, strict=False)
-        except ValidationError as invalid:
-            fields = {fault.field or "the value" for fault in invalid.errors}
-            wanted = " or ".join(dict.fromkeys(_avro_type(fault.schema) for fault in invalid.errors))
-            return f"{', '.join(sorted(fields))} must be {wanted}"
-        except Exception:
-            return f"it does not fit the schema ({type(error).__name__})"
-        return str(error)
+        # Another error's own text may show the value.
+        return (
+            str(error)
+            if isinstance(error, MisfitError)
+            else f"it does not fit the schema ({type(error).__name__})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +195,7 @@ class JsonSchemaFormat(_JsonFormat):
         from confluent_kafka.schema_registry.json_schema import JSONSerializer
 
         serializer: Serializer = JSONSerializer(
-            self.schema, client, conf=dict(conf), json_encode=msgspec.json.encode
+            self.schema, client, conf=dict(conf), json_encode=_encode_as_is
         )
         return serializer
 
@@ -198,6 +214,8 @@ class JsonSchemaFormat(_JsonFormat):
 
     def misfit(self, value: Any, error: Exception) -> str:
         """Name the place that does not fit and the rule it breaks."""
+        if isinstance(error, _NotJsonError):
+            return str(error)
         return json_schema_fault(error) or f"it does not fit the schema ({type(error).__name__})"
 
 
@@ -286,8 +304,52 @@ class ProtobufFormat(SchemaFormat):
         return f"it cannot be written ({type(error).__name__})"
 
 
+class _NotJsonError(ValueError):
+    """A value that JSON holds as another one, or not at all; its text shows the place and the type."""
+
+
+def _encode_as_is(value: Any) -> bytes:
+    """Write JSON that reads back as the value; NaN, for one, would be written as null, bytes as a text.
+
+    :raises _NotJsonError: it would read as another value.
+    """
+    data = msgspec.json.encode(value)
+    read = decode_json(data)
+    if read != value:
+        raise _NotJsonError(_difference(value, read, "$"))
+    return data
+
+
+def _difference(value: Any, read: Any, path: str) -> str:
+    """Name the first place at which two values differ."""
+    if isinstance(value, dict) and isinstance(read, dict) and value.keys() == read.keys():
+        inner = [(value[name], read[name], f"{path}.{name}") for name in value]
+    elif isinstance(value, list) and isinstance(read, list) and len(value) == len(read):
+        inner = [(*pair, f"{path}[{index}]") for index, pair in enumerate(zip(value, read, strict=True))]
+    else:
+        inner = []
+    for part in inner:
+        if part[0] != part[1]:
+            return _difference(*part)
+    kind = "a number that is not finite" if isinstance(value, float) else f"a {type(value).__name__}"
+    return f"{path} is {kind}, which JSON does not have"
+
+
+def unresolved_reference(error: BaseException | None) -> str | None:
+    """Return the reference that a JSON Schema makes to another which cannot be had.
+
+    :param error: the validator's error, or one raised while that was handled.
+    :return: None if it is another error.
+    """
+    while error is not None:
+        if any(base.__name__ == "Unresolvable" for base in type(error).__mro__):
+            return str(getattr(error, "ref", error))
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def json_schema_fault(error: BaseException | None) -> str | None:
-    """Say which place of a document breaks which rule of its schema, without showing the document.
+    """Return which place of a document breaks which rule of its schema, without showing the document.
 
     :param error: the validator's error, or one raised while that was handled.
     :return: None if it is neither.
@@ -305,10 +367,6 @@ def _avro_name(schema: Any) -> str:
     name = str(schema.get("name", schema.get("type")))
     namespace = schema.get("namespace")
     return f"{namespace}.{name}" if namespace and "." not in name else name
-
-
-def _avro_type(schema: Any) -> str:
-    return _avro_name(schema) if isinstance(schema, dict | list) else str(schema)
 
 
 def _files(file: Any) -> set[Any]:

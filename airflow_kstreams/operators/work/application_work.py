@@ -181,7 +181,7 @@ class Killable:
         self._killed = True
 
     def was_killed(self) -> bool:
-        """Say whether the task was killed."""
+        """Return whether the task was killed."""
         return self._killed
 
     def refuse_when_killed(self, what: str) -> None:

@@ -220,19 +220,17 @@ def settings_of_run(
 
 
 def backfill_id(
-    identity: RunIdentity, application_id: str, *, in_order: bool, written: Mapping[str, str] | None
+    identity: RunIdentity, application_id: str, *, in_order: bool, written: Mapping[str, str]
 ) -> str:
     """Return the application id of a backfill run.
 
     :param application_id: of the live application.
-    :param written: topics that it writes, by the topology's name for them; None for the id that earlier
-        versions gave, which did not cover them.
+    :param written: topics that it writes, by the topology's name for them.
     :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
     """
     name = identity.backfill_name
     if not in_order:
-        outputs = [] if written is None else [f"outputs {_text(written)}"]
-        text = "\n".join((identity.run_id, *([name] if name else []), *outputs))
+        text = "\n".join((identity.run_id, *([name] if name else []), f"outputs {_text(written)}"))
         digits = hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS]
         return f"{application_id}-backfill-{digits}"
     if not name:

@@ -124,7 +124,7 @@ class FoundRun:
         return []
 
     def nothing_left(self, cluster: KafkaCluster, subtopologies: Sequence[int]) -> bool:
-        """Say whether a driver would have nothing to do for some subtopologies: neither records to process
+        """Return whether a driver would have nothing to do for some subtopologies: neither records to process
         nor another driver to relieve.
         """
         try:

@@ -4,22 +4,25 @@ All facts that decide are in Kafka. A driver that dies at any line leaves a slic
 with the same stop offsets; a driver whose slice was claimed finds its coordinator's transactional id fenced
 at its next lease renewal or before its next job, cancels its jobs and leaves.
 
-A continuous run has tasks in every slot until a stop is requested, which the tasks read in the lease. A
-driver that dies leaves tasks that end by themselves when its lease has expired, and committed offsets from
-which either mode goes on.
+The jobs of a slice, one per subtopology, run in topological order, independent ones side by side. A job is
+launched again for its unfinished tasks, a bounded number of times. Committed offsets and done notifications
+in Kafka show which tasks are unfinished, never Spark. Asking for them also freezes the stop offsets of topics
+that other subtopologies, done by then, have written for this one.
+
+A continuous run (``continuous_jobs.py``) has tasks in every slot until a stop is requested, which the tasks
+read in the lease. A driver that dies leaves tasks that end by themselves when its lease has expired, and
+committed offsets from which either mode goes on.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
-from types import FrameType, TracebackType
-from typing import Any, Self
+from graphlib import TopologicalSorter
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.continuous.start import Housekeeping, begin_continuous, delete_metadata
@@ -27,16 +30,29 @@ from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.batch.report.counts import speed_lines
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.executors import Executors, spread
-from airflow_kstreams.spark.driver.jobs import ContinuousJobs, RunJobs, Stopping, tasks_of
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, StopSignals, tasks_of
+from airflow_kstreams.spark.driver.executors import (
+    MAX_LAUNCHES,
+    Executors,
+    pause_seconds,
+    spread,
+    worth_another_launch,
+)
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.streams.errors import ConfigError, KStreamsError, TopologyError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    KStreamsError,
+    RunError,
+    TopologyError,
+)
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -250,43 +266,105 @@ class Driver:
             return jobs.run()
 
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+class RunJobs:
+    """The jobs of one slice.
 
-
-class StopSignals:
-    """Sets an event at the first signal; the second one ends the process at once.
-
-    A context manager that restores the signals' handlers at its end. Outside the main thread, where Python
-    handles no signals, it does nothing.
-
-    :ivar requested: set by the first signal.
+    :param launch: runs tasks of one subtopology, and returns their reports.
+    :param cancel: cancels running jobs.
+    :param unfinished: returns the shares of a subtopology's tasks that are not done, by Kafka.
+    :param check: raises when this driver was superseded; called before every launch.
+    :param only: id of the only subtopology to run, None for all.
     """
 
-    def __init__(self) -> None:
-        self.requested = threading.Event()
-        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
-
-    def __enter__(self) -> Self:
-        self.install()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    def __init__(
+        self,
+        *,
+        slice_: Slice,
+        launch: Callable[[Sequence[TaskShare]], list[TaskReport]],
+        cancel: Callable[[], None],
+        unfinished: Callable[[int], Sequence[TaskShare]],
+        check: Callable[[], None],
+        only: int | None = None,
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
+        self._slice = slice_
+        self._launch = launch
+        self._cancel = cancel
+        self._unfinished = unfinished
+        self._check = check
+        self._only = only
+        self._stopping = threading.Event()
 
-    def install(self) -> None:
-        """Set the signals' handlers, again if the start of a Spark context has replaced them."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in _SIGNALS:
-            before = signal.signal(number, self._handle)
-            self._before.setdefault(number, before)
+    def run(self) -> list[TaskReport]:
+        """Run every subtopology, or the only one, to its stop offsets.
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.requested.is_set():
-            sys.exit(1)
-        self.requested.set()
-        log.info("%s: stopping", signal.Signals(number).name)
+        :return: the reports of the tasks that this driver ran, without tasks that were done before.
+        :raises KStreamsError: a task failed for good.
+        """
+        graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
+        order = TopologicalSorter(graph)
+        order.prepare()
+        reports: list[TaskReport] = []
+        running: dict[Future[list[TaskReport]], int] = {}
+        with ThreadPoolExecutor(max_workers=max(1, len(graph)), thread_name_prefix="subtopology") as pool:
+            try:
+                while order.is_active():
+                    for subtopology in order.get_ready():
+                        running[pool.submit(self._run_subtopology, subtopology)] = subtopology
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        reports.extend(future.result())
+                        order.done(running.pop(future))
+            except BaseException:
+                # Jobs beside the failed subtopology would only delay the error; the retry resumes them.
+                self._stopping.set()
+                self._cancel()
+                raise
+        return reports
+
+    def _run_subtopology(self, subtopology: int) -> list[TaskReport]:
+        """Launch a subtopology's unfinished tasks until Kafka shows none, a bounded number of times.
+
+        :raises KStreamsError: a task failed with an error that another launch cannot mend, or the last launch
+            failed.
+        """
+        reports: list[TaskReport] = []
+        failure: KStreamsError | None = None
+        for launch in range(MAX_LAUNCHES):
+            shares = self._unfinished(subtopology)
+            if not shares:
+                return reports
+            if launch and self._stopping.wait(pause_seconds(launch)):
+                break
+            self._check()
+            log.info("subtopology %d: %d tasks are launched", subtopology, len(shares))
+            try:
+                reports.extend(self._launch(shares))
+                log.info("subtopology %d: its tasks have ended", subtopology)
+            except KStreamsError as error:
+                if self._stopping.is_set() or not worth_another_launch(error):
+                    raise
+                failure = error
+                log.warning(
+                    "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
+                )
+        left = self._unfinished(subtopology)
+        if left:
+            raise failure or self._given_up(subtopology, left)
+        return reports
+
+    def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
+        names = first_few([f"{subtopology}_{share.group}" for share in left])
+        return RunError(
+            f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
+            f"stop offsets in {MAX_LAUNCHES} launches",
+            fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
+            run_id=self._slice.run_id,
+        )
+
+
+def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
+    """Return for each subtopology the ones that write the topics it reads."""
+    return {
+        sub.id: {writer.id for topic in sub.sources for writer in plan.writers_of(topic)}
+        for sub in plan.subtopologies
+    }

@@ -1,5 +1,5 @@
-"""Runs a driver's tasks: the port of executors, its implementation on Spark, and the number of Spark tasks
-that a job should have.
+"""Runs a driver's tasks: the port of executors, its implementation on Spark, the number of Spark tasks that a
+job should have, and which failed launches are worth another one.
 
 A continuous run needs all of its Spark tasks at the same time: one that waits for a slot would wait for ever.
 So their number is that of the slots Spark has, not of those requested: the driver waits a while for the cores
@@ -13,6 +13,7 @@ each slot then has a few Spark tasks, so that a slow one delays the job's end by
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -24,7 +25,15 @@ from airflow_kstreams.batch.protocol.slice.stops import TaskShare, without_parti
 from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.driver.hosts import SparkHosts
 from airflow_kstreams.spark.executor.task_host import TaskHost
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    DataLossError,
+    KStreamsError,
+    RecordError,
+    ReportedError,
+    RunSupersededError,
+    SparkSessionError,
+)
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.application_file import ApplicationFile
@@ -38,9 +47,15 @@ _REGISTRATION_SECONDS = 30.0
 #: Nothing was asked for: when the number stayed the same for so long, it is taken.
 _STEADY_SECONDS = 3.0
 _STEP_SECONDS = 0.2
-#: So many Spark tasks a job may have, whatever slots there are.
+#: Number of Spark tasks that a job may have, whatever slots there are.
 HOSTS = 100
 _HOSTS_PER_SLOT = 4
+
+
+#: Number of launches for the same unfinished tasks before the run fails.
+MAX_LAUNCHES = 3
+
+
 T = TypeVar("T")
 
 
@@ -225,3 +240,16 @@ def _number(session: SparkSession, name: str, default: int) -> int:
         return int(str(text))
     except ValueError:
         raise ConfigError(f"{name} is {text!r}, not a number", fix=f"set {name} to a number") from None
+
+
+def worth_another_launch(error: KStreamsError) -> bool:
+    """Say whether the same driver should launch the tasks again."""
+    decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
+        isinstance(error, ReportedError) and error.error_type == "RecordError"
+    )
+    return error.is_retriable and not decided
+
+
+def pause_seconds(launch: int) -> float:
+    """Return the pause before the n-th launch after the first."""
+    return random.uniform(0.5, 1.0) * (1 << launch)  # noqa: S311 - jitter, no secret

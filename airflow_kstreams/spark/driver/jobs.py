@@ -150,7 +150,7 @@ def dependencies(plan: TopologyPlan) -> dict[int, set[int]]:
 
 
 def worth_another_launch(error: KStreamsError) -> bool:
-    """Say whether the same driver should launch the tasks again."""
+    """Return whether the same driver should launch the tasks again."""
     decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
         isinstance(error, ReportedError) and error.error_type == "RecordError"
     )

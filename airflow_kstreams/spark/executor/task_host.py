@@ -188,7 +188,7 @@ def run_until_stopped(
 
 @contextmanager
 def watching(watch: LeaseWatch) -> Iterator[None]:
-    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
+    """Watch the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
     ended = threading.Event()
 
     def look() -> None:

@@ -42,7 +42,7 @@ def count() -> int:
 
 
 def too_many() -> bool:
-    """Say whether the process should end."""
+    """Return whether the process should end."""
     return bool(_left) and count() > MOST
 
 

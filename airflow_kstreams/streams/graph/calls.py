@@ -208,7 +208,7 @@ class RetryPolicy:
 
 
 def calls_again_after(policy: RetryPolicy, error: Exception | None) -> bool:
-    """Say whether a call is made again after an error, if it has calls left."""
+    """Return whether a call is made again after an error, if it has calls left."""
     return isinstance(error, policy.errors) and not isinstance(error, KStreamsError)
 
 

@@ -207,6 +207,10 @@ class StreamTimer(Protocol):
         """Disarm the timer for good, and have it forgotten."""
         ...
 
+    def reached_ms(self) -> int:
+        """Return the node's stream time, or the moment to which the end of a run is bringing it."""
+        ...
+
 
 class TableView(Protocol):
     """A table of a task, as other nodes read it."""

@@ -242,7 +242,7 @@ _MAKERS = ("automq.", "confluent.", "redpanda.", "warpstream.")
 
 
 def is_topic_setting(name: str) -> bool:
-    """Say whether a topic may have a setting of this name.
+    """Return whether a topic may have a setting of this name.
 
     >>> is_topic_setting("segment.ms"), is_topic_setting("segment.msec")
     (True, False)

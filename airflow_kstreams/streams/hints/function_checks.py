@@ -180,7 +180,7 @@ def _refuse_nothing(call: str, argument: str, function: Callable[..., object]) -
 
 
 def returns_nothing(function: Callable[..., object]) -> bool:
-    """Say whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
+    """Return whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
 
     A call of another function, or the value of a variable, may be anything.
 
@@ -264,7 +264,7 @@ def _written(function: Callable[..., object], signature: inspect.Signature) -> s
 def takes(
     signature: inspect.Signature, arguments: Sequence[object], options: Mapping[str, object] | None = None
 ) -> bool:
-    """Say whether what has the signature can be called with arguments, and options by their names."""
+    """Return whether what has the signature can be called with arguments, and options by their names."""
     try:
         signature.bind(*arguments, **(options or {}))
     except TypeError:
@@ -396,17 +396,17 @@ def answered(result: Any) -> Any:
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
+    """Return whether calling an object gives a coroutine or an asynchronous generator, and no result."""
     return inspect.iscoroutinefunction(_called_by(function)) or gives_asynchronously(function)
 
 
 def gives_asynchronously(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives an asynchronous generator."""
+    """Return whether calling an object gives an asynchronous generator."""
     return inspect.isasyncgenfunction(_called_by(function))
 
 
 def gives_one_by_one(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives a generator."""
+    """Return whether calling an object gives a generator."""
     return inspect.isgeneratorfunction(_called_by(function))
 
 

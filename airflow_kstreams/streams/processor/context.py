@@ -19,7 +19,7 @@ from airflow_kstreams.streams.hints.function_checks import (
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.processor_outputs import ProcessorOutput, ProcessorOutputs, output_of
-from airflow_kstreams.streams.processor.punctuation import Punctuation, StreamTimeTicks, by_wall_clock
+from airflow_kstreams.streams.processor.punctuation import Jumps, Punctuation, StreamTimeTicks, by_wall_clock
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
@@ -170,22 +170,29 @@ class ProcessorContext(Generic[KR, VR]):
 
     @options_by_name(fix="write schedule(interval_ms, clock='stream_time' or 'wall_clock', callback=...)")
     def schedule(
-        self, interval_ms: int, *, clock: PunctuationClock = "stream_time", callback: Punctuate | None = None
+        self,
+        interval_ms: int,
+        *,
+        clock: PunctuationClock = "stream_time",
+        callback: Punctuate | None = None,
+        jumps: Jumps = "each",
     ) -> Punctuation:
         """Call a function at intervals.
 
         By stream time: once for every multiple of the interval since the epoch that stream time reaches, also
         over crashes and from run to run, after the record that brought stream time there; the callback gets
-        the multiple. If stream time jumps, all multiples in between come: choose an interval that fits the
-        gaps in the data. By wall clock: when the interval has passed and the task is between two records; the
+        the multiple. If stream time jumps, all multiples in between come, up to 10,000; a longer jump ends
+        the task. By wall clock: when the interval has passed and the task is between two records; the
         callback gets the time.
 
         :param interval_ms: 1 or more.
         :param clock: ``stream_time`` or ``wall_clock``; results that depend on the latter differ when
             repeated.
         :param callback: takes epoch milliseconds; the processor's ``punctuate`` unless given.
+        :param jumps: ``each`` calls for each multiple that stream time jumps over, ``last`` once, for the
+            last one.
         :return: the punctuation, with which it can be cancelled.
-        :raises TopologyError: the interval, the clock or the function is not valid.
+        :raises TopologyError: an argument is not valid.
         """
         self._refuse_stateless("schedule")
         where = self._outputs.where
@@ -197,6 +204,11 @@ class ProcessorContext(Generic[KR, VR]):
         if clock not in ("stream_time", "wall_clock"):
             raise TopologyError(
                 f"{where} schedules by the clock {clock!r}", fix="choose 'stream_time' or 'wall_clock'"
+            )
+        if jumps not in ("each", "last") or (clock == "wall_clock" and jumps != "each"):
+            raise TopologyError(
+                f"{where} schedules with jumps={jumps!r}",
+                fix="choose 'each' or 'last' by stream time; the wall clock calls once in any case",
             )
         punctuate = callback or self._punctuate
         if not callable(punctuate):
@@ -218,7 +230,9 @@ class ProcessorContext(Generic[KR, VR]):
         refuse_other_arguments(f"{where}: schedule", "callback", punctuate, ("time_ms",))
         if clock == "wall_clock":
             return by_wall_clock(self._context, interval_ms, punctuate)
-        ticks = StreamTimeTicks(self._context, interval_ms, punctuate, self._stream_time)
+        ticks = StreamTimeTicks(
+            self._context, interval_ms, punctuate, self._stream_time, jumps=jumps, where=where
+        )
         return Punctuation(ticks.cancel)
 
     def state_store(self, name: str) -> Any:

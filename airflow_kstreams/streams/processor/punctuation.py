@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
+from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.services import ProcessorServices, StreamTimer
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
+
+#: What becomes of the multiples that stream time jumps over: a call for each, or one call, for the last.
+Jumps = Literal["each", "last"]
+#: A jump over more multiples ends the task: calls for each may take days, and nothing could stop them.
+MOST_CALLS = 10_000
 
 
 class Punctuation:
@@ -39,10 +47,12 @@ def _guarded(context: ProcessorServices, punctuate: Callable[[int], None]) -> Ca
 
 
 class StreamTimeTicks:
-    """Calls once for each multiple of an interval that stream time reaches.
+    """Calls once for each multiple of an interval that stream time reaches, or once for each jump.
 
     If an earlier run reached a stream time, the first call is for the next multiple; if none did, multiples
     before the first record's time do not count.
+
+    :param where: the processor, for messages.
     """
 
     def __init__(
@@ -51,7 +61,12 @@ class StreamTimeTicks:
         interval_ms: int,
         punctuate: Callable[[int], None],
         stream_time: Callable[[], int],
+        *,
+        jumps: Jumps,
+        where: str,
     ) -> None:
+        self._jumps = jumps
+        self._where = where
         self._interval_ms = interval_ms
         self._call = _guarded(context, punctuate)
         self._record_context = context.record_context
@@ -71,6 +86,8 @@ class StreamTimeTicks:
         """Call for the next multiple, if stream time has reached it, and wait for the one after it."""
         if self._next_ms is None:
             self._next_ms = -(-now_ms // self._interval_ms) * self._interval_ms
+        if self._timer is not None:
+            self._jump(self._timer.reached_ms())
         due_ms = self._next_ms
         if due_ms <= now_ms:
             self._next_ms += self._interval_ms
@@ -78,3 +95,22 @@ class StreamTimeTicks:
             self._call(due_ms)
         if self._timer is not None:
             self._timer.set(self._next_ms)
+
+    def _jump(self, to_ms: int) -> None:
+        """Take note of the moment that stream time has reached, or to which the end of the run brings it.
+
+        :raises TopologyError: too many calls are due until then.
+        """
+        if self._next_ms is None or to_ms < self._next_ms:
+            return
+        passed = (to_ms - self._next_ms) // self._interval_ms
+        if self._jumps == "last":
+            self._next_ms += passed * self._interval_ms
+        elif passed >= MOST_CALLS:
+            raise TopologyError(
+                f"{self._where} schedules a call every {self._interval_ms} ms, and stream time goes from "
+                f"{iso_of(self._next_ms - self._interval_ms)} to {iso_of(to_ms)} at once: {passed + 1:,} "
+                f"calls, and more than {MOST_CALLS:,} are not made",
+                fix='schedule(..., jumps="last") makes one call of them; a longer interval makes fewer; if '
+                "one of the two times is wrong, mend the producer or the timestamp extractor",
+            )

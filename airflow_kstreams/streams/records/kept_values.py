@@ -78,7 +78,7 @@ def _copied(value: Any) -> Any:
 
 
 def _stays(value: Any) -> bool:
-    """Say whether no one can change a value; some of which that is true are not known here."""
+    """Return whether no one can change a value; some of which that is true are not known here."""
     kind = type(value)
     if kind in _IMMUTABLE:
         return True

@@ -357,7 +357,7 @@ def last_of(record: Any) -> LastRecord:
 
 
 def _in_order(timestamps: Sequence[int]) -> bool:
-    """Say whether each timestamp is at least the one before it, as in most logs."""
+    """Return whether each timestamp is at least the one before it, as in most logs."""
     return all(map(le, timestamps, islice(timestamps, 1, None)))
 
 

@@ -62,6 +62,7 @@ class StreamClock:
     :param order: names of the nodes in topological order.
     :ivar steps: whether time passes through the moments of timers one by one.
     :ivar moment: of the timer that calls back, while it does.
+    :ivar target_ms: the moment to which the end of a run is bringing stream time, -1 before that.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class StreamClock:
         self._record_context = record_context
         self.steps = True
         self.moment: Moment | None = None
+        self.target_ms = -1
 
     def advance(self, topic: str, time_ms: int) -> None:
         """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
@@ -126,7 +128,8 @@ class StreamClock:
         clocks = [self.topics[topic] for topic in names]
         place = (behind, self._rank[node])
         kept_in = [self._timers, *(clock.timers for clock in clocks)]
-        timer = NodeTimer(place, clocks, self.node_time(names), callback, kept_in)
+        now = self.node_time(names)
+        timer = NodeTimer(place, clocks, now, callback, kept_in, lambda: max(now(), self.target_ms))
         for timers in kept_in:
             timers.append(timer)
             timers.sort(key=lambda timer: timer.place)
@@ -242,12 +245,14 @@ class NodeTimer:
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
         kept_in: Sequence[list[NodeTimer]],
+        reached_ms: Callable[[], int],
     ) -> None:
         #: Whether it calls back behind the record, and its node's place in topological order.
         self.place = place
         self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
+        self.reached_ms = reached_ms
         self._clocks = clocks
         self._kept_in = kept_in
 
@@ -304,7 +309,7 @@ class TaskWallClock:
         return cancel
 
     def due(self) -> bool:
-        """Say whether anything is due."""
+        """Return whether anything is due."""
         if not self._timers:
             return False
         now_ms = self.now_ms()

@@ -219,7 +219,7 @@ class ExtractedTimestamps:
 
 
 def dating_failed(error: BaseException) -> bool:
-    """Say whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    """Return whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
     if isinstance(error, InvalidTimestampError):
         return True
     reading = ExtractedTimestamps._read.__code__
@@ -244,11 +244,13 @@ class TimestampAheadError(ValueError):
 
     def __init__(self, timestamp_ms: int, allowed_ms: int) -> None:
         super().__init__(
-            f"dated {_iso(timestamp_ms)}, and max.timestamp.ahead.ms allows {_iso(allowed_ms)} at the latest"
+            f"dated {iso_of(timestamp_ms)}, and max.timestamp.ahead.ms allows {iso_of(allowed_ms)} at the "
+            "latest"
         )
 
 
-def _iso(epoch_ms: int) -> str:
+def iso_of(epoch_ms: int) -> str:
+    """Return a time in ISO 8601, in UTC; one that has none there as milliseconds."""
     try:
         return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):  # a record may carry any number

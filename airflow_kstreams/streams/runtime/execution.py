@@ -141,7 +141,7 @@ class Execution(Protocol):
         ...
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         ...
 
     def waiting_for(self) -> str:
@@ -318,6 +318,7 @@ def pass_moments(
     execution.emit()
     first_ms = clocks[-1].latest_ms
     for clock in clocks:
+        clock.target_ms = to_ms
         for topic, its in clock.topics.items():
             if its.time_ms < 0:
                 clock.advance(topic, min(first_ms, to_ms))

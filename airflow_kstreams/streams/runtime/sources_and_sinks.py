@@ -293,7 +293,7 @@ class KeyPlaces:
         self._places: dict[str, Callable[[bytes], int]] = {}
 
     def has_grown(self, topic: str) -> bool:
-        """Say whether the client does not know where the keys of a topic lie."""
+        """Return whether the client does not know where the keys of a topic lie."""
         return topic in self._initial
 
     def count(self, topic: str) -> int:

@@ -360,7 +360,7 @@ class StreamTask:
         self._execution.close()
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
-        """Say whether to commit now, between two calls of :meth:`process`.
+        """Return whether to commit now, between two calls of :meth:`process`.
 
         :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
         :param processed: whether the last call processed anything; a commit point counts once.
@@ -414,7 +414,7 @@ class StreamTask:
         return self._execution.waits_for_retries
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         return self._execution.calls_ended()
 
     def waiting_for(self) -> str:

@@ -431,7 +431,7 @@ def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
 
 
 def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
-    """Say whether records may go to the dead-letter topic: by an error handler, or after their last call."""
+    """Return whether records may go to the dead-letter topic, by an error handler or after the last call."""
     return settings.dead_letters or plan.gives_up
 
 

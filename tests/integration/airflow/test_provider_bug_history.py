@@ -20,9 +20,8 @@ from airflow_kstreams.decorators.kstreams import _KStreamsDecoratedOperator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.operators.backfill import BackfillOperator
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator, FinishRunOperator
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

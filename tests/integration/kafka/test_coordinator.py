@@ -17,8 +17,7 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.inspect.status import read_status
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.slice import Slice
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.slice_request import BeginResult
+from airflow_kstreams.batch.run.coordinator import BeginResult, Coordinator
 from airflow_kstreams.streams import ports
 from airflow_kstreams.streams.errors import (
     ConfigError,

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
-from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.spark.driver.driver import RunJobs
 from tests.support.kafka.in_process import Application
 
 

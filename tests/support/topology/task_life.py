@@ -48,6 +48,8 @@ class Life:
     now_ms: int = 0
     topic_id: str = "id-1"
     log_start: int = 0
+    owner: StateOwner = OWNER
+    spec: StoreSpec = SPEC
     #: Records replayed by each attempt that got that far.
     replayed: list[int] = field(default_factory=list)
 
@@ -66,8 +68,8 @@ class Life:
     ) -> bool:
         """Run an attempt that puts some values (None deletes) and commits them; say whether it survived."""
         context = TaskRecordContext()
-        store = RocksDBKeyValueStore(SPEC, context, kept_entries=2)
-        state = LocalState(self.root, OWNER, {"totals": store}, files)
+        store = RocksDBKeyValueStore(self.spec, context, kept_entries=2)
+        state = LocalState(self.root, self.owner, {self.spec.name: store}, files)
         try:
             self._restore(state, store)
             assert dict(store.all()) == self.fold, "the restored store is the fold of its changelog"
@@ -93,10 +95,10 @@ class Life:
         if checkpoint is not None:
             usable = usable_offsets(
                 checkpoint,
-                owner=OWNER,
-                formats={"totals": store.store_format},
+                owner=self.owner,
+                formats={self.spec.name: store.store_format},
                 changelogs={
-                    "totals": ChangelogPartition(
+                    self.spec.name: ChangelogPartition(
                         topic_id=self.topic_id,
                         start_offset=self.log_start,
                         end_offset=len(self.log),
@@ -105,7 +107,7 @@ class Life:
                 },
                 now_ms=self.now_ms,
             )
-        missing = self.log[state.open(usable).get("totals", 0) :]
+        missing = self.log[state.open(usable).get(self.spec.name, 0) :]
         store.restore_batch(missing)
         self.replayed.append(len(missing))
 
@@ -122,4 +124,4 @@ class Life:
 
     def _checkpoint(self, store: RocksDBKeyValueStore) -> Checkpoint:
         entry = StoreCheckpoint(store_format=store.store_format, topic_id=self.topic_id, offset=len(self.log))
-        return Checkpoint(owner=OWNER, written_ms=self.now_ms, stores={"totals": entry})
+        return Checkpoint(owner=self.owner, written_ms=self.now_ms, stores={self.spec.name: entry})

@@ -11,9 +11,11 @@ import pytest
 from airflow.sdk import DAG, Asset, BaseOperator, Context, task
 
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.incremental_batch import incremental_batch
+from airflow_kstreams.operators.incremental_batch import (
+    CaptureStopOffsetsOperator,
+    FinishRunOperator,
+    incremental_batch,
+)
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work.application_work import ApplicationLoader
 from airflow_kstreams.streams.errors import ConfigError, RunError

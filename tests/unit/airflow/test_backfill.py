@@ -19,9 +19,8 @@ from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator
 from airflow_kstreams.operators.backfill_dag import backfill_dag
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator, FinishRunOperator
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.report.counts import finished_text
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.incremental_batch import FinishRunOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver

@@ -15,8 +15,7 @@ from openlineage.client.serde import Serde
 
 from airflow_kstreams.batch.report.lineage import RunLineage, TopicUse, lineage_of
 from airflow_kstreams.hooks.kafka import KafkaHook
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
+from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator, FinishRunOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work.lineage_facets import ReportsLineage
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes

@@ -24,15 +24,16 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.logs.log_read import read_log
 from airflow_kstreams.batch.protocol.slice import metadata
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
-from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.batch.run.slice_request import BeginResult
+from airflow_kstreams.batch.run.coordinator import BeginResult, Coordinator
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.launch.run_spec import RunSpec
 from airflow_kstreams.operators.backfill import BackfillOperator
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.expand import ExpandPartitionsOperator, ExpandProcessorsOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.incremental_batch import incremental_batch
+from airflow_kstreams.operators.incremental_batch import (
+    CaptureStopOffsetsOperator,
+    FinishRunOperator,
+    incremental_batch,
+)
 from airflow_kstreams.operators.replay_dead_letters import ReplayDeadLettersOperator
 from airflow_kstreams.operators.reset_application import ResetApplicationOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator

@@ -15,8 +15,7 @@ from airflow.sdk.exceptions import AirflowRescheduleException, AirflowSensorTime
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.operators.backfill import BackfillOperator
-from airflow_kstreams.operators.finish_run import FinishRunOperator
-from airflow_kstreams.operators.incremental_batch import incremental_batch
+from airflow_kstreams.operators.incremental_batch import FinishRunOperator, incremental_batch
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work import run_settings
 from airflow_kstreams.operators.work.application_work import ApplicationLoader

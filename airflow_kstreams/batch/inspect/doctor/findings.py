@@ -18,7 +18,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
-from airflow_kstreams.batch.run.slice_request import matched_plan
+from airflow_kstreams.batch.run.source_topics import matched_plan
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan

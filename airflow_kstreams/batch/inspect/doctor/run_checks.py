@@ -31,7 +31,8 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import partitions_of, slice_starts
 from airflow_kstreams.batch.protocol.topics import internal_settings, refuse_other_topics
 from airflow_kstreams.batch.report.results import iso_of
-from airflow_kstreams.batch.run.begin.starts import find_lost_slice, find_unfit, find_vanished
+from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
+from airflow_kstreams.batch.run.begin.groundwork import find_vanished
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
@@ -43,7 +44,7 @@ from airflow_kstreams.streams.ports import (
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at what is under way, and at what the next run would meet."""
+    """Check the run that is under way, and everything that the next begin would check."""
     yield from _open_transactions(seen)
     app, sources = seen.plan.application_id, seen.plan.sources
     with closing(seen.cluster.reader(group_id=app)) as reader:
@@ -73,7 +74,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
-    """Say who works on the application and what is unfinished."""
+    """Report which driver works on the application, and which run is unfinished."""
     ledger = facts.ledger
     lease = ledger.held_lease
     if lease is not None:
@@ -127,7 +128,7 @@ def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
 
 
 def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
-    """Look where changelogs start and end, and whether they are whole."""
+    """Check that changelogs are whole, by where they start and end."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
@@ -136,13 +137,13 @@ def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[L
 
 
 def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
-    """Look whether changelogs know of later commits than the offsets, which are read after them."""
+    """Check that changelogs know of no later commits than the offsets, which are read after them."""
     committed = reader.committed(described_partitions(seen.topics, seen.plan.sources))
     return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
-    """Look at the inputs; where intermediates stop is not known before their writers are done."""
+    """Check the inputs; the stops of intermediates are not known before their writers are done."""
     partitions = [tp for topic in slice_.plan.topology.inputs for tp in partitions_of(slice_, topic)]
     committed = reader.committed(partitions)
     starts = slice_starts(slice_)

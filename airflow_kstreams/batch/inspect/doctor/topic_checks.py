@@ -37,7 +37,7 @@ _FIRST_RUN_MS = 24 * 3_600_000
 
 
 def _global_tables(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the settings of the topics of global tables."""
+    """Check the settings of the topics of global tables."""
     configs = seen.admin.topic_configs([t for t in seen.plan.globals if t in seen.topics]).found
     topics = sorted(configs)
     if not topics:
@@ -68,7 +68,7 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _deletes(configs: Mapping[str, str]) -> bool:
-    """Say whether records are deleted when they are old, or too many."""
+    """Return whether records are deleted when they are old, or too many."""
     limits = (configs.get("retention.ms", _WEEK_MS), configs.get("retention.bytes", "-1"))
     return "delete" in configs.get("cleanup.policy", "delete") and any(int(limit) >= 0 for limit in limits)
 
@@ -131,7 +131,7 @@ class RecordTimes:
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the topics of the application, and at those in which the brokers keep offsets."""
+    """Check the topics of the application, and those in which the brokers keep offsets."""
     plan = seen.plan
     try:
         check_topics(
@@ -177,7 +177,7 @@ def _record_times(seen: DoctorView) -> RecordTimes:
 
 
 def _replication(topics: Topics) -> Iterator[Finding]:
-    """Look for settings under which acknowledged records can be lost."""
+    """Find settings under which acknowledged records can be lost."""
     unclean = topics.having(_UNCLEAN, lambda value: value == "true")
     if unclean:
         yield error(
@@ -231,7 +231,7 @@ def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
 
 
 def _retention(topics: Topics) -> Iterator[Finding]:
-    """Look whether inputs keep records until a run reads them."""
+    """Check that inputs keep records until a run reads them."""
     inputs, gap_ms = topics.seen.plan.inputs, topics.seen.gap_ms
     watched = [t for t in (*inputs, *topics.intermediates) if t in topics.configs]
     short: list[str] = []
@@ -268,7 +268,7 @@ def _retention(topics: Topics) -> Iterator[Finding]:
 
 
 def _outputs(topics: Topics) -> Iterator[Finding]:
-    """Look whether outputs take and keep what runs write."""
+    """Check that outputs take and keep what runs write."""
     seen = topics.seen
     largest, times = seen.subject.producer_max_bytes, _record_times(seen)
     written = [t for t in (*seen.plan.outputs, *topics.intermediates) if t in topics.configs]

@@ -57,7 +57,7 @@ def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader:
 def interval_deleted(partition: TopicPartition, *, log_start: int, interval: str) -> Loss:
     """Describe a log that begins in or past the data interval that is to be read.
 
-    :param interval: in words.
+    :param interval: the data interval in words.
     """
     return Loss(
         partitions=(partition,),
@@ -137,7 +137,7 @@ def truncated_below(
     """Describe a log that ends before the stop offset of the slice that is under way.
 
     :param span: offset to read next, and stop offset.
-    :param run: the run in words.
+    :param run: the run, as the message names it.
     :param drop: the command that drops its slice.
     """
     position, stop = span

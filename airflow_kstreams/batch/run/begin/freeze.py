@@ -1,7 +1,13 @@
-"""Freezes where a new slice starts and stops in every partition.
+"""Freezes where a new slice starts and stops in every partition, and finds what is lost at its start.
 
-Rule: the ends of the logs (E) are read first, and what comes after them belongs to the next run. Then, by
-``autostop.at``:
+Rule of the start: the committed offset, else the stop offset of the last finished run, else the first-run
+policy. Nothing is ever skipped silently: a start outside the log is an error, and so is a partition that was
+read, if nothing says how far. ``evidence/prior_runs.py`` gathers what earlier runs left; ``data_loss.py``
+words each loss.
+
+Rule of the stop: the ends of the logs (E) are read first, and what comes after them belongs to the next run.
+An end is the last stable offset, after a bounded wait for it to reach the high watermark that was read first
+(a commit returns before its markers are written). Then, by ``autostop.at``:
 
 - ``eol``: ``[committed, E)``.
 - ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
@@ -18,19 +24,39 @@ nothing here is worked out a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.contradictions import find_rolled_back
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, find_rewritten
-from airflow_kstreams.batch.growing.grown_groups import blocked, blocked_partitions, blocked_warnings
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.growing.grown_groups import (
+    blocked,
+    blocked_partitions,
+    blocked_warnings,
+    levels,
+    with_boundaries,
+)
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.protocol.logs.data_loss import Loss, deleted, truncated_below
-from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, any_record
-from airflow_kstreams.batch.protocol.slice.slice import BehindCut, EndOfRun, FrozenPartition
-from airflow_kstreams.batch.run.begin.groundwork import Groundwork, boundaries_ahead, find_ahead, read_bounds
+from airflow_kstreams.batch.protocol.logs.data_loss import (
+    Loss,
+    deleted,
+    forgotten,
+    recreated,
+    slice_lost,
+    truncated,
+    truncated_below,
+)
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, any_record, log_bounds
+from airflow_kstreams.batch.protocol.slice.slice import (
+    BehindCut,
+    EndOfRun,
+    FrozenPartition,
+)
+from airflow_kstreams.batch.run.begin.groundwork import Groundwork, SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import (
     Interval,
     count_behind,
@@ -38,33 +64,27 @@ from airflow_kstreams.batch.run.begin.intervals import (
     find_interval_losses,
     start_by_time,
 )
-from airflow_kstreams.batch.run.begin.starts import (
-    find_lost_slice,
-    find_recreated,
-    find_unfit,
-    freeze_inputs,
-    start_of,
-)
 from airflow_kstreams.batch.run.begin.stream_time import anything_due
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest, refuse_losses
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.commands import drop_slice_command
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.settings import ApplicationSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """What a new slice reads.
+    """The offsets that a new slice reads, with all that is frozen beside them.
 
     :param inputs: start and stop of every input partition.
-    :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
+    :param begun: the offsets to commit: the start of every source partition, its end if the slice is empty.
     :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
         stream time advances.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param blocked: partitions that wait for their ancestors -> the ends of their logs.
     :param behind_cut: records behind the cut that are dated before it; None where none was made.
@@ -91,7 +111,7 @@ def freeze(
     """Freeze a new slice.
 
     :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
-    :param end_of_run: to where the end of the run is to bring stream time.
+    :param end_of_run: the moment to which the end of the run is to bring stream time.
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
@@ -156,6 +176,173 @@ def freeze(
     )
 
 
+def read_bounds(
+    session: CoordinatorSession, ground: Groundwork, *, settle_ms: int
+) -> dict[TopicPartition, LogBounds]:
+    """Read the bounds of all source partitions: of those that came later before those of their ancestors."""
+    bounds: dict[TopicPartition, LogBounds] = {}
+    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
+        bounds |= log_bounds(session.admin, partitions, settle_ms=settle_ms, clock=session.clock)
+    return bounds
+
+
+def boundaries_ahead(
+    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
+) -> dict[int, GroupedPartitions]:
+    """Return the partition groups, with what partitions that came later have to wait for.
+
+    :param bounds: as :func:`read_bounds` returns them.
+    """
+    return with_boundaries(
+        ground.topics.grouped,
+        ground.topics.bound,
+        highs={tp: log_of.high for tp, log_of in bounds.items()},
+        position=lambda tp: start_of(tp, bounds[tp], ground.prior, settings),
+    )
+
+
+def find_ahead(session: CoordinatorSession, ground: Groundwork) -> list[Loss]:
+    """Return the committed offsets that are older than the state that goes with them."""
+    committed = ground.prior.committed
+    with session.reading:
+        return ground.changelogs.find_ahead(
+            ground.facts.ledger, committed, session.admin, session.reader, clock=session.clock
+        )
+
+
+def freeze_inputs(
+    bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, settings: ApplicationSettings
+) -> tuple[FrozenPartition, ...]:
+    """Fix start and stop of every input partition, after :func:`find_losses` found none."""
+    return _frozen(bounds, lambda tp, log_of: start_of(tp, log_of, prior, settings))
+
+
+def _frozen(
+    bounds: Mapping[TopicPartition, LogBounds], start_at: Callable[[TopicPartition, LogBounds], int]
+) -> tuple[FrozenPartition, ...]:
+    """Return every input partition from its start to the end of its log."""
+    starts = {tp: start_at(tp, log_of) for tp, log_of in sorted(bounds.items())}
+    return tuple(
+        FrozenPartition(
+            topic=tp.topic,
+            partition=tp.partition,
+            start_offset=start,
+            stop_offset=max(start, bounds[tp].stable),
+        )
+        for tp, start in starts.items()
+    )
+
+
+def start_of(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns, settings: ApplicationSettings) -> int:
+    """Return where a partition's slice starts."""
+    remembered = prior.remembered(tp)
+    if remembered is not None:
+        return remembered
+    # A partition added to a topic that earlier runs read enters from its beginning, whatever the first-run
+    # policy.
+    added_later = prior.read.get(tp.topic, 0) or any(
+        other.topic == tp.topic for other in (*prior.last_stops, *prior.committed)
+    )
+    if added_later or prior.foreign_run or settings.first_run_offsets == "earliest":
+        return log_of.start
+    return log_of.stable
+
+
+def find_unfit(
+    facts: RunFacts,
+    bounds: Mapping[TopicPartition, LogBounds],
+    prior: PriorRuns,
+    topic_ids: Mapping[str, str],
+    *,
+    ahead: Sequence[Loss],
+) -> list[Loss]:
+    """Return where a new slice must not start: at offsets that ledger or changelogs contradict, or at what is
+    gone.
+
+    What would be lost at an offset that was rolled back does not matter: it was read. An offset beyond the
+    log's end is named as what it is, truncation.
+
+    :param bounds: of partitions whose slice starts at the committed offset.
+    :param ahead: what changelogs know of later commits; where the ledger does, too, it says to which offsets.
+    """
+    inside = {tp: at for tp, at in prior.committed.items() if tp in bounds and at.offset <= bounds[tp].high}
+    if prior.no_slice or prior.reset_by_hand:
+        # What begun runs, whose slice is lost, have committed is refused as that, or was accepted by hand.
+        inside = {tp: at for tp, at in inside.items() if facts.ledger.is_finished(prior.run_of(tp))}
+    back = find_rolled_back(facts.application_id, facts.ledger, inside, {tp.topic for tp in bounds})
+    named = {tp for loss in back for tp in loss.partitions}
+    rest = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
+    return [*(back or ahead), *find_losses(rest, prior, topic_ids)]
+
+
+def find_losses(
+    bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, topic_ids: Mapping[str, str]
+) -> list[Loss]:
+    """Return what a new slice would have to read and that is gone, or not known to be unread.
+
+    :param topic_ids: of the topics as they are now.
+    """
+    losses: list[Loss] = []
+    for tp, log_of in sorted(bounds.items()):
+        remembered = prior.remembered(tp)
+        if _created_again(tp, prior, topic_ids):
+            continue
+        if remembered is None:
+            if prior.was_read(tp) and log_of.start < log_of.high:
+                losses.append(forgotten(tp, _evidence(tp, prior)))
+        elif remembered < log_of.start:
+            losses.append(deleted(tp, expected=remembered, log_start=log_of.start))
+        elif remembered > log_of.high:
+            why = "runs have processed it up to"
+            losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
+    return losses + find_recreated(bounds, prior, topic_ids)
+
+
+def find_lost_slice(prior: PriorRuns, application_id: str, *, finished: Callable[[str], bool]) -> list[Loss]:
+    """Return the slice of a run that had begun, if nothing says any more where it stops.
+
+    :param finished: says whether the ledger has a run as finished.
+    """
+    lost = prior.lost_slice(finished)
+    return [slice_lost(lost, application_id, ProtocolTopics(application_id).metadata)] if lost else []
+
+
+def find_recreated(
+    partitions: Collection[TopicPartition], prior: PriorRuns, topic_ids: Mapping[str, str]
+) -> list[Loss]:
+    """Return the topics that runs have read and that are other ones now.
+
+    :param topic_ids: of the topics as they are now.
+    """
+    again: dict[str, list[tuple[int, int]]] = {}
+    for tp in sorted(partitions):
+        if _created_again(tp, prior, topic_ids):
+            read_to = prior.remembered(tp) or prior.last_stops.get(tp, 0)
+            again.setdefault(tp.topic, []).append((tp.partition, read_to))
+    return [
+        recreated(topic, offsets, now=topic_ids[topic], before=prior.topic_ids[topic])
+        for topic, offsets in again.items()
+    ]
+
+
+def _created_again(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
+    before = prior.topic_ids.get(tp.topic)
+    if before is None or before == topic_ids[tp.topic] or prior.set_by_a_person(tp):
+        return False
+    return prior.remembered(tp) is not None or prior.was_read(tp)
+
+
+def _evidence(tp: TopicPartition, prior: PriorRuns) -> str:
+    if not prior.unfinished_run:
+        return "runs have read it"
+    if prior.continuous:
+        return f"continuous run {prior.unfinished_run!r} had committed one"
+    at_least = prior.last_stops.get(tp)
+    return f"run {prior.unfinished_run!r} was under way when the metadata topic was lost" + (
+        f", from offset {at_least} on" if at_least is not None else ""
+    )
+
+
 def _disagreements(ground: Groundwork) -> list[Loss]:
     facts, prior = ground.facts, ground.prior
     return [
@@ -187,7 +374,7 @@ def _dated_inside(
 
     Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
 
-    :param lost: what is lost already.
+    :param lost: losses that were found before.
     :raises DataLossError: what the interval held may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
@@ -196,18 +383,7 @@ def _dated_inside(
     losses = [*lost, *find_recreated(outside, prior, topic_ids)]
     losses += find_interval_losses(outside, found, prior, interval)
     refuse_losses(losses, request)
-    frozen: list[FrozenPartition] = []
-    for tp, log_of in sorted(outside.items()):
-        start = start_by_time(tp, log_of, found, prior)
-        frozen.append(
-            FrozenPartition(
-                topic=tp.topic,
-                partition=tp.partition,
-                start_offset=start,
-                stop_offset=max(start, log_of.stable),
-            )
-        )
-    return tuple(frozen)
+    return _frozen(outside, lambda tp, log_of: start_by_time(tp, log_of, found, prior))
 
 
 def _cut(
@@ -280,7 +456,7 @@ def _with_foreign_stops(
 
 @contextmanager
 def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -> Iterator[None]:
-    """Read records of some spans, and say what was deleted, if that is why they could not be read.
+    """Read records of some spans; if deleted records are why that fails, raise an error that names them.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """

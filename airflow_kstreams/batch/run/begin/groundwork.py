@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -22,18 +22,26 @@ from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lo
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.growing.grown_groups import grown_topics, levels, with_boundaries, without_kinds
+from airflow_kstreams.batch.growing.grown_groups import (
+    grown_topics,
+    without_kinds,
+)
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import Loss
+from airflow_kstreams.batch.protocol.logs.data_loss import (
+    Loss,
+    data_loss,
+    gone,
+    vanished,
+)
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
-from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
 from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
+from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
 from airflow_kstreams.batch.run.begin.parked_before import (
     beside_offsets,
@@ -42,16 +50,13 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     parking_partitions,
     refuse_orphaned,
 )
-from airflow_kstreams.batch.run.begin.starts import find_vanished, start_of
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest, gone_warnings, refuse_losses
-from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics
+from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics, gone_warnings
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.record_queue import LastRecord
-from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
 
@@ -60,19 +65,37 @@ _WARNINGS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Groundwork:
-    """What a start is decided from.
+class SliceRequest:
+    """What to build a slice, or a continuous run, for.
 
-    :param facts: what the metadata topic and the ledger say.
+    :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
+    :param groups: asks the user's own partition grouper; None when the plan has none.
+    :param interval_ms: the data interval of the run, epoch milliseconds; None if it has none.
+    :param dag_id: the DAG whose run it is; empty if none.
+    """
+
+    run_id: str
+    plan: TopologyPlan
+    generation: int
+    groups: AskGroups | None = None
+    interval_ms: tuple[int, int] | None = None
+    dag_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groundwork:
+    """The facts from which a start is decided.
+
+    :param facts: the facts that metadata topic and ledger give.
     :param topics: source topics, their partitions and groups.
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
-    :param prior: what earlier runs left, those offsets included.
+    :param prior: the traces of earlier runs, those offsets included.
     :param known: internal topics of earlier runs.
-    :param changelogs: where they start and end.
-    :param parked: what earlier runs left parked.
+    :param changelogs: the changelogs, with where they start and end.
+    :param parked: records that earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
@@ -153,6 +176,15 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     )
 
 
+def refuse_losses(losses: Sequence[Loss], request: SliceRequest) -> None:
+    """Refuse to begin if anything is lost.
+
+    :raises DataLossError: something is.
+    """
+    if losses:
+        raise data_loss(losses, request.plan.application_id, run_id=request.run_id)
+
+
 def without_ruled_out(
     plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], prior: PriorRuns
 ) -> dict[int, GroupedPartitions]:
@@ -167,40 +199,6 @@ def without_ruled_out(
     return without_kinds(plan, grouped, ruled_out)
 
 
-def read_bounds(
-    session: CoordinatorSession, ground: Groundwork, *, settle_ms: int
-) -> dict[TopicPartition, LogBounds]:
-    """Read the bounds of all source partitions: of those that came later before those of their ancestors."""
-    bounds: dict[TopicPartition, LogBounds] = {}
-    for partitions in levels(ground.partitions, ground.topics.grouped.values()):
-        bounds |= log_bounds(session.admin, partitions, settle_ms=settle_ms, clock=session.clock)
-    return bounds
-
-
-def boundaries_ahead(
-    ground: Groundwork, bounds: Mapping[TopicPartition, LogBounds], settings: ApplicationSettings
-) -> dict[int, GroupedPartitions]:
-    """Return the partition groups, with what partitions that came later have to wait for.
-
-    :param bounds: as :func:`read_bounds` returns them.
-    """
-    return with_boundaries(
-        ground.topics.grouped,
-        ground.topics.bound,
-        highs={tp: log_of.high for tp, log_of in bounds.items()},
-        position=lambda tp: start_of(tp, bounds[tp], ground.prior, settings),
-    )
-
-
-def find_ahead(session: CoordinatorSession, ground: Groundwork) -> list[Loss]:
-    """Return the committed offsets that are older than the state that goes with them."""
-    committed = ground.prior.committed
-    with session.reading:
-        return ground.changelogs.find_ahead(
-            ground.facts.ledger, committed, session.admin, session.reader, clock=session.clock
-        )
-
-
 def run_plan(
     session: CoordinatorSession,
     request: SliceRequest,
@@ -208,7 +206,7 @@ def run_plan(
     *,
     warnings: tuple[str, ...] = (),
 ) -> RunPlan:
-    """Return what both kinds of run write of their plan; what a person should look at is logged, too.
+    """Return the plan, as both kinds of run write it, and log its warnings.
 
     :param warnings: of this kind of run.
     """
@@ -320,6 +318,24 @@ def _fence_last_tasks(
         ids = transactional_ids(session.application_id, tasks) if read else ()
     written = written_topics(request.plan, *last.topologies, settings=session.settings)
     fence(session.cluster, ids, admin=session.admin, topics=written)
+
+
+def find_vanished(topics: Set[str], found: Mapping[str, TopicDescription], prior: PriorRuns) -> list[Loss]:
+    """Return the topics and partitions that runs have read and that are not there, unless a person accepted
+    that by setting the offset of every partition that is there.
+
+    :param topics: source topics that are not made by the engine.
+    """
+    losses: list[Loss] = []
+    for topic in sorted(topics & prior.read.keys()):
+        count = found[topic].partitions if topic in found else 0
+        there = [TopicPartition(topic, number) for number in range(count)]
+        missing = [TopicPartition(topic, number) for number in range(count, prior.read[topic])]
+        if not missing or (there and all(map(prior.set_by_a_person, there))):
+            continue
+        offsets = [(tp.partition, prior.last_stops.get(tp)) for tp in missing]
+        losses.append(vanished(topic, offsets, there) if there else gone(topic, offsets))
+    return losses
 
 
 def _refuse_vanished(

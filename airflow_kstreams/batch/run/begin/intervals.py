@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -33,6 +32,7 @@ from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _POLL_RECORDS = 1_000
@@ -50,7 +50,7 @@ class Interval(NamedTuple):
     end_ms: int
 
     def __str__(self) -> str:
-        return f"[{_iso(self.start_ms)}, {_iso(self.end_ms)})"
+        return f"[{iso_of(self.start_ms)}, {iso_of(self.end_ms)})"
 
 
 class Dated(NamedTuple):
@@ -196,7 +196,7 @@ def count_behind(
     :param cut: the partitions up to the cut.
     :param ends: the ends of their logs when the run began.
     :param before_ms: the end of the data interval.
-    :param looked_at: how many records to look at, at most.
+    :param looked_at: the largest number of records to look at.
     """
     spans = {
         part.topic_partition: (part.stop_offset, ends[part.topic_partition])
@@ -256,14 +256,7 @@ def _first_of(records: Sequence[Record], dated_ms: tuple[int, int]) -> Dated | N
 
 def _held_back(tp: TopicPartition, dated: Dated, waiting: int, interval: Interval) -> str:
     return (
-        f"{tp}: the record at offset {dated.offset} is dated {_iso(dated.timestamp_ms)}, past the end of "
+        f"{tp}: the record at offset {dated.offset} is dated {iso_of(dated.timestamp_ms)}, past the end of "
         f"the data interval {interval}: nothing of the partition is read, and what lies at and behind the "
         f"record, {waiting} offsets, waits for the run whose interval reaches it"
     )
-
-
-def _iso(epoch_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # a record may carry any number
-        return f"{epoch_ms} ms"

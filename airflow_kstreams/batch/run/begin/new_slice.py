@@ -1,8 +1,8 @@
 """Builds a new slice: checks, fences, freezes. Nothing here writes to the protocol's topics.
 
 Order and why: (1) to (3) are the groundwork of every start, in ``groundwork.py``: topics, fence, committed
-offsets; (4) log bounds; (5) loss checks; (6) freeze. What happens in Kafka after (4) belongs to the next run.
-(4) to (6) are in ``freeze.py``.
+offsets; (4) to (6) are in ``freeze.py``: log bounds, loss checks, freeze. What happens in Kafka after (4)
+belongs to the next run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
 from airflow_kstreams.batch.run.begin.freeze import freeze
-from airflow_kstreams.batch.run.begin.groundwork import lay_groundwork, run_plan, start_offsets
+from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
 from airflow_kstreams.batch.run.begin.stream_time import (
     closes_any,
@@ -35,7 +35,6 @@ from airflow_kstreams.batch.run.begin.stream_time import (
     refuse_unfit_end_of_run,
 )
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
-from airflow_kstreams.batch.run.slice_request import SliceRequest
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
@@ -144,7 +143,7 @@ def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:
 
 
 def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Say that a person set offsets back, so that records are processed again."""
+    """Return a warning that an operator set offsets back, so that records are processed again."""
     back = [
         f"{tp} from {prior.last_stops[tp]} to {prior.committed[tp].offset}"
         for tp in sorted(begun)
@@ -160,7 +159,7 @@ def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartitio
 
 
 def _expired(prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Say that committed offsets were gone and that the last run's stops took their place."""
+    """Return a warning that committed offsets were gone and that the last run's stops took their place."""
     gone = sorted(tp for tp in begun if tp not in prior.committed and prior.remembered(tp) is not None)
     if not gone:
         return ()

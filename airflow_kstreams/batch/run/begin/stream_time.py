@@ -58,7 +58,7 @@ def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -
 def frozen_end_of_run(
     settings: ApplicationSettings, plan: TopologyPlan, *, begun_ms: int, interval_ms: tuple[int, int] | None
 ) -> EndOfRun | None:
-    """Return to where the end of a run brings stream time.
+    """Return the moment to which the end of a run brings stream time.
 
     :param begun_ms: when it began.
     :param interval_ms: its data interval.
@@ -146,7 +146,7 @@ def closes_any(end_of_run: EndOfRun | None, plan: TopologyPlan) -> bool:
 
 
 def early_warnings(plan: TopologyPlan, end_of_run: EndOfRun | None, begun_ms: int) -> tuple[str, ...]:
-    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    """Return a warning that a run's data interval is not over yet, where its end closes windows or joins."""
     if end_of_run is None or end_of_run.moment_ms <= begun_ms or not closes_any(end_of_run, plan):
         return ()
     return (

@@ -141,7 +141,7 @@ class AsyncPipeline:
         return self._retries.parked_due_ms if any(self._parked.values()) else None
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         seen, self._ended_seen = self._ended_seen, self._ended
         return seen != self._ended
 

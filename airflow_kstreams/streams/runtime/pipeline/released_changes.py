@@ -25,7 +25,7 @@ class ReleasedChanges:
                 merged[key] = (value, timestamp_ms)
 
     def keeps(self, store: str) -> bool:
-        """Say whether a store is in a stage before the last."""
+        """Return whether a store is in a stage before the last."""
         return store in self._changes
 
     def drain(self, store: str) -> Iterator[Change]:

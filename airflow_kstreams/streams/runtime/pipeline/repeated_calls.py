@@ -106,7 +106,7 @@ class Repeating:
         return call
 
     def fails_for_now(self, call: Call) -> bool:
-        """Say whether a call failed and may be made again, if it has calls left."""
+        """Return whether a call failed and may be made again, if it has calls left."""
         return calls_again_after(self.policy, call.error)
 
     def delay_ms(self, failures: int, record: Record | None, ordinal: str) -> int:

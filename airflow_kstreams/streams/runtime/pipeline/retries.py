@@ -100,7 +100,7 @@ class Retries:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Say whether a task whose inputs are at their stop is to wait for a parked record to be due."""
+        """Return whether a task whose inputs are at their stop is to wait for a parked record to be due."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()

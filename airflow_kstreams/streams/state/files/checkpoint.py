@@ -61,6 +61,10 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     stores: dict[str, StoreCheckpoint]
     version: int = VERSION
 
+    def mark_of(self, store: str) -> bytes:
+        """Return what the files of a store must say that they hold: whose state, and up to where."""
+        return msgspec.json.encode((self.owner, store, self.stores[store]))
+
     def encode(self) -> bytes:
         """Return the file's bytes: a checksum in hexadecimal digits, a line break, JSON."""
         body = msgspec.json.encode(self)

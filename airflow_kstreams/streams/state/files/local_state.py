@@ -4,6 +4,11 @@ Steps: claim the folder; read the checkpoint and delete it; delete the files it 
 stores. At a clean end, after the last commit: close the stores, write the checkpoint, give the folder back.
 At any other end: discard the folder.
 
+The checkpoint names the files and vouches for no others: each database says by a mark inside it what it holds
+(``rocksdb_files.py``), and one that says something else, or nothing, is replayed. So a folder that was
+removed, emptied, or replaced by an older copy or by another task's costs a replay, and nothing reads the
+state to find out.
+
 Crash argument: ``state_folder.py`` shows that a home was left by a clean end. The checkpoint is written last,
 when the files are closed and durable, and deleted before they are opened, so a folder with a checkpoint holds
 exactly the entries that the checkpoint vouches for, at whatever line a crash comes. Its offset was read
@@ -48,6 +53,7 @@ class LocalState:
         self._home = root / f"{owner.application_id}-state" / owner.task_id
         self._files = files or LocalFiles()
         self._folder: StateFolder | None = None
+        self._claimed: Checkpoint | None = None
 
     def claim(self) -> Checkpoint | None:
         """Claim the folder, read the checkpoint and delete it.
@@ -70,13 +76,15 @@ class LocalState:
         checkpoint = Checkpoint.decode(data)
         if checkpoint is None:
             log.warning("task %s: the local checkpoint is corrupt and not used", self.owner.task_id)
+        self._claimed = checkpoint
         return checkpoint
 
     def open(self, offsets: Mapping[str, int]) -> dict[str, int]:
         """Open the stores, those with an offset on their files, the others empty.
 
-        :param offsets: offset from which each store must be replayed.
-        :return: the offsets without the stores whose files are damaged, which are opened empty.
+        :param offsets: offset from which each store must be replayed, of stores in the claimed checkpoint.
+        :return: the offsets without the stores whose files are damaged, or not those of the checkpoint; these
+            are opened empty.
         :raises StateStoreError: the folder cannot be written.
         """
         if self._folder is None:
@@ -89,7 +97,7 @@ class LocalState:
                     self._files.remove_tree(path)
             for name, store in self.stores.items():
                 folder = self._folder.path / _store_folder(name)
-                if name in opened and not self._opens(store, folder):
+                if name in opened and not self._opens(name, store, folder):
                     del opened[name]
                     self._files.remove_tree(folder)
                 if name not in opened:
@@ -110,7 +118,7 @@ class LocalState:
         folder = self._folder.path
         try:
             for name, store in self.stores.items():
-                store.close()
+                store.close(checkpoint.mark_of(name) if name in checkpoint.stores else None)
                 if name not in checkpoint.stores:
                     self._files.remove_tree(folder / _store_folder(name))
             draft = folder / f"{_CHECKPOINT}.draft"
@@ -142,11 +150,17 @@ class LocalState:
                 error,
             )
 
-    def _opens(self, store: PersistentStore, folder: Path) -> bool:
+    def _opens(self, name: str, store: PersistentStore, folder: Path) -> bool:
+        if self._claimed is None:
+            return False
         try:
-            store.open(folder)
+            store.open(folder, self._claimed.mark_of(name))
         except StateStoreError as error:
-            log.warning("task %s: its local state is damaged and not used: %s", self.owner.task_id, error)
+            log.warning(
+                "task %s: local state is not used, its changelog is replayed: %s", self.owner.task_id, error
+            )
+            with suppress(StateStoreError):
+                store.close()
             return False
         return True
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Generic
 
 from airflow_kstreams.streams.errors import StateStoreError
@@ -61,8 +60,8 @@ class ExpiringStore:
     put_entry: Callable[[EntryId, Entry | None], None]
     ids_of: Callable[..., list[EntryId]]
     # Set for a store in RocksDB only.
-    open: Callable[[Path], None]
-    close: Callable[[], None]
+    open: Callable[..., None]
+    close: Callable[..., None]
     store_format: str
 
     def __init__(

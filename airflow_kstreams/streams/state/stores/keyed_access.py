@@ -75,5 +75,5 @@ class KeyedAccess(ABC):
 
 
 def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:
-    """Say whether a key lies between two others, both included; None leaves an end open."""
+    """Return whether a key lies between two others, both included; None leaves an end open."""
     return (low is None or low <= key) and (high is None or key <= high)

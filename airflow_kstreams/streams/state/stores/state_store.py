@@ -140,20 +140,22 @@ class PersistentStore(Protocol):
         """The files' format, serdes included; files of another format are not opened."""
         ...
 
-    def open(self, folder: Path) -> None:
-        """Keep the files in a folder, made unless it exists; entries that it holds are the store's.
+    def open(self, folder: Path, mark: bytes | None = None) -> None:
+        """Keep the files in a folder; entries that it holds are the store's.
 
-        :raises StateStoreError: the files cannot be read or written.
+        :param mark: that the files must have been closed with; None makes them unless they exist.
+        :raises StateStoreError: the files cannot be read or written, or have another mark.
         """
         ...
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Close the files, which then durably hold all drained and restored entries. Iterators end.
 
         Changes that were not drained are lost: they were never committed.
 
         Closing twice is harmless.
 
+        :param mark: what the files say from then on that they hold; None if they are not to be opened again.
         :raises StateStoreError: the files cannot be written.
         """
         ...

@@ -253,7 +253,7 @@ def _type_name(value: Any) -> str:
 
 
 def survives(value: Any, data: bytes, serde: Serde) -> bool:
-    """Say whether a serde gives a value back unchanged.
+    """Return whether a serde gives a value back unchanged.
 
     :param value: the value that was written.
     :param data: the serde's bytes.
@@ -264,7 +264,7 @@ def survives(value: Any, data: bytes, serde: Serde) -> bool:
 
 
 def _looks_same(one: Any, other: Any) -> bool:
-    """Say whether two objects are plain and equal, types included; False may mean anything."""
+    """Return whether two objects are plain and equal, types included; False may mean anything."""
     kind: Any = type(one)
     if kind is not type(other):
         return False

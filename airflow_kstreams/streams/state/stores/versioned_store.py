@@ -296,11 +296,11 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         put_ms = _TIME.unpack_from(value)[0] if to_ms == LATEST_MS else to_ms
         self._time_ms = max(self._time_ms, put_ms)
 
-    def _open(self, folder: Path) -> None:
+    def _open(self, folder: Path, mark: bytes | None = None) -> None:
         held = self._on_disk()
-        held.open(folder)
-        mark = held.read_mark()
-        self._time_ms = self._marked_ms = _NOTHING_PUT_MS if mark is None else _TIME.unpack(mark)[0]
+        held.open(folder, mark)
+        time = held.read_mark()
+        self._time_ms = self._marked_ms = _NOTHING_PUT_MS if time is None else _TIME.unpack(time)[0]
 
     def _mark(self) -> None:
         """Write the store's time beside the entries on disk."""

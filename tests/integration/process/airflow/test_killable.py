@@ -21,7 +21,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from airflow_kstreams.hooks.kafka import KafkaHook
 from airflow_kstreams.hooks.spark import TopologySubmitHook
-from airflow_kstreams.operators.capture_stop_offsets import CaptureStopOffsetsOperator
+from airflow_kstreams.operators.incremental_batch import CaptureStopOffsetsOperator
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work import application_work
 from airflow_kstreams.operators.work.application_work import ApplicationLoader

@@ -26,7 +26,7 @@ from airflow_kstreams.streams import (
     serdes,
     timestamps,
 )
-from airflow_kstreams.streams.errors import ConfigError, RunError
+from airflow_kstreams.streams.errors import ConfigError, RunError, TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.runtime.execution import InlineExecution
 from airflow_kstreams.streams.windows import RunEnd
@@ -79,9 +79,11 @@ def joined(kind: str = "outer_join") -> Topology:
 class Ticking(Processor):
     """Says every half hour how many records came in it."""
 
+    jumps: Any = "each"
+
     def init(self, context: ProcessorContext) -> None:
         self.context, self.store = context, context.state_store("seen")
-        context.schedule(HOUR // 2)
+        context.schedule(HOUR // 2, jumps=self.jumps)
 
     def process(self, record: Any) -> None:
         self.store.put("all", (self.store.get("all") or 0) + 1)
@@ -91,10 +93,16 @@ class Ticking(Processor):
         self.context.forward("tick", f"{(stream_time_ms - T0) / HOUR:g}={count}")
 
 
-def ticking() -> Topology:
+class TickingOnce(Ticking):
+    """Says it once for a jump of stream time."""
+
+    jumps = "last"
+
+
+def ticking(processor: type[Ticking] = Ticking) -> Topology:
     built = builder()
     store = StoreSpec(name="seen", key_serde=TEXT, value_serde=serdes.int64())
-    built.stream("in").process(Ticking, store).send_to("out")
+    built.stream("in").process(processor, store).send_to("out")
     return built.build()
 
 
@@ -214,7 +222,7 @@ def test_late_record_is_dropped_by_its_windows_own_grace_when_its_run_is_over(ka
 
 def test_elements_without_partner_come_in_the_run_that_ends_past_their_window(kafka: InMemoryKafka) -> None:
     app = application(kafka, joined())
-    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.5), ("other", 1, "c", 0.6))
+    publish(kafka, ("in", 0, "a", 0.1), ("other", 0, "a", 0.2), ("in", 0, "b", 0.4), ("other", 1, "c", 0.45))
     publish(kafka, ("in", 1, "d", 0.9))
     app.run("run-0", interval_ms=hours(0, 1))
     assert sorted(out(kafka)) == ["None+c", "a+a", "b+None"]
@@ -273,6 +281,22 @@ def test_punctuations_come_once_for_each_multiple_up_to_the_moment(kafka: InMemo
     app.run("run-1", interval_ms=hours(1, 3))
     assert out(kafka)[2:] == ["1.5=1", "2=0", "2.5=0", "3=0"]
     assert [at for _, at in dated(kafka)] == [0.5, 1, 1.5, 2, 2.5, 3]
+
+
+@pytest.mark.promise("long-jumps-end-the-task")
+@pytest.mark.parametrize("by_record", [False, True])
+def test_long_jump_ends_the_run_and_one_call_for_it_lets_the_run_go_on(
+    kafka: InMemoryKafka, by_record: bool
+) -> None:
+    publish(kafka, ("in", 0, "a", 0.1))
+    application(kafka, ticking()).run("run-0", interval_ms=hours(0, 1))
+    kafka.clock.sleep(6_000 * 3_600)
+    if by_record:
+        publish(kafka, ("in", 0, "a", 6_000.6))
+    with pytest.raises(TopologyError, match=r"every 1800000 ms.* 1[12],\d{3} calls"):
+        application(kafka, ticking()).run("run-1", interval_ms=hours(6_000, 6_001))
+    application(kafka, ticking(TickingOnce)).run("run-1", interval_ms=hours(6_000, 6_001))
+    assert out(kafka)[2:] == (["6000.5=1", "6001=0"] if by_record else ["6001=0"])
 
 
 def test_task_without_a_record_is_not_advanced(kafka: InMemoryKafka) -> None:
@@ -715,11 +739,11 @@ def topologies() -> dict[str, Callable[[], Topology]]:
         "sessions": sessions,
         "joined": joined,
         "of windows": of_windows,
-        "windows of joined": lambda: of_joined(TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 3 // 10)),
+        "windows of joined": lambda: of_joined(TumblingWindow(size_ms=HOUR // 4, grace_ms=HOUR * 11 // 20)),
         "sliding windows of joined": lambda: of_joined(
-            SlidingWindow(size_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)
+            SlidingWindow(size_ms=HOUR // 8, grace_ms=HOUR * 11 // 20)
         ),
-        "sessions of joined": lambda: of_joined(SessionWindow(gap_ms=HOUR // 8, grace_ms=HOUR * 3 // 10)),
+        "sessions of joined": lambda: of_joined(SessionWindow(gap_ms=HOUR // 8, grace_ms=HOUR * 11 // 20)),
         "joined twice": joined_twice,
     }
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.report.results import result_of_summary
+from airflow_kstreams.batch.run.coordinator import BeginResult
 from airflow_kstreams.batch.run.finished_before import nothing_processed
-from airflow_kstreams.batch.run.slice_request import BeginResult
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.serde import serdes

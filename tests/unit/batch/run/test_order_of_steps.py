@@ -11,7 +11,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
-from airflow_kstreams.spark.driver.jobs import RunJobs
+from airflow_kstreams.spark.driver.driver import RunJobs
 from airflow_kstreams.streams import KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import RunBusyError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics

@@ -11,7 +11,7 @@ from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, any_record
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
-from airflow_kstreams.batch.run.begin.starts import find_losses, freeze_inputs, start_of
+from airflow_kstreams.batch.run.begin.freeze import find_losses, freeze_inputs, start_of
 from airflow_kstreams.streams.errors import DataLossError
 from airflow_kstreams.streams.ports import CommittedOffset, Fetched, TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings

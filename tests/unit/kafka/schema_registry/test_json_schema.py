@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import datetime
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams.errors import TopologyError
+from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from tests.support.kafka.registries import FLIGHT, FLIGHT_JSON, framed, new_registry, register
+
+NAIVE = datetime.datetime.fromisoformat("2024-01-01")
 
 
 def test_value_is_framed_json_when_written() -> None:
@@ -77,3 +81,40 @@ def test_subjects_by_record_need_a_title_when_asked_for() -> None:
     assert registry.client().get_subjects() == ["Flight"]
     with pytest.raises(TopologyError, match="has no name"):
         registry.json_schema('{"type": "object"}', subject_names="record")
+
+
+@pytest.mark.promise("json-schema-writes-what-it-reads")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"x": float("nan")}, r"\$\.x is a number that is not finite"),
+        ({"x": [1, float("-inf")]}, r"\$\.x\[1\] is a number that is not finite"),
+        ({"x": b"canary"}, r"\$\.x is a bytes"),
+        ({"x": ("canary",)}, r"\$\.x is a tuple"),
+        ({"x": {"canary"}}, r"\$\.x is a set"),
+        ({"x": NAIVE}, r"\$\.x is a datetime"),
+        ({"x": Decimal("1.5")}, r"\$\.x is a Decimal"),
+        ({"x": {1: 2}}, r"\$\.x is a dict"),
+    ],
+)
+def test_value_is_refused_when_json_would_hold_another(value: Any, reason: str) -> None:
+    serde = new_registry().json_schema('{"type": "object"}').bound("flights", "value")
+    with pytest.raises(ValueError, match=reason) as caught:
+        serde.serialize(value)
+    assert "canary" not in str(caught.value)
+    good: dict[str, Any] = {"x": [2**63 - 1, -(2**63), 2**70 + 1, 1.5, 1e300, None, True, "Zü", {}]}
+    assert serde.deserialize(serde.serialize(good)) == good
+
+
+@pytest.mark.promise("json-schema-reference-is-the-schemas-fault")
+@pytest.mark.parametrize("reference", ["#/$defs/nowhere", "nowhere.json"])
+def test_reference_that_leads_nowhere_is_the_schemas_fault_when_a_record_meets_it(reference: str) -> None:
+    registry = new_registry()
+    broken = json.dumps({"title": "Flight", "type": "object", "properties": {"to": {"$ref": reference}}})
+    schema_id = register(registry, "flights-value", broken, "JSON")
+    for serde in (registry.json_schema(broken), registry.json_schema()):
+        with pytest.raises(ConfigError, match="which cannot be had") as caught:
+            serde.bound("flights", "value").deserialize(framed(schema_id, b'{"to": "canary"}'))
+        assert "canary" not in str(caught.value)
+    with pytest.raises(ConfigError, match="which cannot be had"):
+        registry.json_schema(broken).bound("flights", "value").serialize({"to": "LAX"})

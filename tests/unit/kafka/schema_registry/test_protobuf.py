@@ -123,3 +123,23 @@ def test_argument_is_refused_with_the_users_line_when_it_is_no_message_class() -
         new_registry().protobuf(dict)  # type: ignore[type-var]
     with pytest.raises(TopologyError, match=r"protobuf at .*test_protobuf\.py:\d+ is given"):
         new_registry().protobuf(message_class("Flight")())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("delay", 2**63),
+        ("delay", -(2**63) - 1),
+        ("delay", 1.9),
+        ("delay", "3"),
+        ("carrier", 5),
+        ("carrier", "\ud800"),
+    ],
+)
+def test_value_is_refused_by_the_message_itself_when_it_does_not_fit(field: str, value: object) -> None:
+    flight = message_class("Flight")
+    with pytest.raises((TypeError, ValueError)):
+        setattr(flight(), field, value)
+    kind = new_registry().protobuf(flight).bound("flights", "value")
+    border = flight(carrier="", delay=2**63 - 1)
+    assert kind.deserialize(kind.serialize(border)) == border

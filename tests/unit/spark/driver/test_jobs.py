@@ -14,11 +14,11 @@ from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
-from airflow_kstreams.spark.driver import jobs
-from airflow_kstreams.spark.driver.driver import StopSignals
+from airflow_kstreams.spark.driver import continuous_jobs, driver
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, StopSignals, tasks_of
+from airflow_kstreams.spark.driver.driver import RunJobs, dependencies
 from airflow_kstreams.spark.driver.executors import most_hosts, packed, slots_of, spread
 from airflow_kstreams.spark.driver.hosts import error_in
-from airflow_kstreams.spark.driver.jobs import ContinuousJobs, RunJobs, Stopping, dependencies, tasks_of
 from airflow_kstreams.spark.driver.spark_session import check_session
 from airflow_kstreams.streams.errors import (
     ERROR_MARKER,
@@ -133,7 +133,8 @@ def fenced() -> TaskFencedError:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(driver, "pause_seconds", lambda _: 0.0)
+    monkeypatch.setattr(continuous_jobs, "pause_seconds", lambda _: 0.0)
 
 
 def test_unfinished_tasks_are_launched_again_when_a_job_failed_in_passing() -> None:
@@ -280,7 +281,7 @@ def test_nothing_is_launched_again_when_another_launch_cannot_help_a_continuous_
 def test_failures_long_apart_do_not_add_up_when_the_tasks_were_well_in_between(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jobs, "_WELL_SECONDS", 0.0)
+    monkeypatch.setattr(continuous_jobs, "_WELL_SECONDS", 0.0)
     slots = Slots({A: [fenced_continuously() for _ in range(10)]})
     assert len(slots.run()) == 2
     assert slots.launched.count(A) == 11

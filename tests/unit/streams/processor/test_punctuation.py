@@ -80,6 +80,42 @@ def test_punctuations_come_in_the_order_of_time_when_there_are_several() -> None
         assert [v for k, v in outputs(driver) if k == "tick"] == [10, 15, 20, 30, 30]
 
 
+class Jumping(Ticking):
+    """Calls every second, in one of the ways over jumps."""
+
+    def __init__(self, jumps: Any) -> None:
+        super().__init__()
+        self.jumps = jumps
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(1_000, jumps=self.jumps)
+
+
+@pytest.mark.promise("long-jumps-end-the-task")
+def test_error_names_both_times_and_the_interval_when_stream_time_jumps_over_too_many_multiples() -> None:
+    with TopologyTestDriver(topology(lambda: Jumping("each")), application_id="app") as driver:
+        driver.pipe_input("in", key="k", value=0, timestamp_ms=1_700_000_000)
+        driver.pipe_input("in", key="k", value=0, timestamp_ms=1_700_000_000 + 10_000_000)
+        assert len([key for key, _ in outputs(driver) if key == "tick"]) == 10_001
+        with pytest.raises(TopologyError) as refused:
+            driver.pipe_input("in", key="k", value=0, timestamp_ms=1_700_000_000_000)
+    said = str(refused.value)
+    assert "every 1000 ms" in said
+    assert "from 1970-01-20T19:00:00.000+00:00 to 2023-11-14T22:13:20.000+00:00" in said
+    assert "1,698,290,000 calls" in said
+    assert 'jumps="last"' in said
+
+
+@pytest.mark.promise("long-jumps-end-the-task")
+def test_last_multiple_alone_comes_when_a_jump_is_to_bring_one_call() -> None:
+    with TopologyTestDriver(topology(lambda: Jumping("last")), application_id="app") as driver:
+        for timestamp_ms in (1_700_000_001, 1_700_000_000_500, 1_700_000_000_999, 1_700_000_001_000):
+            driver.pipe_input("in", key="k", value=0, timestamp_ms=timestamp_ms)
+        ticks = [value for key, value in outputs(driver) if key == "tick"]
+    assert ticks == [1_700_000_000_000, 1_700_000_001_000]
+
+
 def test_callback_is_called_instead_when_one_is_given() -> None:
     make = lambda: Ticking((10, "stream_time"), callback=True)  # noqa: E731
     with TopologyTestDriver(topology(make), application_id="app") as driver:

@@ -67,7 +67,7 @@ class TableSelect:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Say whether two keys are one. Equal ones that look otherwise, as 1 and True or a dict in another order,
+    """Return whether two keys are one. Equal ones that look otherwise, as 1 and True or a reordered dict,
     may have other bytes, and lie in another partition.
     """
     return bool(one == other) and repr(one) == repr(other)

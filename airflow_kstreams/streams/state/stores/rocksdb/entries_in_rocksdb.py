@@ -106,14 +106,14 @@ class EntriesInRocksDB:
         spec = self._form.spec
         return f"rocksdb-{spec.type}-{_FORMAT}/{spec.key_serde.id}/{spec.value_serde.id}"
 
-    def open(self, folder: Path) -> None:
+    def open(self, folder: Path, mark: bytes | None = None) -> None:
         """Keep the files in a folder, whose entries become the store's."""
-        self._files.open(folder)
+        self._files.open(folder, mark)
         self._bound, self._exact = None, False
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Close the files, which then durably hold all drained and restored entries."""
-        self._files.close()
+        self._files.close(mark)
 
     def count(self) -> int:
         """Return the approximate number of entries: one that changed several times may count as often."""

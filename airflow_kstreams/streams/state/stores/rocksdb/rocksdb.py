@@ -72,13 +72,13 @@ class RocksDBKeyValueStore(KeyedAccess):
         """The files' format."""
         return f"rocksdb-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
 
-    def open(self, folder: Path) -> None:
+    def open(self, folder: Path, mark: bytes | None = None) -> None:
         """Keep the files in a folder, whose entries become the store's."""
-        self._files.open(folder)
+        self._files.open(folder, mark)
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Close the files, which then durably hold all drained and restored entries."""
-        self._files.close()
+        self._files.close(mark)
 
     def approximate_count(self) -> int:
         """Return the approximate number of keys: one that changed several times lately may count as often."""

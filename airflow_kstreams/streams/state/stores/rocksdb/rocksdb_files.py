@@ -17,6 +17,11 @@ RocksDB orders keys by their bytes. A time is its distance from the least time, 
 before other bytes is escaped: 0 is written as 0 255, and 0 0 ends it. So no key is the beginning of another
 one, and escaped keys sort as keys.
 
+Rule: files that are kept for a later run hold a mark of what they hold, in a row of its own. The row is
+written when they are closed and deleted when they are opened again, before anything else is written. Writes
+become durable in their order. So files with the mark hold what they held when it was written, whatever was
+copied where: files of another time, of another store, or of a task at work have another mark, or none.
+
 The queue holds changes for the next drain when too many entries change at once for memory: all that expire,
 or waited for a partner, when stream time leaps. Invariant: a drain empties it. So it is empty whenever files
 are left to a later run.
@@ -131,6 +136,9 @@ BY_TIME = FileMemory(48 * _MIB, 24 * _MIB, 8 * _MIB)
 #: Held while the memory that stores share is made.
 _sharing = threading.Lock()
 
+#: The row of the mark. Nearly no key is this one: it is neither UTF-8 nor of a fixed size.
+_MARK = b"\xff" * 16 + b"airflow-kstreams"
+
 _METADATA_BLOCK_BYTES = 4096
 _BLOOM_BITS_PER_KEY = 10
 _MAX_OPEN_FILES = 256
@@ -158,12 +166,15 @@ class RocksDBFiles:
     """An open database.
 
     :param store: name of the store, for messages.
-    :param folder: folder of its files; made unless it exists.
+    :param folder: folder of its files.
     :param memory: the memory it shares.
-    :raises StateStoreError: the files cannot be opened.
+    :param mark: that the files must have; None makes them unless they exist.
+    :raises StateStoreError: the files cannot be opened, or have another mark.
     """
 
-    def __init__(self, store: str, folder: Path, memory: FileMemory = BY_KEY) -> None:
+    def __init__(
+        self, store: str, folder: Path, memory: FileMemory = BY_KEY, mark: bytes | None = None
+    ) -> None:
         rocksdict = require_rocksdict(store)
         self._store = store
         self._folder = folder
@@ -172,11 +183,15 @@ class RocksDBFiles:
         self._new_batch = functools.partial(rocksdict.WriteBatch, raw_mode=True)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._database = rocksdict.Rdict(str(folder), _options(rocksdict, memory))
+            options = _options(rocksdict, memory)
+            options.create_if_missing(mark is None)
+            self._database = rocksdict.Rdict(str(folder), options)
         except Exception as error:
             raise self._error("cannot be opened", error) from error
         #: ``get(key)`` returns the stored bytes or None; the client's own method.
         self.get = self._database.get
+        if mark is not None:
+            self._take_mark(mark)
 
     def batch(self) -> Any:
         """Return an empty batch with ``put(key, data)`` and ``delete(key)``."""
@@ -193,28 +208,70 @@ class RocksDBFiles:
             raise self._error("cannot be written", error) from error
 
     def items(self, first: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Iterate over the present entries from a key on, in key order, without later writes."""
-        items: Iterator[tuple[bytes, bytes]] = self._database.items(from_key=first)
-        return items
+        """Iterate over the present entries from a key on, in key order, without later writes.
+
+        :raises StateStoreError: while iterating: RocksDB cannot read an entry.
+        """
+        return self._to_the_end(self._database.items(from_key=first), first)
+
+    def _to_the_end(
+        self, items: Iterator[tuple[bytes, bytes]], last: bytes | None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        for item in items:
+            last = item[0]
+            yield item
+        # The client's iterator ends at a damaged block as it ends behind the last key.
+        behind = self._database.iter()
+        if last is None:
+            behind.seek_to_first()
+        else:
+            behind.seek(last)
+            if behind.valid():
+                behind.next()
+        try:
+            behind.status()
+        except Exception as error:
+            raise self._error("cannot be read", error) from error
 
     def estimated_count(self) -> int:
         """Return the approximate number of keys; one written several times may count as often."""
         return int(self._database.property_int_value("rocksdb.estimate-num-keys") or 0)
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Flush the memtables to durable files and close them.
 
+        :param mark: says what the files hold; None if they are not to be opened again.
         :raises StateStoreError: the files cannot be written.
         """
         try:
             try:
+                if mark is not None:
+                    self._put_mark(mark)
                 self._database.flush()
             finally:
                 self._database.close()
         except Exception as error:
             raise self._error("cannot be closed", error) from error
 
-    def _error(self, what: str, error: Exception) -> StateStoreError:
+    def _put_mark(self, mark: bytes) -> None:
+        if self.get(_MARK) is not None:
+            raise ValueError("an entry has the key of the mark, so the files cannot be marked")
+        self._database.put(_MARK, mark, write_opt=self._write_options)
+
+    def _take_mark(self, mark: bytes) -> None:
+        try:
+            found = self.get(_MARK)
+            self._database.delete(_MARK, write_opt=self._write_options)
+        except Exception as error:
+            self._database.close()
+            raise self._error("cannot be read", error) from error
+        if found != mark:
+            self._database.close()
+            raise self._error(
+                "are not those of the checkpoint", f"they say that they hold {found!r}, expected {mark!r}"
+            )
+
+    def _error(self, what: str, error: Exception | str) -> StateStoreError:
         return StateStoreError(
             f"store {self._store!r}: its files in {self._folder} {what}: {error}",
             fix="check that the disk is sound and has space (state.dir names the folder), then retry: "
@@ -239,20 +296,20 @@ class StoreFiles:
         self._closed = False
         self._iterators: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
 
-    def open(self, folder: Path) -> RocksDBFiles:
-        """Keep the files in a folder."""
-        self._files = RocksDBFiles(self._store, folder, self._memory)
+    def open(self, folder: Path, mark: bytes | None = None) -> RocksDBFiles:
+        """Keep the files in a folder; with a mark, only files that exist and have it."""
+        self._files = RocksDBFiles(self._store, folder, self._memory, mark)
         self._closed = False
         return self._files
 
-    def close(self) -> None:
-        """Close the files, which then durably hold all writes. Iterators end."""
+    def close(self, mark: bytes | None = None) -> None:
+        """Close the files, which then durably hold all writes and the mark. Iterators end."""
         for iterator in list(self._iterators):
             iterator.close()
         files, self._files = self._files, None
         self._closed = True
         if files is not None:
-            files.close()
+            files.close(mark)
 
     def opened(self) -> RocksDBFiles:
         """Return the files.

@@ -102,17 +102,17 @@ class RocksDBJoinStore:
         """The files' format."""
         return f"rocksdb-join-{_FORMAT}/{self.spec.key_serde.id}/{self.spec.value_serde.id}"
 
-    def open(self, folder: Path) -> None:
+    def open(self, folder: Path, mark: bytes | None = None) -> None:
         """Keep the files in a folder, whose elements become the store's."""
-        files = self._files.open(folder)
-        number = files.get(_NEXT)
+        self._files.open(folder, mark)
+        number = self._files.read(_NEXT)
         self._next = self._logged_below = 0 if number is None else _NUMBER.unpack(number)[0]
         self._waits_from = _WAITING
         self._kept_from = _BY_TIME
 
-    def close(self) -> None:
+    def close(self, mark: bytes | None = None) -> None:
         """Close the files, which then durably hold all drained and restored elements."""
-        self._files.close()
+        self._files.close(mark)
 
     def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
         """Give the store the clock of its join, while the join is bound.

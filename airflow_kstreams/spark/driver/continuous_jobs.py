@@ -1,0 +1,204 @@
+"""Keeps the Spark jobs of a continuous run running, one per slot, until SIGTERM or SIGINT asks for a stop.
+
+Every task has its slot from the beginning, tasks of one subtopology are spread over the
+slots, and nothing moves while the run lasts. A job whose tasks failed is launched again, alone, a bounded
+number of times in a row; when that does not help, the others are stopped cleanly and the run fails with the
+error.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from airflow_kstreams.batch.ledger.facts import ContinuousRun
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
+from airflow_kstreams.spark.driver.executors import MAX_LAUNCHES, pause_seconds, worth_another_launch
+from airflow_kstreams.streams.errors import (
+    KStreamsError,
+    RunSupersededError,
+)
+from airflow_kstreams.streams.ports import Clock
+from airflow_kstreams.streams.runtime.stream_task import TaskId
+
+log = logging.getLogger(__name__)
+
+
+#: A job that ran for so long before it failed was well: its failure is the first one again.
+_WELL_SECONDS = 600.0
+_LOOK_SECONDS = 0.2
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """Sets an event at the first signal; the second one ends the process at once.
+
+    A context manager that restores the signals' handlers at its end. Outside the main thread, where Python
+    handles no signals, it does nothing.
+
+    :ivar requested: set by the first signal.
+    """
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        self._before: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def install(self) -> None:
+        """Set the signals' handlers, again if the start of a Spark context has replaced them."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            before = signal.signal(number, self._handle)
+            self._before.setdefault(number, before)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested.is_set():
+            sys.exit(1)
+        self.requested.set()
+        log.info("%s: stopping", signal.Signals(number).name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopping:
+    """The way to end a run.
+
+    :param requested: set when the run is to end.
+    :param announce: asks the tasks to stop, through Kafka.
+    :param patience_seconds: time after which tasks that go on are cancelled.
+    """
+
+    requested: threading.Event
+    announce: Callable[[], None]
+    patience_seconds: float
+
+
+class ContinuousJobs:
+    """The jobs of one continuous run.
+
+    :param hosts: the tasks of each slot.
+    :param launch: runs the tasks of one slot until they stop.
+    :param cancel: cancels running jobs.
+    :param check: raises when this driver was superseded; called before every launch but the first.
+    :param stopping: the way to end the run.
+    :param periodically: called at intervals while the run lasts; must not raise.
+    """
+
+    def __init__(
+        self,
+        *,
+        hosts: Sequence[Sequence[TaskId]],
+        launch: Callable[[Sequence[TaskId]], list[TaskReport]],
+        cancel: Callable[[], None],
+        check: Callable[[], None],
+        stopping: Stopping,
+        periodically: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._hosts = hosts
+        self._launch = launch
+        self._cancel = cancel
+        self._check = check
+        self._stopping = stopping
+        self._stop = stopping.requested
+        self._periodically = periodically
+        self._clock = clock
+        self._announced_at: float | None = None
+
+    def run(self) -> list[TaskReport]:
+        """Run all tasks until a stop is requested.
+
+        :return: the report of each task since its last launch.
+        :raises KStreamsError: a task failed for good, or did not stop in time.
+        """
+        reports: list[TaskReport] = []
+        failure: KStreamsError | None = None
+        with ThreadPoolExecutor(max_workers=len(self._hosts), thread_name_prefix="slot") as pool:
+            running = {pool.submit(self._keep, tasks) for tasks in self._hosts}
+            try:
+                while running:
+                    done, running = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        try:
+                            reports.extend(future.result())
+                        except KStreamsError as error:
+                            failure = failure or error
+                    # Tasks end only on request or by an error: in either case the others end, too.
+                    if done or self._stop.is_set():
+                        self._stop.set()
+                        self._end()
+                    else:
+                        self._periodically()
+            except BaseException:
+                self._stop.set()
+                self._cancel()
+                raise
+        if failure is not None:
+            raise failure
+        return reports
+
+    def _keep(self, tasks: Sequence[TaskId]) -> list[TaskReport]:
+        """Keep the tasks of one slot running."""
+        failures = 0
+        while True:
+            launched = self._clock.monotonic_seconds()
+            try:
+                if failures:
+                    self._check()
+                return self._launch(tasks)
+            except KStreamsError as error:
+                if self._stop.is_set() or not worth_another_launch(error):
+                    raise
+                well = self._clock.monotonic_seconds() - launched >= _WELL_SECONDS
+                failures = 1 if well else failures + 1
+                if failures >= MAX_LAUNCHES:
+                    raise
+                names = ", ".join(map(str, tasks))
+                log.warning("launching tasks %s again: %s", names, error.cause)
+            if self._stop.wait(pause_seconds(failures)):
+                return []
+
+    def _end(self) -> None:
+        """Ask the tasks to stop, once; cancel them if that takes too long."""
+        now = self._clock.monotonic_seconds()
+        if self._announced_at is None:
+            self._announced_at = now
+            try:
+                self._stopping.announce()
+            except RunSupersededError:
+                self._cancel()
+                raise
+            except KStreamsError as error:
+                log.warning("the stop is announced with the next renewal of the lease: %s", error.cause)
+        elif now - self._announced_at > self._stopping.patience_seconds:
+            self._announced_at = now
+            log.warning("tasks did not stop in %.0f s: cancelled", self._stopping.patience_seconds)
+            self._cancel()
+
+
+def tasks_of(run: ContinuousRun) -> list[TaskId]:
+    """Return all tasks, those of one subtopology side by side."""
+    return [
+        TaskId(subtopology=sub.id, group=group)
+        for sub in run.plan.topology.subtopologies
+        for group in range(run.plan.tasks[str(sub.id)])
+    ]
