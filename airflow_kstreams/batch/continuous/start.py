@@ -196,6 +196,7 @@ def _begin(
     coordinator: Coordinator, caller: Claimant, plan: TopologyPlan, groups: AskGroups | None
 ) -> ContinuousRun:
     before = coordinator.session.read_ledger(wait_ms=0)
+    coordinator.session.refuse_others_topic(before, plan)
     with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
         coordinator.lease.refuse_busy(ledger, caller)
         last = ledger.continuous.generation if ledger.continuous is not None else 0

@@ -26,7 +26,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
-from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
@@ -106,7 +106,7 @@ class Neighbours:
         """Return what an application's ledger says of its topics; nothing if it cannot be read."""
         try:
             ledger = self._ledger(application_id, wait_ms)
-        except KafkaClientError as error:
+        except (KafkaClientError, ConfigError) as error:
             if error.is_retriable:
                 raise
             log.info(

@@ -100,10 +100,12 @@ def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
     """Return what bringing dead letters back needs; its user need not be that of the runs."""
-    letters = settings.dead_letter_topic
+    letters, own = settings.dead_letter_topic, ProtocolTopics(plan.application_id)
     owner = replay_owner(letters)
     return (
         _topic(letters, "dead letters", Operation.READ),
+        _topic(own.metadata, "which topics the last run reads", Operation.READ),
+        _topic(own.ledger, "which topics earlier runs have read", Operation.READ),
         *_owned(ProtocolTopics.replays(letters), "how far replays have come"),
         *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
         _group(owner, "offsets of replays", Operation.READ),

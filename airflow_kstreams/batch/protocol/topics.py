@@ -25,7 +25,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicConfigs, TopicSpec
+from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicSpec
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
@@ -101,6 +101,29 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
             )
     admin.create_topics(
         [topic_spec(name, 1, PROTOCOL, settings) for name in wanted if name not in found],
+    )
+
+
+def others_topic(stranger: Record, *, wanted_by: str, fix: str) -> ConfigError:
+    """Build the error for a topic that has the name of one of the protocol's and is somebody else's.
+
+    :param stranger: a record in it that the engine has not written.
+    :param wanted_by: what needs a topic of that name for itself.
+    """
+    place = f"{stranger.topic()}-{stranger.partition()}@{stranger.offset()}"
+    return ConfigError(
+        f"topic {stranger.topic()} holds records of another program, {place} is the first: {wanted_by} needs "
+        "a topic of that name for itself, and leaves this one as it is",
+        fix=fix,
+    )
+
+
+def others_protocol_topic(stranger: Record, application_id: str) -> ConfigError:
+    """Build that error for the metadata topic or the ledger of an application."""
+    return others_topic(
+        stranger,
+        wanted_by=f"application {application_id!r}",
+        fix=f"choose another application id, such as {application_id}-streams",
     )
 
 

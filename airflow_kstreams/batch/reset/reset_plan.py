@@ -241,10 +241,12 @@ class Look(enum.Enum):
 def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Survey:
     """Read the state of an application.
 
-    :raises ConfigError: there is no such application, or a named topic does not exist.
+    :raises ConfigError: there is no such application, a named topic does not exist, or the metadata topic is
+        somebody else's.
     """
     app, admin = request.application_id, session.admin
     ledger = session.read_ledger(wait_ms=0 if look is Look.ASIDE else OPEN_TRANSACTION_TIMEOUT_MS)
+    session.refuse_others_topic(ledger, None)
     with session.reading:
         content = _read_metadata(session, app, look)
     topics, groups = admin.topic_names(), admin.group_ids()

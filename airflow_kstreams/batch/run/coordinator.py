@@ -254,6 +254,7 @@ class Coordinator:
         waiting = self._waiting_slice(caller, request.plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
+        self.session.refuse_others_topic(ledger, request.plan)
         with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
             return self._begin_claimed(caller, request, ledger)
 
