@@ -108,7 +108,7 @@ with DAG(
         builder.stream(source).map_values(str.upper).send_to(sink)
         return builder.build()
 
-    upper_case("{{ dag_run.conf['source'] }}", sink="{{ dag_run.conf['sink'] }}")
+    upper_case("{{ dag_run.conf['source'] }}", sink="{{ dag_run.conf['sink'] }}")  # type: ignore[call-arg]
 
 with DAG(dag_id="gated_inline", schedule=None, default_args=_DEFAULTS) as gated_inline:
 
