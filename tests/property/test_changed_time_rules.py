@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import combinations
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,9 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.windows import FoldWindow
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.crash import Crash
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.interception import CrashingAt
 
 pytestmark = pytest.mark.promise("closed-windows-stay-closed")
 
@@ -49,32 +50,11 @@ def topology(window: FoldWindow) -> Topology:
     return builder.build()
 
 
-class _DiedError(BaseException):
-    """The process ended."""
-
-
-class _Dying:
-    """Ends the process at one of its commits, before the broker has it or after."""
-
-    def __init__(self, at: int, *, takes_effect: bool) -> None:
-        self._left, self._takes_effect = at, takes_effect
-
-    def call(self, name: str, client: object, effect: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-        if name != "writer.commit":
-            return effect()
-        self._left -= 1
-        if self._left >= 0:
-            return effect()
-        if self._takes_effect:
-            effect()
-        raise _DiedError
-
-
 def _finished(app: Application, run_id: str) -> RunSummary:
     """Run to the end, once more if the process dies."""
     try:
         return app.run(run_id)
-    except _DiedError:
+    except Crash:
         app.interceptor = None
     with closing(app.coordinator()) as coordinator:
         finished = coordinator.finished(run_id)
@@ -119,7 +99,7 @@ def _late_in_all_runs(
             settings={"commit.every.records": 1},
         )
         if death is not None:
-            app.interceptor = _Dying(death[0], takes_effect=death[1])
+            app.interceptor = CrashingAt(death[0], after=death[1], name="writer.commit")
         late += sum(task.records_dropped for task in _finished(app, f"run-{number}").tasks)
     return late
 
