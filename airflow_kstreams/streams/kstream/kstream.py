@@ -26,11 +26,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-from airflow_kstreams.streams.kstream.known import (
-    KnownStream,
-    WindowedStream,
-    merged,
-)
+from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream, merged
 from airflow_kstreams.streams.kstream.ktable import KTable
 from airflow_kstreams.streams.kstream.operators.function_kinds import (
     FILTER,
@@ -77,9 +73,7 @@ from airflow_kstreams.streams.kstream.stream_join import (
     check_table_options,
     join_streams,
 )
-from airflow_kstreams.streams.kstream.tables.derived_tables import (
-    table_of,
-)
+from airflow_kstreams.streams.kstream.tables.derived_tables import table_of
 from airflow_kstreams.streams.kstream.tables.global_table import (
     GlobalKTable,
     join_global_table,

@@ -13,15 +13,8 @@ from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import call_site, check_functions, options_by_name
 from airflow_kstreams.streams.hints.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import (
-    StoreArgument,
-    check_partner,
-    no_store_error,
-)
-from airflow_kstreams.streams.kstream.known import (
-    KnownTable,
-    KnownWindowedTable,
-)
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_partner, no_store_error
+from airflow_kstreams.streams.kstream.known import KnownTable, KnownWindowedTable
 from airflow_kstreams.streams.kstream.operators.aggregation import (
     Aggregator,
     Initializer,
@@ -30,11 +23,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     counting,
     reducing,
 )
-from airflow_kstreams.streams.kstream.operators.stateless import (
-    KeySelector,
-    Predicate,
-    ValueMapper,
-)
+from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import ForeignKey
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
