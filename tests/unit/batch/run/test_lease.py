@@ -170,6 +170,7 @@ def test_last_renewal_is_shown_and_nothing_decided_when_the_owner_is_dead(
     assert abs(status.lease_renewed_ms - begun_ms) <= 1_000
 
 
+@pytest.mark.promise("orphans-write-nothing")
 def test_driver_writes_nothing_under_a_lease_that_a_new_start_has_released(
     kafka: InMemoryKafka, topology: Topology
 ) -> None:
