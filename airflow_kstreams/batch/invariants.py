@@ -79,7 +79,7 @@ class TaskInvariants:
                     "the last commit stands at the stop offsets",
                     f"offset {offset} of {partition} lies before its stop {stop}",
                 )
-        for partition, behind in task.unreleased():
+        for partition, behind in task.execution.unreleased():
             if partition in offsets and offsets[partition].offset >= behind:
                 raise self._broken(
                     "the commit does not pass an unfinished call",

@@ -36,9 +36,9 @@ class RetryBudget:
         self.fruitless += 1
 
     def end(self, *, commits: int, grew_old: bool) -> None:
-        """Count how one ended.
+        """Count the end of an attempt.
 
-        :param commits: how many it made.
+        :param commits: the number of commits that it made.
         :param grew_old: whether it gave up a transaction that had grown too old.
         """
         if commits:
@@ -46,7 +46,7 @@ class RetryBudget:
         self._grown_old += grew_old
 
     def leaves_out(self, error: BaseException, settings: ApplicationSettings) -> bool:
-        """Say whether another attempt goes on without the result that the last one failed for."""
+        """Return whether another attempt goes on without the result that the last one failed for."""
         if settings.production_exception_handler == "fail" or not isinstance(error, RecordError):
             return False
         if not error.content or error.content in self.refused:
@@ -57,7 +57,7 @@ class RetryBudget:
 
 
 def resumable(error: BaseException) -> bool:
-    """Say whether dropping everything and starting over at step 1 of the task protocol may help."""
+    """Return whether dropping everything and starting over at step 1 of the task protocol may help."""
     return isinstance(error, TransactionAbortedError) or (
         isinstance(error, KafkaClientError) and error.is_retriable
     )

@@ -33,7 +33,8 @@ if __name__ == "__main__":
 def function_source(function: Callable[..., Any]) -> str:
     """Return a function's source by itself: no decorators, no annotations of its parameters and result.
 
-    :raises ConfigError: there is no source, or it uses names of its module or of a function around it.
+    :raises ConfigError: there is no source, or it uses names of its module or of a function around it, or
+        takes any context there is.
     """
     name = function.__name__
     try:
@@ -45,6 +46,12 @@ def function_source(function: Callable[..., Any]) -> str:
         raise ConfigError(
             f"@task.kstreams cannot read the source of {name!r}",
             fix="decorate a plain function (def), written in the DAG file",
+        )
+    if node.args.kwarg is not None:
+        raise ConfigError(
+            f"@task.kstreams function {name!r} takes **{node.args.kwarg.arg}, and Airflow's context does not "
+            "travel to Spark as a whole",
+            fix=f"name what it uses: def {name}(ds, params)",
         )
     source = _future(function) + _alone(text, node)
     missing = sorted(_free_names(source))
@@ -58,14 +65,20 @@ def function_source(function: Callable[..., Any]) -> str:
 
 
 def application_text(
-    function: Callable[..., Any], arguments: Collection[Any] = (), keywords: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    arguments: Collection[Any] = (),
+    keywords: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
 ) -> str:
     """Return an application file whose ``topology()`` calls a function with these arguments.
 
+    :param context: Airflow's; a parameter that no argument is given for takes the value of its name.
     :raises ConfigError: as :func:`function_source`, or an argument is not plain JSON.
     """
-    named = dict(keywords or {})
-    for name, value in inspect.signature(function).bind_partial(*arguments, **named).arguments.items():
+    signature, named = inspect.signature(function), dict(keywords or {})
+    left = signature.parameters.keys() - signature.bind_partial(*arguments, **named).arguments.keys()
+    named.update({name: value for name, value in (context or {}).items() if name in left})
+    for name, value in signature.bind_partial(*arguments, **named).arguments.items():
         _check_argument(function.__name__, name, value)
     given = json.dumps([list(arguments), named])
     return (
@@ -78,12 +91,16 @@ def application_text(
 def _check_argument(function: str, name: str, value: Any) -> None:
     """Refuse an argument that is not plain JSON."""
     try:
-        json.dumps(value)
+        arrives = json.loads(json.dumps(value))
+        fault = "" if arrives == value else f"{value!r:.100} would arrive as {arrives!r:.100}"
     except (TypeError, ValueError) as error:
+        fault = str(error)
+    if fault:
         raise ConfigError(
-            f"argument {name!r} of @task.kstreams function {function!r} cannot travel to Spark: {error}",
-            fix="pass text, numbers, booleans, lists and dictionaries only",
-        ) from None
+            f"argument {name!r} of @task.kstreams function {function!r} cannot travel to Spark: {fault}",
+            fix="pass text, numbers, booleans, lists and dictionaries only; of a time of Airflow's context "
+            f'its text, {name}="{{{{ data_interval_start | ts }}}}"',
+        )
 
 
 def _future(function: Callable[..., Any]) -> str:
@@ -128,6 +145,11 @@ def _free_names(source: str) -> Iterator[str]:
         found |= {
             symbol.get_name()
             for symbol in table.get_symbols()
-            if symbol.is_referenced() and (symbol.is_global() or table is module)
+            if symbol.is_referenced() and (table is module or _is_global(symbol))
         }
     yield from found - known
+
+
+def _is_global(symbol: symtable.Symbol) -> bool:
+    # Names that a function binds are global to Python's symtable, too, where the function is called "top".
+    return symbol.is_declared_global() or (symbol.is_global() and not symbol.is_local())

@@ -13,6 +13,7 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, task_d
 from airflow_kstreams.batch.report.results import RunResult
 from airflow_kstreams.decorators.function_file import application_text, function_source
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class _KStreamsDecoratedOperator(DecoratedOperator, RunTopologyOperator):
         *DecoratedOperator.template_fields,
         *(name for name in RunTopologyOperator.template_fields if name != "application"),
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        name: read for name, read in RunTopologyOperator.readers.items() if name != "application"
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DecoratedOperator.template_fields_renderers,
         **RunTopologyOperator.template_fields_renderers,
@@ -61,7 +65,7 @@ class _KStreamsDecoratedOperator(DecoratedOperator, RunTopologyOperator):
     def execute(self, context: Context) -> RunResult:  # type: ignore[override]  # the provider's returns None
         """Make the application file and run it."""
         with airflow_outcomes():
-            text = application_text(self.python_callable, self.op_args, self.op_kwargs)
+            text = application_text(self.python_callable, self.op_args, self.op_kwargs, dict(context.items()))
         # The file's name is the name of the module in which the user's classes are.
         name = re.sub(r"\W", "_", f"{self.dag_id}__{self.task_id}")
         with tempfile.TemporaryDirectory(prefix="kstreams-application-") as folder:
@@ -76,7 +80,9 @@ def kstreams_task(python_callable: Callable[..., Any] | None = None, **kwargs: A
 
     The function's source is taken out of the DAG file into an application file of its own, which is submitted
     to Spark; the function is not called in Airflow's worker. So it imports what it uses inside, and its
-    arguments are plain JSON. The one task begins, processes and finishes the run; with ``finish=False`` a
+    arguments are plain JSON. A parameter such as ``ds``, ``run_id`` or ``params`` takes its value in the
+    task's context, also where the task finishes an earlier run first. The one task begins, processes and
+    finishes the run; with ``finish=False`` a
     :class:`~airflow_kstreams.operators.incremental_batch.FinishRunOperator` follows.
 
     :param python_callable: the function.

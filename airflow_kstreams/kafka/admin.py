@@ -173,8 +173,8 @@ class ClusterAdmin:
         self._await(lambda: self._served(names), f"the new topics {', '.join(names)}")
 
     def create_partitions(self, topic: str, count: int) -> None:
-        """Give a topic more partitions and wait until they have leaders; a topic that has so many is left
-        alone.
+        """Give a topic more partitions and wait until they have leaders; a topic that has this
+        number is left alone.
 
         :raises KafkaClientError: there is no such topic, it has more partitions, the broker refuses, or they
             have no leaders within the client timeout.

@@ -37,7 +37,7 @@ UNREACHABLE = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
-#: Another client took over the transactional id, or the broker timed the transaction out.
+#: Another client claimed the transactional id, or the broker timed the transaction out.
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 _CREDENTIALS = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL})
 _TOPIC_MISSING = frozenset(

@@ -1,7 +1,4 @@
-"""Makes the produce call of the hot path, remembers records that could not be delivered, and explains why.
-
-Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
-``commit``, or the first failure is raised there with its topic and partition.
+"""Remembers records that could not be delivered, and turns a producer's errors into those of this package.
 
 The client reports a refusal for lack of permission and its topic separately: the call fails at once, while
 the topic comes a moment later with the client's log or with a delivery report. The error must name the
@@ -16,24 +13,29 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 from confluent_kafka import Message as ClientMessage
 
 from airflow_kstreams.kafka.client_errors import (
+    FENCED,
     FORBIDDEN,
     Access,
     attempt,
-    guarded,
-    kafka_error_of,
-    unreachable,
+    from_kafka_error,
 )
 from airflow_kstreams.kafka.events import ClientEvents
-from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, RecordError, record_refused
+from airflow_kstreams.streams.errors import (
+    AccessDeniedError,
+    KStreamsError,
+    RecordError,
+    TaskFencedError,
+    TransactionAbortedError,
+    record_refused,
+)
 from airflow_kstreams.streams.naming.permissions import (
     Operation,
     Permission,
@@ -74,7 +76,7 @@ def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[st
 
 
 #: Delivery errors that say something about the record, not about the cluster.
-_RECORD_REFUSED = frozenset(
+RECORD_REFUSED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.INVALID_MSG,
@@ -85,7 +87,6 @@ _RECORD_REFUSED = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-_ROOM_STEP_SECONDS = 0.05
 
 
 class DeliveryFailures:
@@ -140,7 +141,7 @@ class DeliveryFailures:
         self.topic = message.topic() or ""
         partition = message.partition()
         self.partition = -1 if partition is None else partition
-        if error.code() in _RECORD_REFUSED:
+        if error.code() in RECORD_REFUSED:
             key, value = _bytes_or_none(message.key()), _bytes_or_none(message.value())
             self.size_bytes = record_bytes(key, value, None)
             self.content = content_id(self.topic, key, value)
@@ -154,7 +155,7 @@ class DeliveryFailures:
         cannot help. The record is at fault only if it alone exceeds its topic's limit.
         """
         error = self.error
-        if error is None or error.code() not in _RECORD_REFUSED:
+        if error is None or error.code() not in RECORD_REFUSED:
             return None
         why, to_blame = f"{error.name()}: {error.str()}", False
         if error.code() in _TOO_LARGE:
@@ -165,74 +166,6 @@ class DeliveryFailures:
             )
             why += "the topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
         return record_refused(self.topic, self.partition, why, content=self.content if to_blame else "")
-
-
-def make_produce(
-    producer: Producer,
-    *,
-    bootstrap: str,
-    timeout_seconds: float,
-    explain: Callable[[Any, str], KStreamsError],
-    refused: DeliveryFailures,
-) -> tuple[Callable[..., None], Callable[[], None]]:
-    """Return the produce call that the engine's hot path binds, and a call that closes it.
-
-    Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
-
-    A task's closures hold the produce call, and each other, until Python's garbage collector runs. The client
-    must not live as long: its threads would go on, and unread statistics would fill the memory. So the second
-    call takes the client away from the first.
-
-    :param explain: turns an error of the client into one of this package.
-    :param refused: explains records that the client does not take.
-    """
-    poll: Callable[..., Any] = producer.poll
-    send: Callable[..., Any] = producer.produce
-
-    def produce(
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        partition: int = -1,
-        timestamp_ms: int | None = None,
-        headers: Headers | None = None,
-    ) -> None:
-        # The client takes 0 for the time of sending and has no number for the epoch itself: 1 comes closest.
-        timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
-        try:
-            send(topic, value, key, partition, None, None, timestamp_ms, headers)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except:  # noqa: E722 - see kafka/client_errors.py
-            error: Any = sys.exc_info()[1]
-        else:
-            return
-        if send is _refuse_closed:
-            raise error
-        deadline = time.monotonic() + timeout_seconds
-        while isinstance(error, BufferError):
-            if time.monotonic() > deadline:
-                raise unreachable(
-                    bootstrap, f"the queue stayed full for {timeout_seconds:g} s", code="_QUEUE_FULL"
-                )
-            guarded("sending", bootstrap, poll, _ROOM_STEP_SECONDS)
-            error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
-        if error is None:
-            return
-        kafka_error = kafka_error_of(error)
-        if kafka_error is not None and kafka_error.code() in _RECORD_REFUSED:
-            raise refused.by_client(kafka_error, topic, partition, (key, value, headers))
-        raise explain(error, f"sending to {topic}")
-
-    def release() -> None:
-        nonlocal poll, send
-        poll = send = _refuse_closed
-
-    return produce, release
-
-
-def _refuse_closed(*_: object) -> Any:
-    raise ValueError("this writer is closed")
 
 
 def _bytes_or_none(part: object) -> bytes | None:
@@ -307,3 +240,29 @@ class WriterRefusals:
         error = self._failures.error
         refused = error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
         return self._failures.topic if refused else ""
+
+
+def of_transaction(error: KafkaError, what: str, transactional_id: str, where: str) -> KStreamsError:
+    """Return the error of a transactional producer.
+
+    :param what: the action that failed.
+    :param where: the bootstrap servers.
+    """
+    text = " ".join(error.str().split())
+    if error.code() in FENCED:
+        return TaskFencedError(
+            f"{what}: another attempt claimed transactional id {transactional_id}, or the broker "
+            f"timed its transaction out: {text}",
+            fix=(
+                "nothing if a newer attempt runs; else raise transaction.timeout.ms or lower "
+                "commit.interval.ms"
+            ),
+            task_id=transactional_id,
+        )
+    if error.txn_requires_abort():
+        return TransactionAbortedError(
+            f"{what}: the transaction of {transactional_id} must be aborted: {text}",
+            fix="nothing: the task aborts and resumes from its committed offsets",
+            task_id=transactional_id,
+        )
+    return from_kafka_error(error, what=f"{what} of {transactional_id}", where=where)

@@ -36,7 +36,7 @@ class ListenerFinding:
 
 
 def look_at(config: Mapping[str, str], complaint: str) -> ListenerFinding | None:
-    """Look at the listener that the client complains of.
+    """Find out what is wrong with the listener that the client complains of.
 
     :param config: the client's settings.
     :param complaint: the client's error text; it may name the listener.
@@ -73,7 +73,7 @@ class _Listener:
         self._config = config
 
     def plain(self, *, login: bool, protocol: str) -> ListenerFinding | None:
-        """Look at the listener for a client without TLS."""
+        """Find out what is wrong with the listener for a client without TLS."""
         if self._answers(tls=None, login=True):
             if not login and not self._answers(tls=None, login=False):
                 return self._wants_login("SASL_PLAINTEXT")
@@ -87,7 +87,7 @@ class _Listener:
         return None
 
     def through_tls(self, *, login: bool, complaint: str) -> ListenerFinding | None:
-        """Look at the listener for a client with TLS."""
+        """Find out what is wrong with the listener for a client with TLS."""
         context = self._context()
         if context is None:
             return None

@@ -12,10 +12,14 @@ that hid no repetition; after any other the writer waits for statistics that wer
 connections lost and requests timed out on every connection, that to the transaction coordinator above all. An
 answered "try again" (another transaction is still completing) is repeated too, harmlessly, and is not held
 against the writer.
+
+Invariant: a record that was handed to ``produce`` is delivered by the end of a successful ``flush`` or
+``commit``, or the first failure is raised there with its topic and partition.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -23,12 +27,10 @@ from typing import Any, Protocol, runtime_checkable
 from confluent_kafka import KafkaError, Producer
 
 from airflow_kstreams.kafka.client_errors import (
-    FENCED,
     Access,
     CallOverdueError,
     attempt,
     convert,
-    from_kafka_error,
     guarded,
     kafka_error_of,
     timeout_refused,
@@ -36,17 +38,12 @@ from airflow_kstreams.kafka.client_errors import (
 )
 from airflow_kstreams.kafka.configuration.code_settings import with_callback
 from airflow_kstreams.kafka.connection import BoundedCaller, await_connection, bootstrap_of
-from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, make_produce
+from airflow_kstreams.kafka.delivery import RECORD_REFUSED, DeliveryFailures, WriterRefusals, of_transaction
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
-from airflow_kstreams.streams.errors import (
-    KafkaClientError,
-    KStreamsError,
-    TaskFencedError,
-    TransactionAbortedError,
-)
-from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition
+from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
+from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
 _RETRY_BACKOFF_MS = 100
@@ -68,6 +65,10 @@ _SAYS_LITTLE = frozenset(
 )
 #: A transaction call that takes this long is not trusted, whatever else is known.
 _SUSPECT_SECONDS = 10.0
+
+
+_ROOM_STEP_SECONDS = 0.05
+
 
 #: Unless the user says otherwise. Queue memory is bounded because the client's own default is 1 GiB; batches
 #: are large because a batch job trades latency for throughput; lz4 costs the least time per byte saved; half
@@ -92,6 +93,74 @@ class GroupReader(Protocol):
     @property
     def group_id(self) -> str: ...
     def group_metadata(self) -> object: ...
+
+
+def make_produce(
+    producer: Producer,
+    *,
+    bootstrap: str,
+    timeout_seconds: float,
+    explain: Callable[[Any, str], KStreamsError],
+    refused: DeliveryFailures,
+) -> tuple[Callable[..., None], Callable[[], None]]:
+    """Return the produce call that the engine's hot path binds, and a call that closes it.
+
+    Delivery reports are served where the client's queue runs full, and in ``flush``: not per record.
+
+    A task's closures hold the produce call, and each other, until Python's garbage collector runs. The client
+    must not live as long: its threads would go on, and unread statistics would fill the memory. So the second
+    call takes the client away from the first.
+
+    :param explain: turns an error of the client into one of this package.
+    :param refused: explains records that the client does not take.
+    """
+    poll: Callable[..., Any] = producer.poll
+    send: Callable[..., Any] = producer.produce
+
+    def produce(
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int = -1,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> None:
+        # The client takes 0 for the time of sending and has no number for the epoch itself: 1 comes closest.
+        timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
+        try:
+            send(topic, value, key, partition, None, None, timestamp_ms, headers)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except:  # noqa: E722 - see kafka/client_errors.py
+            error: Any = sys.exc_info()[1]
+        else:
+            return
+        if send is _refuse_closed:
+            raise error
+        deadline = time.monotonic() + timeout_seconds
+        while isinstance(error, BufferError):
+            if time.monotonic() > deadline:
+                raise unreachable(
+                    bootstrap, f"the queue stayed full for {timeout_seconds:g} s", code="_QUEUE_FULL"
+                )
+            guarded("sending", bootstrap, poll, _ROOM_STEP_SECONDS)
+            error = attempt(send, topic, value, key, partition, None, None, timestamp_ms, headers)
+        if error is None:
+            return
+        kafka_error = kafka_error_of(error)
+        if kafka_error is not None and kafka_error.code() in RECORD_REFUSED:
+            raise refused.by_client(kafka_error, topic, partition, (key, value, headers))
+        raise explain(error, f"sending to {topic}")
+
+    def release() -> None:
+        nonlocal poll, send
+        poll = send = _refuse_closed
+
+    return produce, release
+
+
+def _refuse_closed(*_: object) -> Any:
+    raise ValueError("this writer is closed")
 
 
 class IdempotentWriter:
@@ -442,26 +511,7 @@ class TransactionalWriter(IdempotentWriter):
         refused = self._refused(kafka_error, what)
         if refused is not None:
             return refused
-        text = " ".join(kafka_error.str().split())
-        if kafka_error.code() in FENCED:
-            return TaskFencedError(
-                f"{what}: another attempt claimed transactional id {self._transactional_id}, or the broker "
-                f"timed its transaction out: {text}",
-                fix=(
-                    "nothing if a newer attempt runs; else raise transaction.timeout.ms or lower "
-                    "commit.interval.ms"
-                ),
-                task_id=self._transactional_id,
-            )
-        if kafka_error.txn_requires_abort():
-            return TransactionAbortedError(
-                f"{what}: the transaction of {self._transactional_id} must be aborted: {text}",
-                fix="nothing: the task aborts and resumes from its committed offsets",
-                task_id=self._transactional_id,
-            )
-        return from_kafka_error(
-            kafka_error, what=f"{what} of {self._transactional_id}", where=self._bootstrap
-        )
+        return of_transaction(kafka_error, what, self._transactional_id, self._bootstrap)
 
     def _refused(self, error: KafkaError | None, what: str) -> KStreamsError | None:
         # The client asks for an abort and another try, which cannot help.

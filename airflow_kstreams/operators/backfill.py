@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_kstreams.hooks.rendered import Reader, given, moment, optional_text
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work.run_settings import RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
@@ -62,6 +63,12 @@ class BackfillOperator(RunTopologyOperator):
         "backfill_name",
         *(name for name in RunTopologyOperator.template_fields if name != "subtopology"),
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **RunTopologyOperator.readers,
+        "interval_start": moment,
+        "interval_end": moment,
+        "backfill_name": optional_text,
+    }
 
     def __init__(
         self,
@@ -87,8 +94,8 @@ class BackfillOperator(RunTopologyOperator):
             finish=True,
             **kwargs,
         )
-        self.interval_start = interval_start
-        self.interval_end = interval_end
+        self.interval_start: Any = given(interval_start)
+        self.interval_end: Any = given(interval_end)
         self.backfill_name = backfill_name
 
     @property
@@ -100,12 +107,13 @@ class BackfillOperator(RunTopologyOperator):
 
         :raises ConfigError: the interval is no interval.
         """
+        self.read_rendered()
         run = RunIdentity.of(context)
         run = replace(run, backfill=True, backfill_name=self.backfill_name or run.backfill_name)
         if not self.interval_start and not self.interval_end:
             return run
-        start = _moment("interval_start", self.interval_start)
-        end = _moment("interval_end", self.interval_end)
+        start = _in_utc("interval_start", self.interval_start)
+        end = _in_utc("interval_end", self.interval_end)
         return replace(
             run,
             run_id=f"{run.run_id}__{start.isoformat()}__{end.isoformat()}",
@@ -113,12 +121,10 @@ class BackfillOperator(RunTopologyOperator):
         )
 
 
-def _moment(name: str, given: datetime | str | None) -> datetime:
-    try:
-        found = given if isinstance(given, datetime) else datetime.fromisoformat(str(given or "").strip())
-    except ValueError:
+def _in_utc(name: str, found: datetime | None) -> datetime:
+    if found is None:
         raise ConfigError(
-            f"{name} is {given!r}, which is no date or time",
+            f"{name} is left out, and the other end of the interval is given",
             fix="give both ends of the interval as ISO 8601, e.g. 2026-01-31T12:00:00+00:00",
-        ) from None
+        )
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)

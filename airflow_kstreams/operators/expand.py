@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import (
     PartitionsResult,
@@ -13,15 +13,13 @@ from airflow_kstreams.batch.report.results import (
     processors_result,
 )
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader, given, number, rate, text
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork, Killable
-from airflow_kstreams.streams.errors import ConfigError
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_kstreams.batch.expand.processor_plan import CopiedSource
-
-T = TypeVar("T")
 
 #: How often to log how far the copies are.
 _TELL_SECONDS = 30.0
@@ -55,6 +53,11 @@ class ExpandPartitionsOperator(ApplicationOperator):
     """
 
     template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "topic", "partitions")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ApplicationOperator.readers,
+        "topic": text,
+        "partitions": number(1),
+    }
     ui_color = "#d5f0d9"
 
     def __init__(
@@ -66,7 +69,7 @@ class ExpandPartitionsOperator(ApplicationOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.topic = topic
-        self.partitions = partitions
+        self.partitions: Any = partitions
 
     def execute(self, context: Context) -> PartitionsResult:
         """Grow the topic."""
@@ -120,6 +123,13 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
         "rate",
         "parallel",
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ApplicationOperator.readers,
+        "processors": number(1),
+        "subtopology": number(0, optional=True),
+        "rate": rate,
+        "parallel": number(1),
+    }
     ui_color = "#d5f0d9"
     _told = float("-inf")
 
@@ -134,10 +144,10 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.processors = processors
-        self.subtopology = subtopology
-        self.rate = rate
-        self.parallel = parallel
+        self.processors: Any = processors
+        self.subtopology: Any = given(subtopology)
+        self.rate: Any = given(rate)
+        self.parallel: Any = parallel
         self.wait = wait
 
     def execute(self, context: Context) -> ProcessorsResult:
@@ -146,25 +156,20 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "gives state more processors")
-            rate, subtopology = self.rate, self.subtopology
-            options = CatchUpOptions(
-                rate=None if rate is None else _number(rate, "rate", float),
-                parallel=_number(self.parallel, "parallel", int),
-                follow=self.wait,
-            )
+            options = CatchUpOptions(rate=self.rate, parallel=self.parallel, follow=self.wait)
             with ProcessorExpansion(
                 work.cluster(),
                 work.settings,
-                subtopology=None if subtopology is None else _number(subtopology, "subtopology", int),
-                count=_number(self.processors, "processors", int),
+                subtopology=self.subtopology,
+                count=self.processors,
             ) as tool:
                 done = tool.run(options, self._progress)
         if done.after is None:
             self.log.info("subtopology %d has %d processors", done.sub.id, done.before)
         else:
             self.log.info(
-                "subtopology %d: state for %d instead of %d processors is copied; a run takes over that "
-                "finds no more than acceptable.recovery.lag records left",
+                "subtopology %d: state for %d instead of %d processors is copied; the next run that finds "
+                "no more than acceptable.recovery.lag records left takes over",
                 done.sub.id,
                 done.after.count,
                 done.before,
@@ -181,14 +186,3 @@ class ExpandProcessorsOperator(Killable, ApplicationOperator):
             return
         self._told = now
         self.log.info("copied up to %d of %d changelog records", *copied_of(found))
-
-
-def _number(given: object, name: str, kind: Callable[[str], T]) -> T:
-    """Return a number, or its text, as templates leave it.
-
-    :raises ConfigError: it is none.
-    """
-    try:
-        return kind(str(given))
-    except ValueError as error:
-        raise ConfigError(f"{name} is {given!r}", fix="give a number") from error

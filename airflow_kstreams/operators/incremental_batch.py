@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Asset, TaskGroup, chain
 
@@ -14,6 +14,7 @@ from airflow_kstreams.batch.report.counts import behind_lines, count_rows, headl
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice, result_of_summary
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader, text
 from airflow_kstreams.operators.run_topology import DEFAULT_SPARK_CONN_ID, RunTopologyOperator
 from airflow_kstreams.operators.work.application_work import (
     ApplicationLoader,
@@ -62,6 +63,7 @@ class CaptureStopOffsetsOperator(ReportsLineage, Killable, RunOperator):
     """
 
     template_fields: Sequence[str] = (*RunOperator.template_fields, "application")
+    readers: ClassVar[Mapping[str, Reader]] = {**RunOperator.readers, "application": text}
     ui_color = "#d5e8f7"
 
     def __init__(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ReplayResult, replay_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader, given, json_object, number
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
-from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -48,6 +48,11 @@ class ReplayDeadLettersOperator(ApplicationOperator):
     """
 
     template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "where", "limit")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ApplicationOperator.readers,
+        "where": json_object,
+        "limit": number(1, optional=True),
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
         "where": "json",
@@ -62,8 +67,8 @@ class ReplayDeadLettersOperator(ApplicationOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.where = where
-        self.limit = limit
+        self.where: Any = given(where)
+        self.limit: Any = given(limit)
 
     def execute(self, context: Context) -> ReplayResult:
         """Replay."""
@@ -72,7 +77,7 @@ class ReplayDeadLettersOperator(ApplicationOperator):
 
         with airflow_outcomes():
             work = ApplicationWork.on_live(self, context, "brings dead letters back")
-            selection = Selection.parse(object_of(self.where, "where"), self.limit)
+            selection = Selection.parse(self.where, self.limit)
             self.log.info("%s: bringing back %s", work.settings.dead_letter_topic, selection)
             done = DeadLetterReplay(
                 work.cluster(), work.settings, replay_id=work.identity.work_id, selection=selection
@@ -85,7 +90,7 @@ class ReplayDeadLettersOperator(ApplicationOperator):
             )
         if done.expired:
             self.log.warning(
-                "%s: what lay at %d offsets was deleted before it was replayed",
+                "%s: %d offsets were deleted before their letters were replayed",
                 done.dead_letter_topic,
                 done.expired,
             )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_kstreams.batch.report.results import ResetResult, reset_result
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import Reader, given, json_object, topic_names
 from airflow_kstreams.operators.work.application_work import ApplicationOperator, ApplicationWork
-from airflow_kstreams.operators.work.run_settings import object_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -64,6 +64,14 @@ class ResetApplicationOperator(ApplicationOperator):
         "unread_topics",
         "offsets",
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ApplicationOperator.readers,
+        "input_topics": topic_names,
+        "intermediate_topics": topic_names,
+        "internal_topics": topic_names,
+        "unread_topics": topic_names,
+        "offsets": json_object,
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
         "offsets": "json",
@@ -83,11 +91,11 @@ class ResetApplicationOperator(ApplicationOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.input_topics = input_topics
-        self.intermediate_topics = intermediate_topics
-        self.internal_topics = internal_topics
-        self.unread_topics = unread_topics
-        self.offsets = offsets
+        self.input_topics: Any = given(input_topics)
+        self.intermediate_topics: Any = given(intermediate_topics)
+        self.internal_topics: Any = given(internal_topics)
+        self.unread_topics: Any = given(unread_topics)
+        self.offsets: Any = given(offsets)
         self.delete_stop_offsets = delete_stop_offsets
         self.force = force
 
@@ -117,15 +125,15 @@ class ResetApplicationOperator(ApplicationOperator):
 
     def _request(self, reset_id: str) -> ResetRequest:
         from airflow_kstreams.batch.reset.reset_plan import ResetRequest
-        from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
+        from airflow_kstreams.batch.reset.scenario import scenario_of
 
         return ResetRequest(
             application_id=self.application_id,
-            input_topics=topics_of(self.input_topics),
-            scenario=scenario_of(object_of(self.offsets, "offsets")),
-            intermediate_topics=topics_of(self.intermediate_topics),
-            internal_topics=topics_of(self.internal_topics),
-            unread_topics=topics_of(self.unread_topics),
+            input_topics=self.input_topics,
+            scenario=scenario_of(self.offsets),
+            intermediate_topics=self.intermediate_topics,
+            internal_topics=self.internal_topics,
+            unread_topics=self.unread_topics,
             delete_stop_offsets=self.delete_stop_offsets,
             force=self.force,
             reset_id=reset_id,

@@ -13,6 +13,16 @@ from airflow_kstreams.batch.report.results import RunResult, result_of_summary
 from airflow_kstreams.hooks.kafka import allowed_settings
 from airflow_kstreams.hooks.metrics_settings import metrics_target
 from airflow_kstreams.hooks.outcomes import airflow_outcomes
+from airflow_kstreams.hooks.rendered import (
+    Reader,
+    commands,
+    given,
+    number,
+    of_spark,
+    spark_object,
+    text,
+    texts_of_spark,
+)
 from airflow_kstreams.launch.client_config_file import client_config_file
 from airflow_kstreams.launch.run_spec import CLIENT_CONFIG_FILE, CLIENT_CONFIG_IS_TEMPORARY, RunSpec
 from airflow_kstreams.operators.work.application_work import ApplicationWork, Killable, RunOperator
@@ -24,7 +34,6 @@ from airflow_kstreams.operators.work.run_state import (
     refuse_parked,
     refuse_unfinished,
     subtopologies_of,
-    subtopology_id,
 )
 from airflow_kstreams.streams.errors import ConfigError, ReportedError, RunError, TopologyError
 
@@ -92,6 +101,16 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
         "subtopology",
         *(name for name in SparkSubmitOperator.template_fields if name != "application_args"),
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **{name: of_spark for name in SparkSubmitOperator.template_fields if name != "application_args"},
+        **RunOperator.readers,
+        "application": text,
+        "spark_conn_id": text,
+        "subtopology": number(0, optional=True),
+        "conf": spark_object,
+        "env_vars": texts_of_spark,
+        "post_submit_commands": commands,
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **RunOperator.template_fields_renderers,
         "conf": "json",
@@ -120,7 +139,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             application_id=application_id, application=application, conn_id=spark_conn_id, **kwargs
         )
         self.spark_conn_id = spark_conn_id
-        self.subtopology = subtopology
+        self.subtopology: Any = given(subtopology)
         self.finish = finish
         self.allow_parked = allow_parked
         self._refuse_early_outlets()
@@ -132,7 +151,7 @@ class RunTopologyOperator(ReportsLineage, Killable, RunOperator, SparkSubmitOper
             identity = self._identity(context)
             work = ApplicationWork.on_run(self, identity)
             settings, cluster = work.settings, work.cluster()
-            subtopology = subtopology_id(self.subtopology)
+            subtopology = self.subtopology
             found = FoundRun.read(cluster, settings.application_id, identity.run_id)
             slice_ = found.slice
             self.remember(found.finished or slice_, cluster)

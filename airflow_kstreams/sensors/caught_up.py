@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from airflow_kstreams.batch.inspect.conditions import CaughtUp
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor, number, topic_names
+from airflow_kstreams.hooks.rendered import Reader, given, number, topic_names
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 
 __all__ = ["CaughtUpSensor"]
 
@@ -42,6 +43,11 @@ class CaughtUpSensor(ConditionSensor):
     """
 
     template_fields: Sequence[str] = (*ConditionSensor.template_fields, "topics", "max_records")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ConditionSensor.readers,
+        "topics": topic_names,
+        "max_records": number(0),
+    }
 
     def __init__(
         self,
@@ -51,13 +57,12 @@ class CaughtUpSensor(ConditionSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.topics = topics
-        self.max_records = max_records
+        self.topics: Any = given(topics)
+        self.max_records: Any = max_records
 
-    def condition(self) -> CaughtUp:
-        """Return the condition to wait for."""
+    def _condition(self) -> CaughtUp:
         return CaughtUp(
             application_id=self.application_id,
-            topics=topic_names("topics", self.topics),
-            max_records=number("max_records", self.max_records, minimum=0),
+            topics=self.topics,
+            max_records=self.max_records,
         )

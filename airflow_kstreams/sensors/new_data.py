@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow_kstreams.batch.inspect.conditions import NewData
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor, milliseconds, number, topic_names
+from airflow_kstreams.hooks.rendered import Reader, given, number, span, topic_names
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 
 __all__ = ["NewDataSensor"]
 
@@ -54,6 +55,12 @@ class NewDataSensor(ConditionSensor):
     """
 
     template_fields: Sequence[str] = (*ConditionSensor.template_fields, "topics", "min_records", "older_than")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ConditionSensor.readers,
+        "topics": topic_names,
+        "min_records": number(1),
+        "older_than": span,
+    }
 
     def __init__(
         self,
@@ -64,15 +71,15 @@ class NewDataSensor(ConditionSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.topics = topics
-        self.min_records = min_records
-        self.older_than = older_than
+        self.topics: Any = given(topics)
+        self.min_records: Any = min_records
+        self.older_than: Any = given(older_than)
 
-    def condition(self) -> NewData:
-        """Return the condition to wait for."""
+    def _condition(self) -> NewData:
+        span_ = self.older_than
         return NewData(
             application_id=self.application_id,
-            topics=topic_names("topics", self.topics),
-            min_records=number("min_records", self.min_records, minimum=1),
-            older_than_ms=None if self.older_than is None else milliseconds("older_than", self.older_than),
+            topics=self.topics,
+            min_records=self.min_records,
+            older_than_ms=None if span_ is None else round(span_.total_seconds() * 1000),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from airflow_kstreams.batch.inspect.conditions import RunFinished
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor, epoch_ms
+from airflow_kstreams.hooks.rendered import Reader, given, moment_with_zone, optional_text
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.streams.errors import ConfigError
 
 __all__ = ["RunFinishedSensor"]
@@ -51,6 +52,12 @@ class RunFinishedSensor(ConditionSensor):
         "data_interval_start",
         "data_interval_end",
     )
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ConditionSensor.readers,
+        "run_id": optional_text,
+        "data_interval_start": moment_with_zone,
+        "data_interval_end": moment_with_zone,
+    }
 
     def __init__(
         self,
@@ -62,13 +69,12 @@ class RunFinishedSensor(ConditionSensor):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.run_id = run_id
-        self.data_interval_start = data_interval_start
-        self.data_interval_end = data_interval_end
+        self.run_id = given(run_id)
+        self.data_interval_start: Any = given(data_interval_start)
+        self.data_interval_end: Any = given(data_interval_end)
         self.allow_parked = allow_parked
 
-    def condition(self) -> RunFinished:
-        """Return the condition to wait for."""
+    def _condition(self) -> RunFinished:
         if not (self.data_interval_start or self.data_interval_end):
             return RunFinished(
                 application_id=self.application_id,
@@ -84,8 +90,8 @@ class RunFinishedSensor(ConditionSensor):
         return RunFinished(
             application_id=self.application_id,
             interval_ms=(
-                epoch_ms("data_interval_start", self.data_interval_start),
-                epoch_ms("data_interval_end", self.data_interval_end),
+                round(self.data_interval_start.timestamp() * 1000),
+                round(self.data_interval_end.timestamp() * 1000),
             ),
             allow_parked=self.allow_parked,
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from airflow_kstreams.batch.inspect.conditions import StopOffsetsReached
-from airflow_kstreams.sensors.condition_sensor import ConditionSensor, number
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.hooks.rendered import Reader, number, text
+from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 
 __all__ = ["StopOffsetsReachedSensor"]
 
@@ -37,21 +37,18 @@ class StopOffsetsReachedSensor(ConditionSensor):
     """
 
     template_fields: Sequence[str] = (*ConditionSensor.template_fields, "subtopology", "run_id")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ConditionSensor.readers,
+        "subtopology": number(0),
+        "run_id": text,
+    }
 
     def __init__(self, *, subtopology: int | str, run_id: str = "{{ run_id }}", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.subtopology = subtopology
+        self.subtopology: Any = subtopology
         self.run_id = run_id
 
-    def condition(self) -> StopOffsetsReached:
-        """Return the condition to wait for."""
-        if not self.run_id:
-            raise ConfigError(
-                f"run_id={self.run_id!r} names no run",
-                fix='give the run\'s id, or leave it out for that of the dag run: run_id="{{ run_id }}"',
-            )
+    def _condition(self) -> StopOffsetsReached:
         return StopOffsetsReached(
-            application_id=self.application_id,
-            run_id=self.run_id,
-            subtopology=number("subtopology", self.subtopology, minimum=0),
+            application_id=self.application_id, run_id=self.run_id, subtopology=self.subtopology
         )

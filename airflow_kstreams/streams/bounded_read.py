@@ -49,10 +49,10 @@ class BoundedRead:
     """One read; iterate over it once. Nothing is asked of the reader when there is nothing to read.
 
     :param reader: what it was assigned before is lost.
-    :param spans: what to read; a span whose end is not past its start is left out.
+    :param spans: the offsets to read; a span whose end is not past its start is left out.
     :param clock: the machine's unless given.
-    :param max_records: of one fetch.
-    :param poll_seconds: how long one fetch waits.
+    :param max_records: largest number of records of one fetch.
+    :param poll_seconds: longest wait of one fetch.
     :param whole_transactions: read on until an end of partition, see above.
     :ivar positions: offset to read next, by partition.
     :ivar ends: where the reader last found an end of partition.
@@ -155,11 +155,11 @@ def unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaCli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a read waits.
+    """Bounds the wait of a read.
 
     :param seconds: the longest wait.
-    :param since: what it is counted from: the last record or end of partition, the last record, or the start
-        of the read.
+    :param since: the moment that it counts from: the last record or end of partition, the last record, or the
+        start of the read.
     :param error: builds the error, given the partitions that are not read to their end and the seconds that
         were waited; None: the read ends there, incomplete.
     """
@@ -172,7 +172,7 @@ class Patience:
 def portions(
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> Iterator[dict[TopicPartition, CommittedOffset]]:
-    """Cut offsets into what a request may carry, in their order; none of them is empty."""
+    """Divide offsets into requests, in their order; none of them is empty."""
     portion: dict[TopicPartition, CommittedOffset] = {}
     size = 0
     for partition, offset in offsets.items():
@@ -187,7 +187,7 @@ def portions(
 
 
 def partition_portions(partitions: Collection[TopicPartition]) -> Iterator[list[TopicPartition]]:
-    """Cut partitions into what a request for committed offsets may name."""
+    """Divide partitions into requests for committed offsets."""
     wanted = list(partitions)
     for at in range(0, len(wanted), PORTION_OFFSETS):
         yield wanted[at : at + PORTION_OFFSETS]

@@ -189,7 +189,7 @@ class TaskStateError(TaskError):
 
 
 class CallsStuckError(TaskError):
-    """Calls of an asynchronous node that never return block the task, or hold the memory of its process."""
+    """Calls that never return block the task, or hold the memory of its process."""
 
 
 class StateStoreError(KStreamsError):

@@ -91,7 +91,7 @@ def _json_decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 class _RetryEntryKey(msgspec.Struct, array_like=True, frozen=True):
-    """What is asked of a retry topic's key."""
+    """The part of a retry topic's key that placing needs."""
 
     key: bytes | None
 
@@ -261,7 +261,7 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reads(self, topics: Collection[str]) -> bool:
-        """Say whether a run of the topology may have read exactly these input topics: all named ones, and
+        """Return whether a run of the topology may have read exactly these input topics: all named ones, and
         some that match each pattern.
         """
         matched = {name for matches in self.patterns.values() for name in matches}
@@ -285,8 +285,8 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start_over_flags(self) -> str:
-        """What a reset is given so that everything is processed again, with empty state: the inputs, and the
-        user's own topics between subtopologies, whose records were made of the inputs.
+        """The options of a reset after which everything is processed again, with empty state. They name the
+        inputs, and the user's own topics between subtopologies, whose records were made of the inputs.
         """
         through = [topic for topic in self.intermediates if topic not in self.repartition_topics]
         named = {"--input-topics": self.inputs, "--intermediate-topics": through}

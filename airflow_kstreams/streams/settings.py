@@ -8,6 +8,7 @@ known one.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -245,8 +246,9 @@ class ApplicationSettings:
     run_stall_timeout_ms: int = _setting(
         900_000,
         minimum=1_000,
-        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError. The "
-        "default is the broker's longest transaction.",
+        doc="Milliseconds without progress after which a run fails with StopOffsetUnreachableError, or with "
+        "CallsStuckError while it is inside one call of a user's function. The default is the broker's "
+        "longest transaction.",
     )
     client_timeout_ms: int = _setting(
         30_000,
@@ -478,10 +480,14 @@ def _checked(name: str, value: object) -> Any:
         raise ConfigError(f"unknown setting {name!r}", fix=answer or nearest(name, SETTINGS))
     if setting.kind in (int, float):
         return _number(name, value, setting)
-    if setting.kind is str:
-        return str(value)
-    if value is None and isinstance(setting.kind, tuple) and "" in setting.kind:
+    if value is None and (setting.kind is str or (isinstance(setting.kind, tuple) and "" in setting.kind)):
         return ""  # as Kafka's own null: not set
+    if setting.kind is str:
+        if isinstance(value, bool) or not isinstance(value, str | int | os.PathLike):
+            raise ConfigError(
+                f"setting {name!r} must be a text, got {value!r:.200}", fix=f'write {{"{name}": "..."}}'
+            )
+        return str(value)
     if isinstance(setting.kind, tuple) and value not in setting.kind:
         allowed = ", ".join(kind or "'' (unset)" for kind in setting.kind)
         ours = java_names.VALUES_OF_SETTINGS.get(name, {}).get(str(value))

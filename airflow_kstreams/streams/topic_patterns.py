@@ -1,4 +1,4 @@
-"""Sources that read every topic whose name matches a pattern.
+"""Defines sources that read every topic whose name matches a pattern.
 
 In a topology a pattern stands where a topic's name would, as ``/REGEX/``; no topic is called so, for Kafka
 allows no slash. The topology hash holds it. When a run begins, the plan gets the topics that match, in its
@@ -23,7 +23,7 @@ _LITERAL = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-])*")
 
 
 def pattern_topic(pattern: str) -> str:
-    """Return what stands for a pattern among the names of topics.
+    """Return the placeholder of a pattern among the names of topics.
 
     :param pattern: a regular expression.
 
@@ -43,7 +43,7 @@ def pattern_of(topic: str) -> str | None:
 
 
 def prefix_of(pattern: str) -> str:
-    r"""Return what the name of every topic begins with that a pattern matches; empty if that varies.
+    r"""Return the text with which all topics that a pattern matches begin; empty if that varies.
 
     >>> prefix_of(r"flights-\d+"), prefix_of("(a|b)-x"), prefix_of(r"eu\.orders")
     ('flights-', '', 'eu.orders')
@@ -106,9 +106,9 @@ def refuse_overlaps(patterns: Iterable[str], others: Mapping[str, str], applicat
     """Refuse a pattern that matches the name of a topic that its source must not read.
 
     :param patterns: as they stand among the names of topics.
-    :param others: such names, and what each is.
+    :param others: such names -> the kind of topic, in words.
     :param application_id: for messages.
-    :raises TopologyError: one does.
+    :raises TopologyError: the pattern matches one.
     """
     whose = f"application {application_id!r}: " if application_id else ""
     for topic in patterns:

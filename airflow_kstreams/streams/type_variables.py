@@ -1,4 +1,4 @@
-"""The type variables of what users annotate: streams, tables, serdes, stores, processors.
+"""Defines the type variables of the classes that users annotate: streams, tables, serdes, stores, processors.
 
 ``K`` and ``V`` are the types of keys and values, ``KR`` and ``VR`` those of an operator's results, ``VO``
 that of the other side's values in a join. Each stands for Any where nothing is said, so ``KStream`` is

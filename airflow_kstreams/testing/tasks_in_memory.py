@@ -17,6 +17,7 @@ the task's stores may hold a part of it, the tasks are not used any more, where 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,8 @@ from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.time_limits import stream_time_plans
@@ -72,6 +74,8 @@ class TasksInMemory:
         self.now_ms = 0
         self._async_seed = async_seed
         self.failed: StreamTask | None = None
+        #: Nodes, and their children that changed a value for the children behind them.
+        self._shared: set[tuple[str, str]] = set()
         self._changelogs = KeptChangelogs(plan.changelogs)
         #: Records without key in the topics of global tables, which every run reads whole.
         self._keyless: dict[str, int] = {}
@@ -207,7 +211,7 @@ class TasksInMemory:
                 continue
             with self._stepping(task):
                 task.punctuate()
-                while task.process(_CHUNK) or task.in_flight:
+                while task.process(_CHUNK) or task.execution.in_flight:
                     """Due timers lead to further due ones."""
                 written = self._commit(task)
             self._follow(written)
@@ -231,6 +235,7 @@ class TasksInMemory:
                 now_ms=lambda: self.now_ms,
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
+                say_shared=self._say_shared,
                 global_entries=self._globals,
                 make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),
@@ -243,6 +248,17 @@ class TasksInMemory:
         task.restored()
         self._readers.update(dict.fromkeys(positions, task))
         return task
+
+    def _say_shared(self, node: str, child: str) -> None:
+        """Warn, once of each, that a branch changes what the branches behind it are given."""
+        if (node, child) not in self._shared:
+            self._shared.add((node, child))
+            warnings.warn(
+                f"the branch that begins with node {child!r} changes a value of node {node!r} in place, and "
+                "the branches behind it are given the changed one, as in Kafka Streams. What to do: change a "
+                "copy, {**value, ...} or copy.deepcopy(value), and return that",
+                stacklevel=2,
+            )
 
     def _pause(self, seconds: float) -> None:
         """Move the wall clock by the time that a task waits for a record."""
@@ -304,7 +320,7 @@ class TasksInMemory:
             for at, records in given.items():
                 task.add(at, records)
                 task.group.reached(at, records[-1].position + 1)
-            while task.process(_CHUNK) or task.in_flight or self._waits(task):
+            while task.process(_CHUNK) or task.execution.in_flight or self._waits(task):
                 if not task.group.complete and task.commit_due(interval_elapsed=False):
                     written += self._commit(task)
             if ends:
@@ -330,7 +346,7 @@ class TasksInMemory:
     def _waits(self, task: StreamTask) -> bool:
         """Move the wall clock until a parked record is due, if a task chooses no more records before."""
         due_ms = task.progress.parked_due_ms
-        if not task.at_capacity or due_ms is None:
+        if not task.execution.at_capacity or due_ms is None:
             return False
         self.now_ms = max(self.now_ms, due_ms)
         return True
@@ -372,7 +388,7 @@ class TasksInMemory:
 
 
 def _has_parked(task: StreamTask) -> bool:
-    """Say whether records wait in a task's retry topics; it need not be open."""
+    """Return whether records wait in a task's retry topics; it need not be open."""
     return any(
         store.approximate_count() for store in task.stores.values() if isinstance(store.spec, RetryStoreSpec)
     )

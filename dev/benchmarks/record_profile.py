@@ -23,9 +23,11 @@ from confluent_kafka import Message, Producer
 from rich.table import Table
 
 from airflow_kstreams.kafka.client_errors import convert
-from airflow_kstreams.kafka.delivery import DeliveryFailures, make_produce
+from airflow_kstreams.kafka.delivery import DeliveryFailures
+from airflow_kstreams.kafka.writer import make_produce
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from dev.benchmarks.inputs import events
 from dev.benchmarks.suite_topologies import EVENTS, OUTPUT, TOPOLOGIES, Event, Slim

@@ -24,7 +24,8 @@ from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, serdes
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 from dev.benchmarks.publish import Message, create_topics, publish

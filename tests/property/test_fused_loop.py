@@ -33,8 +33,9 @@ from airflow_kstreams.streams.codegen import loop_code
 from airflow_kstreams.streams.errors import RecordError, StoreSerdeError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime import processor_topology
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.examples import examples

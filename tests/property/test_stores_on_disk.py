@@ -61,7 +61,7 @@ class Form:
         """Make the store of the next task."""
         self.store = make_store(self.spec, self.context)
         if isinstance(self.spec, JoinStoreSpec):
-            self.store.follow(lambda: self.now_ms, self.woken.append)
+            self.store.follow(lambda: self.now_ms, lambda: self.now_ms, self.woken.append)
         self.folder = folder
         if self.spec.storage == "rocksdb":
             self.store.open(folder)

@@ -57,7 +57,6 @@ UNCALLED = frozenset(
         "admin.create_partitions",
         "admin.delete_topics",
         "admin.group_ids",
-        "admin.group_members",
         "admin.topic_names",
         "reader.commit",
     }

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.batch.task.work import BoundedEnd
-from airflow_kstreams.streams.runtime.stream_task import TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.state.files.checkpoint import usable_offsets
 from airflow_kstreams.streams.state.stores.expiring_store import ExpiringStore
 from airflow_kstreams.streams.state.stores.join_store import JoinStore

@@ -131,10 +131,10 @@ def _judged(inner: Callable[..., Any], world: World) -> Callable[..., Any]:
 
 def _committed(inner: Callable[..., Any]) -> Callable[..., Any]:
     def committed(self: TaskCommit, task: StreamTask, **named: Any) -> Any:
-        if task.in_flight:
+        if task.execution.in_flight:
             sometimes("a commit came while calls were under way")
         done = inner(self, task, **named)
-        if task.waits_for_retries and not named["last"]:
+        if task.execution.waits_for_retries and not named["last"]:
             if task.group.complete:
                 sometimes("a task committed at its stops, and stayed for parked records")
             else:

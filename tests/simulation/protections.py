@@ -320,7 +320,7 @@ def _stops_before_the_last_commit() -> SwitchedOff:
 
     def committing(self: TaskLoop) -> bool:
         more = process(self)
-        if self._task.complete and not more:
+        if self._task.execution.complete and not more:
             self._commit.begin()
             self._commit.commit(self._task, now_seconds=self._clock.monotonic_seconds(), last=False)
         return more
@@ -420,7 +420,7 @@ def _one_partition_is_left_out() -> SwitchedOff:
 
     def fewer(self: TaskCommit, task: Any, counters: Any) -> Any:
         offsets = offsets_of(self, task, counters)
-        return offsets if task.complete else dict(sorted(offsets.items())[1:] or offsets.items())
+        return offsets if task.execution.complete else dict(sorted(offsets.items())[1:] or offsets.items())
 
     return mock.patch.object(TaskCommit, "_offsets", fewer)
 

@@ -25,11 +25,12 @@ from typing import TypeVar
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.contradictions import find_moved_under_way
 from airflow_kstreams.batch.evidence.prior_runs import find_other_records
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.metrics import task_line
-from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
@@ -37,7 +38,7 @@ from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.runner import OpenTask, TaskAttempt
 from airflow_kstreams.batch.task.work import TaskAssignment, TaskSetup, TaskSlice, Unread, at_commit_point
-from airflow_kstreams.streams.errors import DataLossError, KStreamsError, TaskFencedError
+from airflow_kstreams.streams.errors import KStreamsError, TaskFencedError
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -60,7 +61,7 @@ T = TypeVar("T")
 class ContinuousTask:
     """One task of a continuous run.
 
-    :param setup: which task of which continuous run, and what its attempts are made from.
+    :param setup: names the task and its continuous run, and holds the parts of each attempt.
     """
 
     def __init__(self, setup: TaskSetup) -> None:
@@ -86,7 +87,7 @@ class ContinuousTask:
     def step(self, wait_seconds: float) -> bool:
         """Open the task if it is not, else let it fetch and process for one turn.
 
-        :param wait_seconds: for records, if there are none yet.
+        :param wait_seconds: the fetch waits so long for records, if there are none yet.
         :return: whether anything was done.
         :raises KStreamsError: what attempts could not overcome.
         """
@@ -161,7 +162,7 @@ class ContinuousTask:
     def _drop(self, error: BaseException | None) -> None:
         """End the attempt, if there is one.
 
-        :param error: why; None if nothing went wrong.
+        :param error: the failure that ends it; None if nothing went wrong.
         """
         attempt, self._attempt, self._open = self._attempt, None, None
         if attempt is not None:
@@ -174,10 +175,10 @@ def _first_line(error: BaseException) -> str:
 
 
 class ContinuousWork:
-    """The work of a task of a continuous run: endless."""
+    """Gives a task of a continuous run its work, which has no end."""
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look the run up in the ledger, and where the task goes on.
+        """Find the run in the ledger, and the offsets at which the task goes on.
 
         :raises TaskFencedError: the run is not this driver's any more.
         :raises DataLossError: records it must read are gone, or its committed offsets are.
@@ -187,7 +188,7 @@ class ContinuousWork:
         return run.slice, continuous_share(run, setup.assignment.task_id, reader, admin, clock=setup.clock)
 
     def end(self, task: StreamTask, admin: AdminPort) -> EndlessEnd:
-        """Return where the task's reading ends: nowhere."""
+        """Return an end that no reading reaches."""
         return EndlessEnd(task, admin)
 
 
@@ -223,10 +224,16 @@ def continuous_share(
     committed = reader.committed(partitions)
     starts = admin.start_offsets(partitions)
     ends = admin.end_offsets(partitions, isolation="read_uncommitted")
-    for partition in partitions:
-        _refuse_gap(
-            partition, committed.get(partition), starts[partition], ends[partition], run_id=run.run_id
-        )
+    losses = [
+        loss
+        for tp in partitions
+        if (loss := _gap(tp, committed.get(tp), starts[tp], ends[tp], run_id=run.run_id)) is not None
+    ]
+    begun = {tp: run.starts.get(str(tp), 0) for tp in partitions}
+    losses += find_moved_under_way(begun, committed, admin, run_id=run.run_id)
+    application_id = run.plan.topology.application_id
+    if losses:
+        raise data_loss(losses, application_id, run_id=run.run_id)
     others = find_other_records(
         admin,
         reader,
@@ -236,28 +243,26 @@ def continuous_share(
         clock=clock,
     )
     if others:
-        raise data_loss(others, run.plan.topology.application_id, run_id=run.run_id)
+        raise data_loss(others, application_id, run_id=run.run_id)
     return TaskSlice(
         bounds={partition: (committed[partition].offset, UNBOUNDED) for partition in partitions},
         committed=committed,
     )
 
 
-def _refuse_gap(
+def _gap(
     partition: TopicPartition, committed: CommittedOffset | None, start: int, end: int, *, run_id: str
-) -> None:
+) -> Loss | None:
     if committed is not None and start <= committed.offset <= end:
-        return
+        return None
     what = (
         "there is no committed offset" if committed is None else f"the committed offset is {committed.offset}"
     )
-    raise DataLossError(
-        f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go on "
-        "there",
-        fix="restore the topic, or stop the run and accept the gap with: kafka-consumer-groups.sh "
-        "--bootstrap-server <broker> --group <application id> --topic "
-        f"{partition.topic}:{partition.partition} --reset-offsets --to-earliest --execute",
-        run_id=run_id,
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: {what}, but the log holds [{start}, {end}); continuous run {run_id!r} cannot go "
+        "on there",
+        advice="stop the run first",
     )
 
 
@@ -285,25 +290,25 @@ class EndlessEnd:
             group.caught_up(partition, end)
 
     def at_stop(self) -> bool:
-        """Say that there is always more to come."""
+        """Return that the task is not at its stop: it has none."""
         return False
 
     def end_of_run(self) -> Iterator[None]:
-        """Bring stream time nowhere: there is no end to do it at."""
+        """Leave stream time as it is: it advances at the end of a run, and this one has none."""
         return iter(())
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether to commit: at the task's own commit points, by the interval, and now and then."""
+        """Return whether to commit: at the task's own commit points, by the interval, and once in a while."""
         if self._task.commit_due(interval_elapsed=False, processed=processed):
             return True
-        if since_seconds >= _REFRESH_SECONDS and self._task.may_commit:
+        if since_seconds >= _REFRESH_SECONDS and self._task.execution.may_commit:
             return True
         return interval_elapsed and self.anything_to_commit(opened=opened) and at_commit_point(self._task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether something was written, or read past without writing."""
+        """Return whether the task has written something, or read records that it wrote nothing for."""
         return opened or self._at_commit != self._task.group.positions()
 
     def committed(self) -> None:

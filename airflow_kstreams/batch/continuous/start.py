@@ -196,6 +196,7 @@ def _begin(
     coordinator: Coordinator, caller: Claimant, plan: TopologyPlan, groups: AskGroups | None
 ) -> ContinuousRun:
     before = coordinator.session.read_ledger(wait_ms=0)
+    coordinator.session.refuse_others_topic(before, plan)
     with coordinator.beginning(caller, before, ensure_topics=ensure_ledger_topic) as ledger:
         coordinator.lease.refuse_busy(ledger, caller)
         last = ledger.continuous.generation if ledger.continuous is not None else 0
@@ -226,6 +227,7 @@ def _begin_claimed(
             run_plan(session, request, ground, warnings=ground.warnings),
             placements=placements(plan, ground.topics.grouped),
         ),
+        starts={str(tp): at.offset for tp, at in sorted(offsets.items())},
     )
     lease = coordinator.lease.new(caller, run.generation)
     assignment = next_assignment(ledger.assignment, ground.topics.grouped, run_id=request.run_id)
@@ -252,7 +254,7 @@ def _starts(
     """
     facts, prior = ground.facts, ground.prior
     if facts.under_way is not None:
-        _refuse_lost_batch(facts.under_way, ground.committed)
+        _refuse_lost_batch(session, facts.under_way, ground.committed)
     # Nothing is frozen, so nothing needs to settle.
     bounds = read_bounds(session, ground, settle_ms=0)
     _refuse_blocked(session, request, ground, bounds)
@@ -271,6 +273,8 @@ def _starts(
         for tp, log_of in bounds.items()
         if tp not in prior.committed
     }
+    # What a person set gets a text of ours, so that a task knows it from what another program sets later.
+    starts |= {tp: prior.committed[tp].offset for tp in bounds if prior.set_by_a_person(tp)}
     offsets = {tp: prior.committed[tp] for tp in bounds if tp in prior.committed}
     return offsets | start_offsets(request, ground, starts)
 
@@ -294,7 +298,9 @@ def _refuse_blocked(
         )
 
 
-def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> None:
+def _refuse_lost_batch(
+    session: CoordinatorSession, slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]
+) -> None:
     """Claim what an unfinished batch has left to do, unless it cannot be known what that is.
 
     :raises DataLossError: a committed offset of the batch is gone, or is not of the batch.
@@ -304,7 +310,8 @@ def _refuse_lost_batch(slice_: Slice, committed: Mapping[TopicPartition, Committ
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
     bounds = {tp: (start, stops.get(tp, UNBOUNDED)) for tp, start in starts.items()}
     to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
-    refuse_unfit_progress(slice_, to_read, {tp: at for tp, at in committed.items() if tp in starts})
+    of_slice = {tp: at for tp, at in committed.items() if tp in starts}
+    refuse_unfit_progress(slice_, to_read, of_slice, session.admin)
     log.warning(
         "batch run %s is not finished: the continuous run does what is left of it, and it gets no finished "
         "marker",

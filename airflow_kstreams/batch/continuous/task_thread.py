@@ -128,7 +128,7 @@ class LeaseWatch:
 
     @property
     def verdict(self) -> LeaseVerdict:
-        """What to do now; once it is not to go on, it stays so."""
+        """The lease's order to the tasks; one that ends them is never taken back."""
         if self._decided is not None:
             return self._decided
         silent = self._clock.monotonic_seconds() - self._heard
@@ -147,7 +147,7 @@ class LeaseWatch:
                 self._note(record)
         except KafkaClientError as error:
             # The lease decides, not this reader: it is lost if this goes on for too long.
-            log.warning("the lease could not be looked at, trying again: %s", error.cause)
+            log.warning("the lease could not be read, trying again: %s", error.cause)
             self.close()
             self._clock.sleep(timeout_seconds)
 

@@ -43,8 +43,9 @@ ledger
 
 Legal, because it is on purpose or because nothing is known:
 
-- a person, or another tool, sets offsets between two runs, back or forth: they carry no metadata of ours. The
-  run's warnings say of those that were set back. Within a slice: anywhere from its start on;
+- a person, or another tool, sets offsets between two runs, back, or forth over what is gone: they carry no
+  metadata of ours. The run's warnings say of those that were set back. Over records, and within a slice, only
+  ``reset --accept`` sets them (:mod:`airflow_kstreams.batch.evidence.moved_offsets`);
 - ``airflow-kstreams reset``: its record in the ledger takes the place of the last stops, and the metadata
   topic is empty. Runs that it took back are not finished. A slice that it dropped leaves offsets of a run
   that the ledger does not know, at or past the last stop;
@@ -68,6 +69,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     Loss,
     data_loss,
     drop_slice,
+    moved_forward,
     not_whole,
     progress_lost,
     rolled_back,
@@ -78,7 +80,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
 from airflow_kstreams.batch.protocol.slice.stops import slice_starts
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPartition
 
 
 def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> list[Loss]:
@@ -96,10 +98,13 @@ def find_contradictions(application_id: str, ledger: Ledger, folded: Folded) -> 
     return [] if text is None else [not_whole(topic, f" says that run {text}", application_id=application_id)]
 
 
-def find_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset]) -> list[Loss]:
+def find_foreign_progress(
+    slice_: Slice, committed: Mapping[TopicPartition, CommittedOffset], admin: AdminPort
+) -> list[Loss]:
     """Return the committed offsets that cannot be of a slice that is under way.
 
     :param committed: of partitions of the slice.
+    :param admin: asked where logs start, if another program has committed an offset.
     """
     starts = slice_starts(slice_)
     stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
@@ -123,22 +128,56 @@ def find_foreign_progress(slice_: Slice, committed: Mapping[TopicPartition, Comm
             losses.append(drop_slice(text, slice_.plan.topology.application_id))
         else:
             losses.append(taken_back(tp, to=max(at, start), text=text))
-    return losses
+    # Begin commits no start of an empty slice, but its end.
+    begun = starts | (stops if slice_.plan.empty else {})
+    return losses + find_moved_under_way(begun, committed, admin, run_id=slice_.run_id)
+
+
+def find_moved_under_way(
+    starts: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, CommittedOffset],
+    admin: AdminPort,
+    *,
+    run_id: str,
+) -> list[Loss]:
+    """Return the committed offsets that another program moved forward while a run is under way.
+
+    :param starts: where the run started.
+    :param run_id: of the slice, or of the continuous run.
+    """
+    ahead = {
+        tp: offset.offset
+        for tp, offset in sorted(committed.items())
+        if offset.offset > starts.get(tp, 0) and OffsetMetadata.decode(offset.metadata).foreign
+    }
+    log_starts = admin.start_offsets(ahead) if ahead else {}
+    return [
+        moved_forward(
+            tp,
+            start=max(starts.get(tp, 0), log_starts[tp]),
+            to=at,
+            by=f"run {run_id!r} is under way, and reads from",
+            run=run_id,
+        )
+        for tp, at in ahead.items()
+        if at > log_starts[tp]
+    ]
 
 
 def refuse_unfit_progress(
     slice_: Slice,
     to_read: Mapping[TopicPartition, tuple[int, int | None]],
     committed: Mapping[TopicPartition, CommittedOffset],
+    admin: AdminPort,
 ) -> None:
     """Refuse to go on with a slice whose committed offsets are gone, or are not of it.
 
     Begin commits the start of every partition, so that an offset that is not there was there.
 
-    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet. Nothing
-    is
-        lost with the offset of another partition.
+    :param to_read: what the slice has to read: start and stop, None where the stop is not known yet.
+        Nothing is lost with the offset of another partition.
     :param committed: of partitions of the slice.
+    :param admin: as for :func:`find_foreign_progress`.
     :raises DataLossError: an offset is gone, or cannot be of the slice.
     """
     lost = [
@@ -146,7 +185,7 @@ def refuse_unfit_progress(
         for tp, (start, stop) in sorted(to_read.items())
         if tp not in committed
     ]
-    losses = lost or find_foreign_progress(slice_, committed)
+    losses = lost or find_foreign_progress(slice_, committed, admin)
     if losses:
         raise data_loss(losses, slice_.plan.topology.application_id, run_id=slice_.run_id)
 
@@ -199,7 +238,7 @@ def _is_rolled_back(ledger: Ledger, last_id: str, run_id: str, *, at: int, left:
 
 
 def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run is under way."""
+    """Return the facts that contradict a run's being under way."""
     run = f"{slice_.run_id!r} is under way, but the ledger says that"
     if ledger.is_finished(slice_.run_id):
         yield f"{run} it is finished"
@@ -225,7 +264,7 @@ def _of_running(ledger: Ledger, slice_: Slice) -> Iterator[str]:
 
 
 def _of_finished(ledger: Ledger, folded: Folded, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against it that a run was finished last."""
+    """Return the facts that contradict a run's being the one that finished last."""
     run = f"{slice_.run_id!r} was finished last, but the ledger"
     last, summary = ledger.last(), ledger.find(slice_.run_id)
     if summary is None:
@@ -267,7 +306,7 @@ def _of_other_slice(ledger: Ledger, folded: Folded, slice_: Slice, summary: RunS
 
 
 def _of_both(ledger: Ledger, slice_: Slice) -> Iterator[str]:
-    """Say what speaks against a slice, whether it is finished or not."""
+    """Return the facts that contradict a slice, finished or not."""
     run, plan, lease = f"{slice_.run_id!r}", slice_.plan, ledger.lease
     if lease is not None and lease.slice_run_id == slice_.run_id and lease.generation != slice_.generation:
         yield f"{run} has generation {slice_.generation}, but the ledger's lease has {lease.generation}"

@@ -31,6 +31,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.ledger.facts import Acceptance
 from airflow_kstreams.batch.ledger.past_runs import TopicLeft
 from airflow_kstreams.batch.protocol.logs.data_loss import Loss, rewritten
 from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds
@@ -50,20 +51,23 @@ _FETCH_RECORDS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorRuns:
-    """What earlier runs left behind.
+    """Holds the traces that earlier runs left in Kafka.
 
     :param committed: the group's committed offsets.
-    :param last_stops: where the last run that read a topic stopped, inputs and intermediates.
+    :param last_stops: offsets at which the last run that read a topic stopped, inputs and intermediates.
     :param topic_ids: topic ids that it froze.
     :param times: partition times at those stops.
-    :param read: how many partitions of each topic it read.
+    :param read: number of partitions of each topic that it read.
     :param unfinished_run: a run of which nothing but committed offsets can say how far it came: one that was
         under way when the metadata topic was lost, or the last, continuous one; empty if there is none.
     :param continuous: whether that was a continuous one.
     :param no_slice: whether the metadata topic holds none, finished or not, and no reset says why.
     :param foreign_run: whether a run that another program began is under way: what has no committed offset
         may then be part of its slice, so the first-run policy, which is for our own runs, does not count.
+    :param last_is_ours: whether a run of ours, or a reset, was the last to work on the application, so that
+        every offset since carries our text; another program may have begun runs in the bare format.
     :param reset_by_hand: whether a person set the offset of every input, and so began the application anew.
+    :param accepted: where an operator has reading go on since.
     """
 
     committed: Mapping[TopicPartition, CommittedOffset]
@@ -75,7 +79,9 @@ class PriorRuns:
     continuous: bool = False
     no_slice: bool = False
     foreign_run: bool = False
+    last_is_ours: bool = False
     reset_by_hand: bool = False
+    accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
     _decoded: dict[TopicPartition, OffsetMetadata] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -84,15 +90,34 @@ class PriorRuns:
         """Return up to which offset runs have read a partition, None when nothing says."""
         if partition in self.committed:
             return self.committed[partition].offset
-        return None if self.unfinished_run else self.last_stops.get(partition)
+        if self.unfinished_run:
+            return None
+        if partition in self.accepted:
+            return self.accepted[partition].offset
+        return self.last_stops.get(partition)
 
     def was_read(self, partition: TopicPartition) -> bool:
         """Whether some run has read a partition, as far as anything says."""
         return partition.partition < self.read.get(partition.topic, 0)
 
+    def knows(self, topic: str) -> bool:
+        """Whether runs have left a trace of a topic."""
+        if self.read.get(topic, 0):
+            return True
+        return any(other.topic == topic for other in self.last_stops)
+
     def set_by_a_person(self, partition: TopicPartition) -> bool:
         """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""
         return partition in self.committed and not self.run_of(partition)
+
+    def accepts(self, partition: TopicPartition, log_of: LogBounds) -> bool:
+        """Whether a person has reading go on at the committed offset: by our command, or at or before the
+        start of the log, which skips nothing that is there.
+        """
+        if not self.set_by_a_person(partition):
+            return False
+        at, known = self.committed[partition].offset, self.accepted.get(partition)
+        return at <= log_of.start or (known is not None and known.offset == at)
 
     def run_of(self, partition: TopicPartition) -> str:
         """Return the run that has committed a partition's offset; empty if a person has."""
@@ -120,6 +145,10 @@ class PriorRuns:
         """
         if partition in self.committed and not self.set_by_a_person(partition):
             return self._metadata(partition).times
+        last = self.accepted[partition].offset if partition in self.accepted else None
+        at = self.committed[partition].offset if partition in self.committed else last
+        if at is not None and at == last:
+            return self.accepted[partition].times
         moved_back = (self.remembered(partition) or 0) < self.last_stops.get(partition, 0)
         return PartitionTimes() if moved_back else self.times.get(partition, PartitionTimes())
 
@@ -158,11 +187,13 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
         run = ledger.current_continuous
         return PriorRuns(
             committed={},
-            last_stops={},
+            last_stops={partition_named(name): at for name, at in run.starts.items()},
             topic_ids=run.plan.topic_ids,
             read=run.plan.partitions,
             unfinished_run=run.run_id,
             continuous=True,
+            last_is_ours=True,
+            accepted=ledger.accepted,
         )
     topics = plan.sources
     newest = ledger.left(topics)
@@ -182,6 +213,8 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
             times=_times(newest, {tp for tp, _ in untouched}),
             read=read,
             foreign_run=facts.foreign_run,
+            last_is_ours=not facts.foreign_run,
+            accepted=ledger.accepted,
         )
     stops = {}
     topic_ids: dict[str, str] = {}
@@ -204,6 +237,8 @@ def recall(plan: TopologyPlan, facts: RunFacts) -> PriorRuns:
         continuous=ledger.lease is not None and ledger.lease.continuous,
         no_slice=metadata.state is RunState.NEW,
         foreign_run=facts.foreign_run,
+        last_is_ours=metadata.slice is not None,
+        accepted=ledger.accepted,
     )
 
 
@@ -220,7 +255,16 @@ def with_committed(
 
     :param topic_ids: of the topics as they are now.
     """
-    prior = dataclasses.replace(prior, committed=committed)
+    accepted = {
+        tp: each
+        for tp, each in prior.accepted.items()
+        if tp.topic in plan.sources and each.topic_id == topic_ids[tp.topic]
+    }
+    prior = dataclasses.replace(
+        prior,
+        committed=committed,
+        accepted=accepted,
+    )
     inputs = [tp for tp in committed if tp.topic in plan.inputs]
     if inputs and all(map(prior.set_by_a_person, inputs)):
         prior = dataclasses.replace(prior, unfinished_run="", no_slice=False, reset_by_hand=True)
@@ -262,7 +306,9 @@ def _finished_stops(
     if folded.slice is not None:
         reported = {partition_named(n): o for n, o in folded.slice.plan.intermediate_starts.items()}
         if not folded.torn:
-            stops = {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
+            # The ledger knows it if an operator had reading go on past a stop.
+            frozen = {part.topic_partition: part.stop_offset for part in folded.slice.inputs}
+            stops = {tp: max(stop, prior.get(tp, 0)) for tp, stop in frozen.items()}
     for intermediate, offset in folded.reached.items():
         reported[intermediate] = max(reported.get(intermediate, 0), offset)
     # What reads as the stop of an intermediate partition is a notification whose key looks like one.

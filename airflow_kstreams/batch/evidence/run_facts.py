@@ -58,11 +58,11 @@ class LastTasks:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What is known of an application's runs.
+    """Holds the facts that ledger and metadata topic give of an application's runs.
 
     :param application_id: the application.
     :param ledger: its ledger, read before the metadata topic, or under the coordinator's claim.
-    :param written: what the metadata topic holds, void or not.
+    :param written: the content of the metadata topic, void or not.
     """
 
     application_id: str
@@ -112,7 +112,7 @@ class RunFacts:
 
     @property
     def metadata(self) -> Folded:
-        """What the metadata topic says, which is nothing once a continuous run began after it."""
+        """The content of the metadata topic; empty once a continuous run has begun after it."""
         if self.ledger.current_continuous is None:
             return self.written
         return Folded(state=RunState.NEW, live_keys=self.written.live_keys, log=self.written.log)

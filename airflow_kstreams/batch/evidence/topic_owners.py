@@ -26,7 +26,7 @@ from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.logs.data_loss import delete_topic
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, OpenTransactionError
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan
-from airflow_kstreams.streams.errors import AccessDeniedError, KafkaClientError, TopologyError
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
@@ -49,7 +49,7 @@ _RENAME = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTopics:
-    """What an application knows of its internal topics.
+    """Holds the topics that an application knows as its own internal ones.
 
     :param ids: topic id by topic, as far as anything says.
     :param all_known: whether a topic that is not among them cannot hold anything of the application's.
@@ -75,7 +75,7 @@ class Neighbours:
         """Return the internal topics of an application that another one's ledger has -> that one's id.
 
         :param ids: topic id by topic.
-        :param wait_ms: how long to wait for what open transactions hide of their ledgers.
+        :param wait_ms: a read of their ledgers waits so long for the end of open transactions.
         """
         others = {topic: _others(application_id, topic) for topic in ids}
         found: dict[str, str] = {}
@@ -106,10 +106,12 @@ class Neighbours:
         """Return what an application's ledger says of its topics; nothing if it cannot be read."""
         try:
             ledger = self._ledger(application_id, wait_ms)
-        except KafkaClientError as error:
+        except (KafkaClientError, ConfigError) as error:
             if error.is_retriable:
                 raise
-            log.info("whether application %s has topics in common is not known: %s", application_id, error)
+            log.info(
+                "the ledger of application %s, which may share topics, is not read: %s", application_id, error
+            )
             return {}
         return recorded_ids(ledger)
 

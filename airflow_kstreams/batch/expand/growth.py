@@ -62,19 +62,19 @@ class NewPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthPlan:
-    """What it would mean that a topic has more partitions.
+    """Says what follows when a topic gets more partitions.
 
     :param application_id: the application that was asked.
     :param topic: the topic.
     :param before: its partition count now.
-    :param count: how many it would have.
+    :param count: its partition count once it has grown.
     :param subtopology: the id of the subtopology that reads the topic.
     :param tasks: of that subtopology, as many as before when it keeps state.
     :param grown: the topic's counts, and the kinds of growth that are possible; None where no state depends
         on its keys.
     :param new: the partitions that are to come, where state depends on keys.
-    :param waits: partitions that would wait if a run began now, and for what: that they have to wait for less
-        by then is likely.
+    :param waits: partitions that would wait if a run began now, with the ancestors that they wait for; the
+        next begin will probably find less to wait for.
     :param continuous: whether the application runs continuously: it reads new partitions when it starts next.
     """
 
@@ -96,7 +96,7 @@ class GrowthPlan:
 
 
 def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPlan:
-    """Work out what it would mean that a topic has so many partitions.
+    """Work out what follows when a topic gets more partitions.
 
     :param session: of the application; its settings are those that the runs have.
     :raises ConfigError: the application has no run yet, does not read the topic, or makes it itself.

@@ -58,11 +58,11 @@ _FRESH_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatchUpOptions:
-    """How to copy.
+    """Options of the copy of state.
 
     :param rate: changelog records per second that are read, of all sources together; None for as fast as it
         goes.
-    :param parallel: how many sources are copied side by side.
+    :param parallel: number of sources that are copied side by side.
     :param follow: whether to go on copying what runs add, until a begin takes over; else until all is copied
         that was there.
     """
@@ -72,7 +72,7 @@ class CatchUpOptions:
     follow: bool = True
 
     def check(self) -> None:
-        """Refuse what cannot be.
+        """Refuse options that no copy can follow.
 
         :raises ConfigError: the rate or the number of sources is no positive number.
         """
@@ -96,7 +96,7 @@ class ProcessorExpansion:
     :param cluster: where the application is.
     :param settings: of the application, as its runs have them.
     :param subtopology: its id; None where only one keeps state.
-    :param count: how many processors it is to have.
+    :param count: the number of processors that it is to have.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class ProcessorExpansion:
         self._session.close()
 
     def copy_by(self, copies: Copies) -> None:
-        """Have something else copy than threads of this process."""
+        """Copy by other means than threads of this process."""
         self._copies = copies
 
     def plan(self) -> ProcessorPlan:

@@ -31,13 +31,13 @@ from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedSource:
-    """How far one changelog of one source is copied.
+    """Says how far one changelog of one source is copied.
 
     :param changelog: the source's partition of it.
     :param added: the new processors that take keys from the source.
     :param position: T2; None before the first step.
     :param end: T1.
-    :param told: what its last step wrote beside the position; without steps and entries before the first.
+    :param told: the metadata that its last step wrote beside the position; before the first, without counts.
     """
 
     changelog: TopicPartition
@@ -48,7 +48,7 @@ class CopiedSource:
 
     @property
     def lag(self) -> int:
-        """How many offsets lie between T2 and T1."""
+        """The number of offsets between T2 and T1."""
         return self.end - (self.position or 0)
 
 
@@ -77,7 +77,7 @@ class ProcessorPlan:
 
     @property
     def before(self) -> int:
-        """How many processors there are."""
+        """The number of processors now."""
         return len(self.entry.by_group)
 
     @property
@@ -92,7 +92,7 @@ class ProcessorPlan:
 
     @property
     def works(self) -> list[CopyWork]:
-        """What is to be copied, by source."""
+        """The copies to make, by source."""
         if self.after is None:
             return []
         return [
@@ -102,7 +102,7 @@ class ProcessorPlan:
 
 
 def plan_processors(session: CoordinatorSession, subtopology: int | None, count: int) -> ProcessorPlan:
-    """Work out what it would mean that a subtopology has so many processors.
+    """Work out what follows when a subtopology gets more processors.
 
     :param subtopology: its id; None where only one keeps state.
     :raises ConfigError: the application has no run yet, or no such subtopology; or another expansion of it is

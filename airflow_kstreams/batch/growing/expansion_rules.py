@@ -34,10 +34,10 @@ from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, TopicPart
 
 
 class Expansion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What stands beside an offset of the catch-up.
+    """The metadata of an offset that the catch-up commits.
 
     :param before: the number of processors that the subtopology has now.
-    :param after: what it is to have.
+    :param after: the number that it is to have.
     :param topic_id: of the changelog that the offset is of.
     :param stepped_ms: when the offset was committed, epoch milliseconds.
     :param copied: entries that were written since it began; deletions among them.

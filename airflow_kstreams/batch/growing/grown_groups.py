@@ -76,7 +76,7 @@ class BlockedPartition:
     :param partition: the partition.
     :param subtopology: the id of the subtopology that reads the topic.
     :param group: its partition group, the number of its task.
-    :param ancestors: what it waits for, or waited for when that was last looked at.
+    :param ancestors: partitions that it waits for, or waited for at the last look.
     """
 
     partition: TopicPartition
@@ -126,7 +126,7 @@ def blocked_text(waits: Sequence[BlockedPartition]) -> str:
 def blocked_warnings(
     waits: Sequence[BlockedPartition], stops: Mapping[TopicPartition, int]
 ) -> tuple[str, ...]:
-    """Say of a run which partitions it leaves to a later one.
+    """Return a warning of the partitions that a run leaves to a later one, if there are any.
 
     :param waits: as its begin found them.
     :param stops: of the input partitions; topics that the application writes itself are read whole.

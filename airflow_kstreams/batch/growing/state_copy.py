@@ -66,7 +66,7 @@ BATCH = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyWork:
-    """What is to be copied.
+    """The state to copy from one source.
 
     :param sub: the subtopology's plan.
     :param entry: its partition groups as they are recorded.
@@ -81,7 +81,7 @@ class CopyWork:
 
     @property
     def before(self) -> int:
-        """How many processors there are."""
+        """The number of processors now."""
         return len(self.entry.by_group)
 
     @property
@@ -216,11 +216,11 @@ class StateCopy:
                 yield records
 
     def touch(self) -> None:
-        """Say that the copy is as it should be, before its last step is too old to go on from."""
+        """Commit a step that copies nothing, before the last one is too old to go on from."""
         self._commit({}, dict(self.positions))
 
     def void(self) -> None:
-        """Let the expansion count no more."""
+        """Void the expansion: its offset names none from then on."""
         with self._transaction() as writer:
             writer.send_offsets({tp: CommittedOffset(0) for tp in self._partitions}, self._group_reader())
         self._told, self.positions = {}, {}
@@ -389,10 +389,10 @@ Ended = Literal["copied", "taken over", "fenced"]
 
 
 class Copies(Protocol):
-    """Does the copying, somewhere."""
+    """Copies state, in threads or elsewhere."""
 
     def copy(self, shares: Sequence[Sequence[CopyWork]], rate: float | None) -> Sequence[Ended]:
-        """Copy the state of sources as far as it is there, and say of each how that ended.
+        """Copy the state of sources as far as it is there, and return how the copy of each ended.
 
         :param shares: what is copied side by side; the sources of a share follow each other.
         :param rate: changelog records per second that each share reads; None for as fast as it goes.
@@ -402,7 +402,7 @@ class Copies(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Have what copies end soon, wherever it is: the next copy goes on there."""
+        """Make the running copies end soon; the next copy goes on where they ended."""
         ...
 
 

@@ -65,7 +65,7 @@ _CLAIMS = 3
 
 
 class TakeoverCoordinator(Protocol):
-    """What a takeover asks of the coordinator whose begin it is part of."""
+    """The questions that a takeover asks the coordinator whose begin it is part of."""
 
     @property
     def cluster(self) -> ClusterPort: ...
@@ -91,7 +91,7 @@ class TakeoverCoordinator(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeovers:
-    """What became of the expansions that were under way.
+    """Says how a begin has treated the expansions that were under way.
 
     :param grouped: subtopology id -> groups of the processors that there are now.
     :param expansions: by subtopology that has more processors now.
@@ -178,7 +178,7 @@ class _Candidate:
     expansion: Expansion
 
     def not_yet(self, before: GroupedPartitions, committed: Mapping[TopicPartition, CommittedOffset]) -> str:
-        """Say why this begin cannot take it over; nothing if it can.
+        """Return why this begin cannot take it over; empty if it can.
 
         :param before: the groups as they are recorded.
         :param committed: of the source partitions.
@@ -223,7 +223,7 @@ class _Candidate:
         return ""
 
     def copy_rest(self) -> str:
-        """Fence the producers that may write, and copy up to T1; return what prevents that, or nothing."""
+        """Fence the producers that may write, copy up to T1, and return what prevents it, if anything."""
         coordinator, sub, expansion = self.coordinator, self.sub, self.expansion
         add_partitions(coordinator.admin, sub, expansion.after.count)
         added = [f"{coordinator.application_id}-{sub.id}_{number}" for number in expansion.added]

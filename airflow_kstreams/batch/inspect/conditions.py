@@ -71,7 +71,7 @@ class RunFinished(msgspec.Struct, frozen=True, kw_only=True, tag="run-finished")
         return result_of_summary(summary)
 
     def still_parked(self, view: ClusterView) -> str:
-        """Say what is parked of the run, which is finished; empty if nothing is, or that may be."""
+        """Return what the finished run left parked, in words; empty if that is nothing, or is allowed."""
         ledger = view.ledger(self.application_id)
         summary = None if self.allow_parked else self._find(ledger)
         return "" if summary is None else still_parked(ledger, summary)
@@ -255,7 +255,7 @@ def _inputs_of_last_run(application_id: str, ledger: Ledger, held: Slice | None)
 
 
 def why_not(condition: Condition, view: ClusterView) -> str:
-    """Say why a condition does not hold yet: what is parked, and who holds the application's lease and
+    """Return why a condition does not hold yet: what is parked, and who holds the application's lease and
     when it was renewed last; empty when neither is so. Whether the owner is alive, one look cannot say.
     """
     parked = condition.still_parked(view) if isinstance(condition, RunFinished) else ""
@@ -290,7 +290,7 @@ def condition_from_json(data: Json) -> Condition:
 
 
 def still_parked(ledger: Ledger, run: RunSummary) -> str:
-    """Say how many records are parked where, and when they are due; empty if all that a run left parked is
+    """Return how many records are parked where, and when they are due; empty if all that a run left parked is
     processed.
 
     :param run: finished.

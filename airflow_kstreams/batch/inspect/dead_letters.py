@@ -104,7 +104,7 @@ class LettersSeen:
 
     @property
     def letters(self) -> int:
-        """How many there are."""
+        """The number of letters."""
         return sum(group.letters for group in self.groups)
 
 
@@ -125,8 +125,8 @@ class DeadLetterTopic:
     def survey(self, selection: Selection, *, newest: int) -> LettersSeen:
         """Count the letters.
 
-        :param selection: which; its limit does not count.
-        :param newest: how many to return one by one.
+        :param selection: the letters to count; its limit does not matter here.
+        :param newest: the number of letters to return one by one.
         :raises ConfigError: there is no such topic.
         """
         groups: dict[tuple[str, str, str], LetterGroup] = {}

@@ -138,7 +138,7 @@ class FinishedRuns:
         self._committed_at = 0.0
 
     def has_ledger(self) -> bool:
-        """Look whether the application has a ledger; it has none before its first run."""
+        """Return whether the application has a ledger; it has none before its first run."""
         with closing(self._cluster.admin()) as admin:
             found = self._partition.topic in admin.describe_topics([self._partition.topic])
         self._from_start |= not found

@@ -91,7 +91,7 @@ class RunStatus:
 
     @property
     def tasks(self) -> tuple[TaskReport, ...]:
-        """What the tasks of the slice, or of the continuous run, have committed so far, in their order."""
+        """The reports that tasks of the slice, or of the continuous run, have committed so far, in order."""
         run = self.slice if self.continuous is None else self.continuous.slice
         if run is None:
             return ()

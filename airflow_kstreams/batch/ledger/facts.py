@@ -9,6 +9,7 @@ record                  says                                     written by
 :class:`ChangelogEnds`  where changelogs ended                   finish
 :class:`ContinuousRun`  what a run without an end works on       the start of that run
 :class:`ResetRecord`    how far the last reset has come          reset
+:class:`Acceptance`     where an operator has reading go on      reset --accept
 ======================  =======================================  ========================
 """
 
@@ -25,6 +26,7 @@ from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.plan import UnnamedStore
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,17 +206,33 @@ class ContinuousRun(msgspec.Struct, frozen=True, kw_only=True):
     :param generation: grows by one with every start, so that tasks of an earlier start stop.
     :param plan: what the start froze; ``stop_hash`` and ``empty`` mean nothing here.
     :param over: whether a batch has begun since.
+    :param starts: where it started, ``topic-partition`` -> offset.
     """
 
     run_id: str
     generation: int
     plan: RunPlan
     over: bool = False
+    starts: dict[str, int] = {}
 
     @property
     def slice(self) -> Slice:
         """The run in the form that tasks know, without any stop offset."""
         return Slice(run_id=self.run_id, generation=self.generation, plan=self.plan, inputs=())
+
+
+class Acceptance(msgspec.Struct, frozen=True, array_like=True):
+    """The offset at which an operator has reading go on in one partition, whatever the run before had read;
+    one record in the ledger topic for all partitions, until a run that reads them finishes.
+
+    :param offset: the offset.
+    :param topic_id: of the topic as it was accepted.
+    :param times: the partition's times there.
+    """
+
+    offset: int
+    topic_id: str
+    times: PartitionTimes = PartitionTimes()
 
 
 class ResetStage(enum.Enum):
@@ -255,5 +273,5 @@ class ResetRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the next run starts: the position of every partition that it knows."""
+        """The offsets at which the next run starts, in every partition that the reset knows."""
         return {partition_named(name): offset for name, offset in self.positions.items()}

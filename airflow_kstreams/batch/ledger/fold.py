@@ -29,6 +29,7 @@ import msgspec
 
 from airflow_kstreams.batch.ledger.facts import (
     NOTHING_RECORDED,
+    Acceptance,
     Assignment,
     ChangelogEnds,
     ContinuousRun,
@@ -46,6 +47,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import (
     joined,
     pieces_of,
 )
+from airflow_kstreams.batch.protocol.topics import others_protocol_topic
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
@@ -93,6 +95,7 @@ class LedgerCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     continuous: ContinuousRun | None = None
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
+    accepted: dict[str, Acceptance] = {}
 
 
 def check_run_id(run_id: str) -> None:
@@ -226,8 +229,10 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     Behind the checkpoint come leases only. Where another program has written there, no checkpoint counts as
     found, and the next one that is written brings all of the index.
 
-    :raises KafkaClientError: a record is no ledger's, or another version's, or the checkpoint is lost.
+    :raises ConfigError: no record is a ledger's.
+    :raises KafkaClientError: one is not, or is another version's, or the checkpoint is lost.
     """
+    _refuse_others(records, topic)
     checkpoint, span = last_checkpoint(records) or (LedgerCheckpoint(past=PastRuns(), at=-1), None)
     after = -1 if span is None else span[1]
     entries: dict[str, Located] = {}
@@ -256,6 +261,26 @@ def fold_ledger(records: Sequence[Record], topic: str) -> tuple[Everything, Fold
     return Everything(entries, frozenset(details.values())), FoldedLedger(
         state, span if alone else None, lease
     )
+
+
+def _refuse_others(records: Sequence[Record], topic: str) -> None:
+    """Refuse a topic of somebody else's that has the name of a ledger. In a ledger there is a lease, a
+    checkpoint or an entry, as long as it holds anything.
+
+    :raises ConfigError: it is such a topic.
+    """
+    stranger: Record | None = None
+    for record in records:
+        if key_of(record).startswith((LEASE_KEY, CHECKPOINT_KEY)):
+            return
+        try:
+            if decode_summary(record) is not None:
+                return
+        except KafkaClientError:
+            pass
+        stranger = stranger or record
+    if stranger is not None:
+        raise others_protocol_topic(stranger, topic.removesuffix("-runs"))
 
 
 def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: str) -> None:

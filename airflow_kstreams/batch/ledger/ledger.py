@@ -40,6 +40,7 @@ import msgspec
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.ledger.facts import (
     NOTHING_RECORDED,
+    Acceptance,
     Assignment,
     ChangelogEnds,
     ContinuousRun,
@@ -69,6 +70,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     read_log,
 )
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
+from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicPartition
 
@@ -93,6 +95,7 @@ class Ledger:
     :param own_topics: which topics are the application's; None when no run has begun.
     :param changelog_ends: where changelogs ended when a run was last finished; None when no run with records
         has.
+    :param accepted: where an operator has reading go on since a run last finished there.
     :param past: what it keeps of the runs before.
     :param checkpoint: where the last checkpoint is; None if there is none, or if other records than leases
         follow it.
@@ -110,6 +113,7 @@ class Ledger:
     lease_written_ms: int = 0
     own_topics: OwnTopics | None = None
     changelog_ends: ChangelogEnds | None = None
+    accepted: Mapping[TopicPartition, Acceptance] = field(default_factory=dict)
     past: PastRuns = field(default=PastRuns())
     checkpoint: Span | None = None
     next_offset: int = field(default=-1, compare=False)
@@ -130,7 +134,7 @@ class Ledger:
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the last run, or the reset after it, left each partition; empty after a continuous run, whose
+        """The offset at which the last run or reset left each partition; empty after a continuous run, whose
         progress is in the committed offsets alone.
         """
         if self.current_continuous is not None:
@@ -222,11 +226,11 @@ class Ledger:
     def with_reset(self, reset: ResetRecord) -> Ledger:
         """Return the ledger after a step of a reset, which ends a continuous run."""
         over = None if self.continuous is None else msgspec.structs.replace(self.continuous, over=True)
-        return replace(self, reset=reset, continuous=over)
+        return replace(self, reset=reset, continuous=over, accepted={})
 
     def with_continuous(self, run: ContinuousRun) -> Ledger:
         """Return the ledger with a continuous run, which begins or is over; what a reset left is past."""
-        return replace(self, continuous=run, reset=None)
+        return replace(self, continuous=run, reset=None, accepted={})
 
     def _is_last(self, run_id: str) -> bool:
         return self.past.last is not None and self.past.last.run_id == run_id
@@ -389,6 +393,7 @@ class _Source:
             continuous=held.continuous,
             own_topics=held.own_topics,
             changelog_ends=held.changelog_ends,
+            accepted={partition_named(name): each for name, each in held.accepted.items()},
             past=held.past,
             checkpoint=state.span,
             next_offset=content.stable_end if content.complete else -1,

@@ -54,7 +54,7 @@ class TopicRead(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The offsets that a run read of an input topic, its partitions added up.
 
     :param topic: its name.
-    :param partitions: how many it had.
+    :param partitions: its partition count.
     :param start: sum of their start offsets.
     :param stop: sum of their stop offsets.
     """
@@ -79,26 +79,26 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param inputs: every input partition's start and stop; a detail.
     :param intermediate_stops: stop offset of every intermediate partition, past the transaction markers that
         follow it: ``topic-partition`` -> offset; a detail.
-    :param tasks: what each task did; a detail.
+    :param tasks: the report of each task; a detail.
     :param topology_hash: of the topology that ran.
     :param topic_ids: topic id of every source topic, so that a topic that is created again is noticed even
         when the metadata topic is gone; a detail.
     :param partition_times: what of each source partition's time survives: ``topic-partition`` -> partition
         time, largest timestamp, stream time; a detail. They travel with the committed offsets, too, which may
         expire.
-    :param warnings: what an operator should look at, one line each, the first few.
+    :param warnings: the first few warnings for an operator, one line each.
     :param taken_back_ms: when a reset took back what it processed, epoch milliseconds; 0 = never. Such
         a run is not finished any more: it may run again under its id.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
-    :param topics: what each subtopology read and wrote.
+    :param topics: the topics that each subtopology read and wrote.
     :param dag_id: the DAG whose run it was; empty if none.
     :param autostop_at: the setting by which the stop offsets were frozen.
     :param counts: what became of the records, by topic and node; None if those of a task are unknown: they
         had no room beside its offsets, or another tool set the offsets.
-    :param read: what it read of each input topic.
-    :param task_count: how many tasks it had.
+    :param read: the offsets that it read of each input topic.
+    :param task_count: the number of its tasks.
     :param records_skipped: records left out because they are dated outside the interval that the run kept to.
-    :param records_ahead: records dated too far ahead that were processed.
+    :param records_misdated: records with an implausible time that were processed, as in ``TaskReport``.
     :param previous: offset of the entry of the run that finished before it, -1 if none did.
     :param details: where in the ledger its details were written, from and to offset; None before they are.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
@@ -107,8 +107,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         known.
     :param behind_cut: records behind its cut that are dated before it, when it began; None where no cut by
         time was made.
-    :param global_tables: what it saw of global tables.
-    :param advanced_to_ms: to which moment its end brought stream time, epoch milliseconds; None if to none.
+    :param global_tables: the pieces of global tables that its tasks saw.
+    :param advanced_to_ms: moment to which its end brought stream time, epoch milliseconds; None without one.
     """
 
     run_id: str
@@ -133,7 +133,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     read: tuple[TopicRead, ...] = ()
     task_count: int = 0
     records_skipped: int = 0
-    records_ahead: int = 0
+    records_misdated: int = 0
     previous: int = -1
     details: tuple[int, int] | None = None
     parked: dict[str, int | None] = {}
@@ -144,7 +144,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def state(self) -> str:
-        """How it ended: ``completed``, or ``completed_with_parked(n)`` when records wait for their next
+        """The way it ended: ``completed``, or ``completed_with_parked(n)`` when records wait for their next
         attempt.
         """
         return completed(self.parked)
@@ -156,7 +156,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reads(self) -> tuple[TopicRead, ...]:
-        """What it read of each input topic, sorted."""
+        """The offsets that it read of each input topic, sorted."""
         if self.read:
             return self.read
         parts: dict[str, list[FrozenPartition]] = {}
@@ -191,7 +191,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where the next run starts: the stop offset of every partition, inputs and intermediates."""
+        """The stop offset of every partition, inputs and intermediates, at which the next run starts."""
         stops = {part.topic_partition: part.stop_offset for part in self.inputs}
         return stops | {partition_named(name): stop for name, stop in self.intermediate_stops.items()}
 
@@ -231,7 +231,7 @@ def summary_so_far(
         tasks=tuple(reports),
         task_count=len(reports),
         records_skipped=sum(report.records_skipped for report in reports),
-        records_ahead=sum(report.records_ahead for report in reports),
+        records_misdated=sum(report.records_misdated for report in reports),
         topology_hash=plan.topology.topology_hash,
         interval_ms=plan.interval_ms,
         topic_ids=plan.topic_ids,
@@ -265,8 +265,8 @@ class RunDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param stops: stop offsets by topic, inputs and intermediates, -1 where a partition was not read.
     :param topic_ids: topic id of every source topic.
     :param times: partition times by topic; absent where there are none.
-    :param tasks: how many tasks reported.
-    :param reports: what they reported, field by field.
+    :param tasks: the number of tasks that reported.
+    :param reports: their reports, field by field.
     """
 
     run_id: str

@@ -109,6 +109,7 @@ class _Writing:
             continuous=ledger.continuous,
             own_topics=ledger.own_topics,
             changelog_ends=ledger.changelog_ends,
+            accepted={str(tp): each for tp, each in sorted(ledger.accepted.items())},
         )
         return LedgerRecords(self._records, self._add_checkpoint(checkpoint), self._finished)
 
@@ -189,7 +190,7 @@ class _Writing:
         return found[0]
 
     def _changes(self, entry: Located) -> Iterable[IndexChange]:
-        """Say under what an entry is found, and which entry it takes the place of."""
+        """Return the hashes by which an entry is found, and the offset of the entry that it replaces."""
         run, archive = entry.summary, self._ledger.archive
         before = archive.find(run.run_id)
         yield IndexChange(digest_of(run.run_id), entry.offset, -1 if before is None else before.offset)
@@ -204,7 +205,7 @@ class _Writing:
     def _add_large(self, key: str, value: bytes, before: int) -> tuple[Span, int]:
         """Write a value, in pieces if it is large.
 
-        :param before: how many pieces there may be of an older value.
+        :param before: the number of pieces that an older value may have.
         :return: where it is, and how many pieces it has.
         """
         name = key.encode()
@@ -222,7 +223,7 @@ class _Writing:
 
 
 def _all_changes(entries: Iterable[Located]) -> Iterable[IndexChange]:
-    """Say under what entries are found: each by its run, the last finished one by its data interval."""
+    """Return the hashes that find entries: each by its run, the last finished one by its data interval."""
     by_interval: dict[tuple[int, int], Located] = {}
     for entry in entries:
         run = entry.summary

@@ -100,10 +100,12 @@ def reset_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 
 def replay_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[Permission, ...]:
     """Return what bringing dead letters back needs; its user need not be that of the runs."""
-    letters = settings.dead_letter_topic
+    letters, own = settings.dead_letter_topic, ProtocolTopics(plan.application_id)
     owner = replay_owner(letters)
     return (
         _topic(letters, "dead letters", Operation.READ),
+        _topic(own.metadata, "which topics the last run reads", Operation.READ),
+        _topic(own.ledger, "which topics earlier runs have read", Operation.READ),
         *_owned(ProtocolTopics.replays(letters), "how far replays have come"),
         *(_topic(topic, "takes its dead letters back", Operation.WRITE) for topic in sorted(plan.sources)),
         _group(owner, "offsets of replays", Operation.READ),
@@ -133,7 +135,7 @@ def expand_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
 def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
     """Return what copying the state of new processors needs; its user need not be that of the runs.
 
-    To abandon the expansion needs what runs need, too: no begin may take over keys meanwhile.
+    To give up the expansion needs what runs need, too: no begin may take over keys meanwhile.
     """
     own = ProtocolTopics(plan.application_id)
     group = catch_up_group(plan.application_id)
@@ -183,7 +185,7 @@ def doctor_permissions() -> tuple[Permission, ...]:
 
 @contextmanager
 def naming_permissions(needed: Iterable[Permission]) -> Iterator[None]:
-    """Have errors of the block name the permission that the application needs.
+    """Make errors of the block name the permission that the application needs.
 
     An application that may not even describe a topic is refused for that; to allow no more than that would
     not help.

@@ -26,6 +26,7 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
+from airflow_kstreams.batch.protocol.topics import others_topic
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import decode_json
@@ -161,13 +162,16 @@ def read_replays(
 def decode_replays(records: Iterable[Record]) -> Replays:
     """Fold the topic's records.
 
+    :raises ConfigError: none is a replay's.
     :raises KafkaClientError: another version of this package wrote one.
     """
     by_id: dict[str, Replay] = {}
     blocks: dict[bytes, MarkBlock] = {}
     last: Replay | None = None
+    stranger: Record | None = None
     for record in records:
         key, value = record.key() or b"", record.value()
+        stranger = stranger or (None if key.startswith(_KEY) else record)
         if value is None:
             blocks.pop(key, None)
             continue
@@ -177,12 +181,20 @@ def decode_replays(records: Iterable[Record]) -> Replays:
             else:
                 last = by_id[key.decode(errors="replace")] = decode_json(value, Replay)
         except msgspec.MsgspecError as error:
+            if last is None:
+                break
             raise KafkaClientError(
                 f"{record.topic()}-{record.partition()}@{record.offset()} is not a replay's record that this "
                 f"version reads: {error}",
                 fix="install the airflow_kstreams version that wrote it",
                 code="BAD_REPLAY",
             ) from None
+    if last is None and stranger is not None:
+        raise others_topic(
+            stranger,
+            wanted_by="the replay of dead letters",
+            fix="name the dead-letter topic otherwise: errors.dead.letter.queue.topic.name",
+        )
     return Replays(by_id=by_id, last=last, blocks=tuple(blocks.values()))
 
 
@@ -220,7 +232,7 @@ class Marks:
                 self._changed.add(place)
 
     def has(self, partition: int, offset: int) -> bool:
-        """Say whether a letter is marked."""
+        """Return whether a letter is marked."""
         block, bit = divmod(offset, BLOCK_OFFSETS)
         return bool(self._bits.get((partition, block), 0) >> bit & 1)
 

@@ -25,7 +25,7 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, TopicSpec
+from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicSpec
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
@@ -71,6 +71,9 @@ MAX_BYTES = "max.message.bytes"
 ROOM_BYTES = 65_536
 #: The largest value that the broker takes for the setting.
 _LARGEST = 2**31 - 1
+_LARGEST_MS = 2**63 - 1
+#: On which side of the broker's time a topic refuses records: ``message.timestamp.<side>.max.ms``.
+_SIDES = ("before", "after")
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -98,6 +101,29 @@ def _ensure_protocol(admin: AdminPort, wanted: tuple[str, ...], settings: Applic
             )
     admin.create_topics(
         [topic_spec(name, 1, PROTOCOL, settings) for name in wanted if name not in found],
+    )
+
+
+def others_topic(stranger: Record, *, wanted_by: str, fix: str) -> ConfigError:
+    """Build the error for a topic that has the name of one of the protocol's and is somebody else's.
+
+    :param stranger: a record in it that the engine has not written.
+    :param wanted_by: what needs a topic of that name for itself.
+    """
+    place = f"{stranger.topic()}-{stranger.partition()}@{stranger.offset()}"
+    return ConfigError(
+        f"topic {stranger.topic()} holds records of another program, {place} is the first: {wanted_by} needs "
+        "a topic of that name for itself, and leaves this one as it is",
+        fix=fix,
+    )
+
+
+def others_protocol_topic(stranger: Record, application_id: str) -> ConfigError:
+    """Build that error for the metadata topic or the ledger of an application."""
+    return others_topic(
+        stranger,
+        wanted_by=f"application {application_id!r}",
+        fix=f"choose another application id, such as {application_id}-streams",
     )
 
 
@@ -203,12 +229,16 @@ def alter_command(topic: str, settings: Mapping[str, str]) -> str:
 
 
 def max_message_bytes(admin: AdminPort, topics: Iterable[str]) -> dict[str, int]:
-    """Return ``max.message.bytes`` of topics, asked for in one request.
+    """Return ``max.message.bytes`` of topics, asked for in one request; as :func:`message_limits`."""
+    return message_limits(admin.topic_configs({*topics}))
+
+
+def message_limits(configs: TopicConfigs) -> dict[str, int]:
+    """Return ``max.message.bytes`` of topics.
 
     A topic that does not exist, or whose settings this user may not see, is taken to have the broker's
     default, with a line in the log.
     """
-    configs = admin.topic_configs({*topics})
     for topic, error in sorted(configs.refused.items()):
         log.info("%s of %s is taken to be %d: %s", MAX_BYTES, topic, BROKER_MAX_BYTES, error.cause)
     limits = {topic: int(of.get(MAX_BYTES, BROKER_MAX_BYTES)) for topic, of in configs.found.items()}
@@ -249,6 +279,39 @@ def small_topics(
         for topic in sorted(roles)
         if limits.get(topic, largest) < largest
     )
+
+
+def narrow_times(plan: TopologyPlan, configs: TopicConfigs) -> tuple[str, ...]:
+    """Return a warning for every output topic that refuses times which records of an input may have.
+
+    :param configs: of all topics that exist.
+    """
+    read = {*plan.sources} - {*plan.repartition_topics}
+    inputs = [_allowed_ms(configs.found[topic]) for topic in sorted(read & configs.found.keys())]
+    if not inputs:
+        return ()
+    widest = [max(sides) for sides in zip(*inputs, strict=True)]
+    warnings = []
+    for topic in sorted({*plan.outputs} & configs.found.keys() - {*plan.repartition_topics}):
+        if configs.found[topic].get("message.timestamp.type") == "LogAppendTime":
+            continue
+        for side, allowed_ms, held_ms in zip(_SIDES, _allowed_ms(configs.found[topic]), widest, strict=True):
+            name = f"message.timestamp.{side}.max.ms"
+            if allowed_ms < held_ms:
+                warnings.append(
+                    f"output topic {topic} refuses records dated more than {allowed_ms:,} ms {side} the "
+                    f"broker's time ({name}), its input takes up to {held_ms:,}: a result with a time "
+                    "between them fails the run; to widen it, run "
+                    f"{alter_command(topic, {name: str(held_ms)})}"
+                )
+    return tuple(warnings)
+
+
+def _allowed_ms(configs: Mapping[str, str]) -> tuple[int, ...]:
+    """Return how far before and after the broker's time a topic's records may be dated."""
+    if configs.get("message.timestamp.type") == "LogAppendTime":
+        return (0, 0)
+    return tuple(int(configs.get(f"message.timestamp.{side}.max.ms", _LARGEST_MS)) for side in _SIDES)
 
 
 def _raised(role: str, largest: int) -> dict[str, str]:

@@ -21,6 +21,9 @@ dead letter again is left for the next replay. A call with another id begins at 
 what is marked, and freezes a later end; what the first one had left is then done, and it finds that out. An
 answer that is lost is a crash after the step.
 
+A letter whose topic runs of the application have read, and the last one does not, is refused: no task would
+process its record. Letters of topics that it has never read are those of another application, and come back.
+
 What lies beyond the stops of a replay, what it does not select, and letters of a transaction that was still
 open, are the next one's.
 """
@@ -35,6 +38,8 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, POSITION_LOST
@@ -50,6 +55,7 @@ from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, Me
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
 from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
+from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -59,7 +65,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING, ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -85,7 +91,7 @@ class DeadLetterReplay:
     :param settings: of the application; they name its dead-letter topic.
     :param replay_id: names the replay: called again with it, an unfinished one goes on to the same end, and a
         finished one changes nothing.
-    :param selection: which letters; every one unless given.
+    :param selection: the letters to bring back; all unless given.
     """
 
     def __init__(
@@ -107,21 +113,21 @@ class DeadLetterReplay:
     def plan(self) -> Replay:
         """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
 
-        :raises ConfigError: there is no such dead-letter topic.
+        :raises ConfigError: there is no such dead-letter topic, or no task reads a letter's topic any more.
         :raises KafkaClientError: the broker does not answer.
         """
         with self._clients() as clients:
-            scan = Scan(*self._current(clients, wait_ms=0))
-            for _ in self._batches(clients.reader, scan):
-                pass
+            scan, former = Scan(*self._current(clients, wait_ms=0)), self._not_read_any_more(clients)
+            for found in self._batches(clients.reader, scan):
+                self._refuse_unread(found.letters, former)
             return scan.replay
 
     def run(self) -> Replay:
         """Replay, and return what was done.
 
-        :raises ConfigError: there is no such dead-letter topic, a topic that a letter came from is gone, or
-            the replay was begun with another selection.
-        :raises RunBusyError: another replay of the same topic has taken over.
+        :raises ConfigError: there is no such dead-letter topic, a topic that a letter came from is gone or no
+            task reads it any more, or the replay was begun with another selection.
+        :raises RunBusyError: another replay of the same topic has claimed it.
         :raises RecordError: a topic does not take a record back, as one with another size limit.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
@@ -133,8 +139,8 @@ class DeadLetterReplay:
                 return self._attempt(attempts)
             except TaskFencedError as error:
                 raise RunBusyError(
-                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay of the topic "
-                    "took over, or the broker timed its transaction out",
+                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay claimed the "
+                    "topic, or the broker timed its transaction out",
                     fix="nothing is lost or doubled; run it again when the other one is done",
                     run_id=self._replay_id,
                     owner="another replay",
@@ -171,8 +177,9 @@ class DeadLetterReplay:
         replay = self._ended(replay)
         output.write(replay, (), marks.changes(self._topic))
         attempts.end(commits=1, grew_old=False)
-        scan = Scan(replay, marks)
+        scan, former = Scan(replay, marks), self._not_read_any_more(clients)
         for found in self._batches(clients.reader, scan):
+            self._refuse_unread(found.letters, former)
             _warn_of_left_out(found.left_out)
             replay = self._ended(scan.replay)
             output.write(replay, found.letters, marks.changes(self._topic))
@@ -181,6 +188,45 @@ class DeadLetterReplay:
 
     def _ended(self, replay: Replay) -> Replay:
         return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self._clock.now_ms())
+
+    def _not_read_any_more(self, clients: _Clients) -> set[str]:
+        """Return the topics that runs of the application have read, or written to read, and the last one does
+        not read; none where no run is known.
+        """
+        facts = RunFacts.read(
+            self._cluster,
+            self._settings.application_id,
+            admin=clients.admin,
+            reader=clients.reader,
+            clock=self._clock,
+        )
+        ledger, last = facts.ledger, facts.last_work
+        entry = ledger.newest_entry
+        if last is not None:
+            read = last.plan.topology.sources
+        elif entry is not None:
+            read = tuple(entry.source_topics)
+        else:
+            return set()
+        own = {topic for topic in recorded_ids(ledger) if topic.endswith(REPARTITION_ENDING)}
+        return {*ledger.past.left, *own, *(tp.topic for tp in written_to(facts))} - {*read}
+
+    def _refuse_unread(self, letters: Sequence[Letter], former: Collection[str]) -> None:
+        """Refuse to bring back what no task would process.
+
+        :param former: topics that are not read any more.
+        :raises ConfigError: a letter came from one of them.
+        """
+        for letter in letters:
+            if letter.origin is not None and letter.origin.topic in former:
+                topic = letter.origin.topic
+                raise ConfigError(
+                    f"{letter.place} came from topic {topic!r}, which no task of application "
+                    f"{self._settings.application_id!r} reads any more: its record would not be processed",
+                    fix="bring the letters of other topics back by --where topic=... (in Airflow: "
+                    'where={"topic": ...}) in a replay of its own; the others stay, until a run has read '
+                    "their topic again",
+                )
 
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
@@ -267,7 +313,7 @@ class _Clients:
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:
-    """Say of each record that cannot come back where it is."""
+    """Log where each record lies that cannot come back."""
     for letter in letters:
         if letter.origin is not None:
             log.warning(
@@ -298,11 +344,11 @@ class ReplayOutput:
         self._targets = _Targets(admin)
 
     def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
-        """Bring letters back, and say so, in one transaction.
+        """Bring letters back, and record that they are replayed, in one transaction.
 
         :param replay: as it is after this transaction.
         :param letters: whole ones.
-        :param marks: what has changed of them.
+        :param marks: the blocks of marks that have changed.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
@@ -355,7 +401,7 @@ class _Targets:
         return self._counts
 
     def look_up(self, letters: Sequence[Letter]) -> None:
-        """Look at the topics of some letters.
+        """Read the partition counts of the topics that letters came from.
 
         :raises ConfigError: one does not exist.
         """

@@ -77,7 +77,7 @@ class Selection:
         )
 
     def fits(self, letter: Letter) -> bool:
-        """Say whether a letter fits every condition."""
+        """Return whether a letter fits every condition."""
         return all(_fits(letter, name, wanted) for name, wanted in self.where.items())
 
     @property
@@ -144,7 +144,7 @@ def _fits(letter: Letter, name: str, wanted: str) -> bool:
 
 
 def _is_at(value: bytes | None, path: list[str], wanted: str) -> bool:
-    """Say whether a JSON value's field, given by the names that lead to it, is equal to a text."""
+    """Return whether a JSON value's field, given by the names that lead to it, is equal to a text."""
     if value is None:
         return False
     try:
@@ -159,7 +159,7 @@ def _is_at(value: bytes | None, path: list[str], wanted: str) -> bool:
 
 
 def _same(found: str, wanted: str) -> bool:
-    """Say whether what JSON has without quotes is equal to a text; neither objects nor arrays are."""
+    """Return whether what JSON has without quotes is equal to a text; neither objects nor arrays are."""
     if found[:1] in ("{", "["):
         return False
     numbers = _JSON_NUMBER.fullmatch(found) and _JSON_NUMBER.fullmatch(wanted)
@@ -193,7 +193,7 @@ class Letter(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the letter itself lies."""
+        """The place of the letter itself."""
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"
 
 
@@ -212,7 +212,7 @@ class LetterLog:
 
     @classmethod
     def look(cls, admin: AdminPort, settings: ApplicationSettings, clock: Clock) -> LetterLog:
-        """Look where the dead-letter topic of an application begins and ends.
+        """Read where the dead-letter topic of an application begins and ends.
 
         :raises ConfigError: there is none.
         """
@@ -237,7 +237,7 @@ class LetterLog:
 class Found:
     """The letters that a replay has read since it last wrote something.
 
-    :param letters: what comes back.
+    :param letters: letters that come back.
     :param without_origin: letters that belong to no consumed record.
     :param left_out: letters that do not hold their whole record.
     :param unselected: letters that are left to later replays.
@@ -277,9 +277,9 @@ class Scan:
     def look(
         self, fetched: Mapping[TopicPartition, Sequence[Record]], ends: Mapping[TopicPartition, int]
     ) -> None:
-        """Look at what was read, up to the limit.
+        """Judge the letters that were read, up to the limit.
 
-        :param ends: how far the partitions are read with it.
+        :param ends: offsets up to which the partitions are read with it.
         """
         for tp, records in fetched.items():
             for record in records:

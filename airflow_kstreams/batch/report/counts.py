@@ -29,7 +29,7 @@ class CountRow(NamedTuple):
 
     :param place: a topic or a node.
     :param what: became of them.
-    :param records: how many.
+    :param records: their number.
     """
 
     place: str

@@ -55,8 +55,9 @@ class RunResult(TypedDict):
     :param already_finished: whether it had finished before the operator came: nothing was processed now.
     :param finished_at: when it finished, ISO 8601; empty if it has not.
     :param topology: first digits of the hash of its topology.
-    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that the tasks have
-        processed, because nothing there goes by stream time.
+    :param records_misdated: records with an implausible time that the tasks have processed: later than
+        ``max.timestamp.ahead.ms`` allows, where nothing goes by stream time, or in the weeks of 1970 in which
+        seconds lie that are taken for milliseconds.
     :param state: ``begun``, ``completed``, or ``completed_with_parked(n)`` when the finished run left records
         parked for their next attempt.
     :param parked: how many records the tasks have left parked so far, by node, largest first; None where that
@@ -86,7 +87,7 @@ class RunResult(TypedDict):
     already_finished: bool
     finished_at: str
     topology: str
-    records_ahead: int
+    records_misdated: int
     state: str
     parked: dict[str, int | None]
     parked_omitted: int
@@ -373,7 +374,7 @@ def _run_result(summary: RunSummary, *, finished: bool, already: bool = False) -
         already_finished=already,
         finished_at=finished_at(summary) if finished else "",
         topology=topology_of(summary),
-        records_ahead=summary.records_ahead,
+        records_misdated=summary.records_misdated,
         state=summary.state if finished else "begun",
         parked={},
         parked_omitted=0,

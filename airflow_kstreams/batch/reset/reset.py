@@ -62,6 +62,7 @@ from airflow_kstreams.batch.ledger.writes import LedgerChange
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
+from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
 from airflow_kstreams.batch.reset.reset_plan import (
     Look,
     ResetPlan,
@@ -93,7 +94,7 @@ class ApplicationReset:
     """One reset; a context manager that closes its clients.
 
     :param cluster: where the application is.
-    :param request: what to do.
+    :param request: the reset to make.
     :param settings: of the application; only needed where its ledger does not exist yet.
     :raises ConfigError: the request contradicts itself.
     """
@@ -184,22 +185,36 @@ class ApplicationReset:
         for _ in range(_CLAIMS):
             try:
                 self._session.claim()
-                done = self._go_on()
+                done = self._accept() if self._request.accept else self._go_on()
             except TaskFencedError:
-                log.info("application %s: its coordinator's id was claimed by another, once more", self._app)
+                log.info("application %s: another coordinator claimed the id, claiming it again", self._app)
                 continue
             self._refuse_overwritten(done)
             return done
         raise self._busy("another coordinator claims its id again and again", fix="stop it, then retry")
 
     def _done_before(self) -> bool:
-        """Say whether a reset of this name is done: done again, one that shifts offsets would shift twice."""
+        """Return whether a reset of this name is done: repeated, one that shifts offsets does so twice."""
         if not self._request.reset_id:
             return False
         record = self._session.read_ledger().reset
         if record is None or record.stage is not ResetStage.DONE:
             return False
         return (record.reset_id, record.command) == (self._request.reset_id, self._request.command)
+
+    def _accept(self) -> ResetPlan:
+        """Have reading go on elsewhere, once no task can move offsets any more."""
+        self._fence(self._survey())
+        seen = self._survey(Look.FENCED)
+        plan = plan_acceptance(self._session, self._request, seen)
+        self._refuse(plan, seen.ledger)
+        write_acceptance(self._session, plan, seen)
+        return plan
+
+    def _fence(self, seen: Survey) -> None:
+        last = seen.facts.last_tasks
+        topics = written_topics(*last.topologies)
+        fence(self._session.cluster, last.transactional_ids or (), admin=self._session.admin, topics=topics)
 
     def _go_on(self) -> ResetPlan:
         """Go on from the step that the ledger names, which is the first one unless this is a repetition."""
@@ -222,7 +237,7 @@ class ApplicationReset:
         return self._done
 
     def _completed(self, seen: Survey) -> bool:
-        """Complete an earlier reset that was interrupted, and say whether nothing is left to do then."""
+        """Complete an earlier reset that was interrupted, and return whether nothing is left to do then."""
         pending = seen.ledger.unfinished_reset
         if pending is None or pending.stage is not ResetStage.DELETING:
             return False
@@ -232,7 +247,7 @@ class ApplicationReset:
         return pending.command == self._request.command
 
     def _stop(self, seen: Survey) -> ResetRecord:
-        """Leave no slice and no lease."""
+        """Delete the slice and the lease, and write the stage STOPPING."""
         pending = seen.ledger.unfinished_reset
         self._done = dataclasses.replace(self._planned(seen), interrupted=self._done.interrupted)
         self._refuse(self._done, seen.ledger)
@@ -254,7 +269,7 @@ class ApplicationReset:
         return record
 
     def _move(self, stopping: ResetRecord, seen: Survey) -> ResetRecord:
-        """Set the offsets, and say what is to be deleted."""
+        """Set the offsets, and write which topics are to be deleted."""
         plan = self._planned(seen)
         self._done = dataclasses.replace(
             self._done,
@@ -305,7 +320,7 @@ class ApplicationReset:
         return {str(tp): ends[tp] if left[tp] is None else left[tp] for tp in sorted(ends)}
 
     def _delete(self, record: ResetRecord) -> None:
-        """Delete internal topics, wait until they are forgotten, and say that the reset is done.
+        """Delete internal topics, wait until they are forgotten, and write that the reset is done.
 
         The group's coordinator forgets their offsets a moment later than the topics are gone. It must not
         forget what the next run commits for new topics of the same names.
@@ -321,6 +336,8 @@ class ApplicationReset:
         self._written = done
 
     def _planned(self, seen: Survey) -> ResetPlan:
+        if self._request.accept:
+            return plan_acceptance(self._session, self._request, seen)
         pending = seen.ledger.unfinished_reset
         if (
             pending is None
@@ -338,7 +355,7 @@ class ApplicationReset:
             return self._session.reader.committed(partitions) if partitions else {}
 
     def _refuse_overwritten(self, done: ResetPlan) -> None:
-        """Say when a member of the group, which cannot be removed, has committed its own offsets since."""
+        """Raise if a member of the group, which cannot be removed, has committed its own offsets since."""
         after = {change.partition: change.after for change in done.offsets}
         found = self._committed(sorted(after)) if done.members else {}
         for tp, offset in found.items():

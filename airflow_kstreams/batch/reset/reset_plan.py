@@ -20,6 +20,7 @@ from airflow_kstreams.batch.protocol.logs.log_read import (
     OpenTransactionError,
     read_log,
 )
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked, retry_topic
 from airflow_kstreams.batch.protocol.slice.metadata import Folded, RunState, fold, live_keys
 from airflow_kstreams.batch.protocol.slice.slice import Slice, partition_named
@@ -55,7 +56,7 @@ class ResetRequest:
 
     :param application_id: the application.
     :param input_topics: topics whose committed offsets are set.
-    :param scenario: where to.
+    :param scenario: the rule by which they are set.
     :param intermediate_topics: the user's own topics in the middle, whose unread records are skipped.
     :param internal_topics: internal topics to delete; all of them unless given, or unless there are
         ``unread_topics``.
@@ -64,6 +65,7 @@ class ResetRequest:
     :param delete_stop_offsets: drop an unfinished slice; alone, it drops the slice and nothing else.
     :param force: go on although the application is at work.
     :param reset_id: names this reset, so that one that is done is not done again; empty for no name.
+    :param accept: partitions in which reading goes on where the scenario says; then nothing else is done.
     """
 
     application_id: str
@@ -75,17 +77,21 @@ class ResetRequest:
     delete_stop_offsets: bool = False
     force: bool = False
     reset_id: str = ""
+    accept: tuple[TopicPartition, ...] = ()
 
     @property
     def only_the_slice(self) -> bool:
         """Whether nothing but an unfinished slice is to be dropped."""
-        topics = (
+        return self.delete_stop_offsets and not self._topics
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        return (
             *self.input_topics,
             *self.intermediate_topics,
             *self.internal_topics,
             *self.unread_topics,
         )
-        return self.delete_stop_offsets and not topics
 
     @property
     def command(self) -> str:
@@ -104,8 +110,16 @@ class ResetRequest:
     def check(self) -> None:
         """Refuse what contradicts itself.
 
-        :raises ConfigError: a scenario is given without topics.
+        :raises ConfigError: a scenario is given without topics, or partitions are with more than a scenario.
         """
+        if self.accept:
+            if self._topics or self.delete_stop_offsets or not self.scenario.option:
+                raise ConfigError(
+                    "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
+                    fix="add to it where reading goes on, such as --to-earliest, and no topics or "
+                    "--delete-stopoffsets",
+                )
+            return
         if self.scenario.option and not self.input_topics:
             raise ConfigError(
                 f"{self.scenario.option} says where to set the offsets of input topics, and none is named",
@@ -117,12 +131,12 @@ class ResetRequest:
 class Survey:
     """The state of an application in Kafka.
 
-    :param facts: what the ledger and the metadata topic say.
+    :param facts: the facts that ledger and metadata topic give.
     :param metadata_keys: live keys of the metadata topic.
     :param positions: where the next run would start in each partition: the committed offset, else where an
         unfinished slice would go on, else where the last run ended.
     :param topic_ids: topic ids those positions refer to.
-    :param parked: what runs have left parked, the unfinished one included.
+    :param parked: records that runs have left parked, the unfinished one included.
     :param described: the topics that the request names, as far as they exist.
     :param internal: topics with names of internal ones.
     """
@@ -141,7 +155,7 @@ class Survey:
 
     @property
     def ledger(self) -> Ledger:
-        """What the ledger says."""
+        """The content of the ledger."""
         return self.facts.ledger
 
     @property
@@ -159,7 +173,7 @@ class OffsetChange:
     """An offset that is set.
 
     :param before: where the next run would have started, None if that is not known.
-    :param asked: what the scenario asked for, which the log may not hold.
+    :param asked: the offset that the scenario asked for, which the log may not hold.
     """
 
     partition: TopicPartition
@@ -180,11 +194,11 @@ class ResetPlan:
     :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
     :param taken_back: ids of finished runs that are not finished any more.
     :param dropped_run: id of the run whose unfinished slice is dropped; empty when another program wrote it.
-    :param metadata_keys: how many keys of the metadata topic are deleted.
+    :param metadata_keys: number of keys of the metadata topic that are deleted.
     :param groups_dropped: whether recorded partition groups go with their changelogs.
-    :param unread: how many records that no run has read are given up, by topic.
-    :param given_up: what was parked in retry topics that are deleted, or are gone.
-    :param parked: what stays parked.
+    :param unread: number of records that no run has read and that are given up, by topic.
+    :param given_up: records that were parked in retry topics that are deleted, or are gone.
+    :param parked: records that stay parked.
     :param lease: that a driver has not released, at work or dead, and that is taken away.
     :param members: of the group; they stay, and may overwrite offsets.
     :param interrupted: command of an earlier reset that is completed first.
@@ -225,12 +239,14 @@ class Look(enum.Enum):
 
 
 def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Survey:
-    """Look at an application.
+    """Read the state of an application.
 
-    :raises ConfigError: there is no such application, or a named topic does not exist.
+    :raises ConfigError: there is no such application, a named topic does not exist, or the metadata topic is
+        somebody else's.
     """
     app, admin = request.application_id, session.admin
     ledger = session.read_ledger(wait_ms=0 if look is Look.ASIDE else OPEN_TRANSACTION_TIMEOUT_MS)
+    session.refuse_others_topic(ledger, None)
     with session.reading:
         content = _read_metadata(session, app, look)
     topics, groups = admin.topic_names(), admin.group_ids()
@@ -240,6 +256,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     recorded = recorded_topics(last, ledger)
     left = {tp.topic for tp in written_to(facts)}
     named = {*request.input_topics, *request.intermediate_topics, *(left & {*request.unread_topics})}
+    named |= {tp.topic for tp in request.accept}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
     _refuse_unknown_application(app, topics, groups, internal)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
@@ -255,6 +272,7 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     lost = unknown - committed.keys()
     positions = {tp: offset for tp, offset in resumed.items() if tp not in lost}
     positions |= {tp: offset.offset for tp, offset in committed.items()}
+    positions |= _before_moved(facts, committed, resumed)
     return Survey(
         facts=facts,
         metadata_keys=keys,
@@ -393,6 +411,26 @@ def _positions(facts: RunFacts) -> dict[TopicPartition, int]:
     if folded.state is RunState.FINISHED or ledger.find(slice_.run_id) is not None:
         return ended | ledger.stops
     return ledger.stops | {part.topic_partition: part.start_offset for part in slice_.inputs}
+
+
+def _before_moved(
+    facts: RunFacts,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    resumed: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return where runs of ours stood before another program moved an offset forward: a reset that does not
+    set it accepts nothing, so that the next begin refuses it.
+    """
+    if facts.last_work is None and facts.ledger.unfinished_reset is None:
+        return {}
+    continuous = facts.ledger.current_continuous
+    starts = {} if continuous is None else continuous.starts
+    known = {**resumed, **{partition_named(name): at for name, at in starts.items()}}
+    return {
+        tp: known[tp]
+        for tp, offset in committed.items()
+        if offset.offset > known.get(tp, offset.offset) and OffsetMetadata.decode(offset.metadata).foreign
+    }
 
 
 def _unread(slice_: Slice | None) -> set[TopicPartition]:

@@ -35,6 +35,7 @@ from contextlib import contextmanager, nullcontext
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import find_foreign_progress
+from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import refuse_shared
 from airflow_kstreams.batch.invariants import check_begin, check_finish
@@ -104,7 +105,7 @@ _DOUBTFUL = (TaskFencedError, TransactionAbortedError, KafkaClientError)
 
 
 class BeginResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What begin found or made.
+    """The answer of begin: the slice that it found or made, or the run that was finished.
 
     Exactly one of ``finished`` and ``slice`` is set. ``slice.run_id`` differs from the run asked for when
     another run's unfinished slice must be finished first.
@@ -228,7 +229,7 @@ class Coordinator:
     def finish(self, run_id: str, *, reports: Collection[TaskReport] = ()) -> RunSummary:
         """Write the finished marker and the run's summary, if everything is at its stop. Idempotent.
 
-        :param reports: what tasks have told the driver, which knows how long their last commits took.
+        :param reports: reports of the tasks, as their driver has them: with the time of their last commits.
         :raises RunBusyError: another run's owner is alive, as its renewals show.
         :raises UpstreamNotDoneError: done notifications are missing.
         :raises RunError: the run has no slice, or a partition is not at its stop offset.
@@ -253,6 +254,7 @@ class Coordinator:
         waiting = self._waiting_slice(caller, request.plan, ledger)
         if waiting is not None:
             return BeginResult(slice=waiting)
+        self.session.refuse_others_topic(ledger, request.plan)
         with self.beginning(caller, ledger, ensure_topics=ensure_protocol_topics) as ledger:
             return self._begin_claimed(caller, request, ledger)
 
@@ -362,13 +364,14 @@ class Coordinator:
         return (now.state, now.slice) != (before.state, before.metadata.slice)
 
     def _foreign_progress(self, slice_: Slice) -> list[Loss]:
-        """Look at the offsets that a slice has, without waiting for what its tasks may have left open, unless
+        """Check the offsets that a slice has, without waiting for what its tasks may have left open, unless
         they contradict it: those of the begin itself, another coordinator's, may not be readable yet.
         """
         partitions = [tp for topic in slice_.plan.topology.sources for tp in partitions_of(slice_, topic)]
-        if not find_foreign_progress(slice_, self.session.committed_so_far(partitions)):
+        admin = self.session.admin
+        if not find_foreign_progress(slice_, self.session.committed_so_far(partitions), admin):
             return []
-        return find_foreign_progress(slice_, self.session.committed(partitions))
+        return find_foreign_progress(slice_, self.session.committed(partitions), admin)
 
     def _resume(self, caller: Claimant, plan: TopologyPlan, slice_: Slice) -> Slice:
         """Claim an unfinished slice, this run's own or an older one's."""
@@ -377,6 +380,8 @@ class Coordinator:
         refuse_other_topics(self.session.admin, slice_, topics)
         refuse_harmful_settings(self.session.admin, plan)
         ensure_dead_letter_topic(self.session.admin, plan, self._settings)
+        for warning in member_warnings(self.session.admin, self._app):
+            log.warning("%s", warning)
         if not caller.hold_lease:
             return slice_
         taken = msgspec.structs.replace(slice_, generation=slice_.generation + 1)
@@ -413,7 +418,10 @@ class Coordinator:
         closed = close_slice(self.session, slice_=slice_, folded=metadata, reports=reports)
         change = LedgerChange(
             ledger=dataclasses.replace(
-                ledger, reset=None, changelog_ends=closed.changelogs or ledger.changelog_ends
+                ledger,
+                reset=None,
+                changelog_ends=closed.changelogs or ledger.changelog_ends,
+                accepted={tp: each for tp, each in ledger.accepted.items() if tp not in closed.offsets},
             ),
             finished=closed.summary,
             details_kept=self._settings.ledger_details_kept,
@@ -465,7 +473,7 @@ def frozen_upstream(
             doubtful = isinstance(error, _DOUBTFUL) and error.is_retriable
             if not writes_left or not doubtful:
                 raise
-            log.info("run %s: the stops are to be looked at again: %s", slice_.run_id, error.cause)
+            log.info("run %s: the stops are read again: %s", slice_.run_id, error.cause)
             lease.reclaim()
         else:
             log.info("run %s: the stops of %d partitions are frozen", slice_.run_id, len(waiting))

@@ -12,10 +12,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadata
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.fold import lease_record
@@ -153,7 +155,7 @@ class CoordinatorSession:
         """Write records and offsets in one transaction.
 
         :param records: of the metadata topic.
-        :param ledger: what changes in the ledger; it must have been read since the claim.
+        :param ledger: the changes to the ledger, which must have been read since the claim.
         :param lease: written to the ledger, naming the last checkpoint.
         :return: the run that the change finishes, as it is found from now on.
         :raises TaskFencedError: another coordinator claimed the transactional id.
@@ -257,6 +259,27 @@ class CoordinatorSession:
             if stable.slice is not None:
                 self.fence(stable.slice)
             return self.read_metadata(plan)
+
+    def refuse_others_topic(self, ledger: Ledger, plan: TopologyPlan | None) -> None:
+        """Refuse to take a metadata topic of somebody else's for the application's.
+
+        :param plan: whose sources a foreign writer's keys may name; None for any topic's.
+        :raises ConfigError: it is somebody else's.
+        """
+
+        def read_by(plan: TopologyPlan) -> Collection[str]:
+            return plan.matched(self.admin.topic_names()).sources if plan.patterns else plan.sources
+
+        with self.reading:
+            refuse_others_metadata(
+                self._cluster,
+                ledger,
+                self.application_id,
+                topics=None if plan is None else partial(read_by, plan),
+                admin=self.admin,
+                reader=self.reader,
+                clock=self.clock,
+            )
 
     def fence(self, slice_: Slice) -> None:
         """Fence the tasks of a slice."""

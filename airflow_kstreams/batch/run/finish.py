@@ -46,9 +46,10 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs
-from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
+from airflow_kstreams.batch.evidence.contradictions import find_moved_under_way, refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import ChangelogEnds
 from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
+from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import (
@@ -65,7 +66,7 @@ from airflow_kstreams.batch.protocol.slice.stops import (
     task_partitions,
 )
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
-from airflow_kstreams.batch.run.begin.stream_time import parked_warnings, with_time_passed
+from airflow_kstreams.batch.run.begin.stream_time import clock_warnings, parked_warnings, with_time_passed
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError, RunError
 from airflow_kstreams.streams.figures.record_counts import DROPPING, OTHER_NODES, RecordCounts, counts_in_all
@@ -73,6 +74,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.timestamp_reading import SECONDS, iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -85,14 +87,14 @@ _MARKERS_MS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedSlice:
-    """What finish writes.
+    """The facts that finish writes.
 
     :param summary: for the ledger.
     :param offsets: every committed offset once more, with the times beside it, or those of partitions that
         got nothing would expire while others go on; intermediate ones moved past a tail of transaction
         markers.
     :param purge: repartition partitions and the offset below which nothing is needed any more.
-    :param changelogs: where they end, for the ledger; None if no task has run, or there are none.
+    :param changelogs: the ends of the changelogs, for the ledger; None if no task has run, or there are none.
     """
 
     summary: RunSummary
@@ -106,7 +108,7 @@ def close_slice(
 ) -> FinishedSlice:
     """Check that a slice is finished and build what to write.
 
-    :param reports: what tasks have told their driver.
+    :param reports: reports of the tasks, as their driver has them.
     :raises UpstreamNotDoneError: done notifications, or the stops of intermediate topics, are missing.
     :raises RunError: a partition is not at its stop offset.
     :raises DataLossError: a topic is not the one the run began with, or committed offsets are gone.
@@ -119,12 +121,16 @@ def close_slice(
     intermediates = set(plan.topology.intermediates)
     if plan.empty:
         stops = {part.topic_partition: part.stop_offset for part in slice_.inputs}
-        committed = _of_empty_slice(slice_) | committed
+        begun = _of_empty_slice(slice_)
+        committed = begun | committed
+        at = {tp: offset.offset for tp, offset in begun.items()}
+        if losses := find_moved_under_way(at, committed, session.admin, run_id=slice_.run_id):
+            raise data_loss(losses, session.application_id, run_id=slice_.run_id)
     else:
         starts = slice_starts(slice_)
         frozen = {part.topic_partition: part.stop_offset for part in slice_.inputs}
         to_read = {tp: (starts.get(tp, 0), frozen.get(tp)) for tp in partitions}
-        refuse_unfit_progress(slice_, to_read, committed)
+        refuse_unfit_progress(slice_, to_read, committed, session.admin)
         stops = all_stops(folded, slice_)
     for tp in partitions:
         if tp in committed and (tp.topic in intermediates or _moved_past(stops[tp], committed[tp])):
@@ -145,6 +151,9 @@ def close_slice(
     warnings = judge_late(session.settings, plan.topology, counts, slice_.run_id)
     warnings += audit(plan.topology, tasks, inputs, slice_.run_id) if known else ()
     warnings += parked_warnings(plan.topology, plan.end_of_run, done)
+    warnings += misdated_warnings(plan.topology, done, _times(committed))
+    if session.settings.advances_to == "wall_clock_of_begin":
+        warnings += clock_warnings(plan, _times(committed))
     moved = _past_markers(session, slice_, committed)
     return FinishedSlice(
         summary=msgspec.structs.replace(
@@ -233,6 +242,39 @@ def _times(committed: Mapping[TopicPartition, CommittedOffset]) -> dict[TopicPar
     """Return the partition times that travel with committed offsets, where there are any."""
     found = {tp: OffsetMetadata.decode(offset.metadata).times for tp, offset in committed.items()}
     return {tp: times for tp, times in found.items() if times != PartitionTimes()}
+
+
+def misdated_warnings(
+    plan: TopologyPlan, done: Sequence[TaskReport], times: Mapping[TopicPartition, PartitionTimes]
+) -> tuple[str, ...]:
+    """Return warnings of the topics of which implausibly dated records were processed.
+
+    :param done: the reports of a run's tasks.
+    :param times: of the partitions that they read.
+    """
+    found: dict[int, int] = {}
+    for task in done:
+        if task.records_misdated:
+            sub_id = subtopology_of(task.task_id)
+            found[sub_id] = found.get(sub_id, 0) + task.records_misdated
+    return tuple(
+        _misdated(count, plan.subtopology(sub_id).sources, times) for sub_id, count in sorted(found.items())
+    )
+
+
+def _misdated(count: int, topics: Collection[str], times: Mapping[TopicPartition, PartitionTimes]) -> str:
+    newest = [
+        f"{tp} has come to {iso_of(its.latest_ms)}, which as seconds is {iso_of(its.latest_ms * 1_000)}"
+        for tp, its in sorted(times.items())
+        if tp.topic in topics and its.latest_ms in SECONDS
+    ]
+    return (
+        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
+        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
+        "topics go by times: mend the producer, or date the records at their source "
+        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+    )
 
 
 def _refuse_unfinished(

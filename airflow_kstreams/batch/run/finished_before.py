@@ -65,7 +65,7 @@ def check_finished(
 
 
 def nothing_processed(summary: RunSummary) -> str:
-    """Say what a request for a run did that had finished before: the last line of its log."""
+    """Return the last line of the log of a request for a run that had finished before."""
     return (
         f"Run {summary.run_id} was already finished: nothing was processed now, finished at "
         f"{finished_at(summary)} by topology {topology_of(summary)}"

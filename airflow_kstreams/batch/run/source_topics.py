@@ -5,9 +5,9 @@ so a missing one is named with the command that creates it.
 
 Patterns: a begin that makes a new slice, or a continuous run, asks the broker for the names of all topics
 that its user may see, and puts those that match into the plan. The plan is frozen with the completed marker,
-so every attempt, and a driver that takes over, reads the same topics. A topic that is created later enters
-with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last run and is
-gone is read no more, as if its name were taken out of the file; the run's warnings name it.
+so every attempt, and a driver that claims the slice, reads the same topics. A topic that is created
+later enters with the next run, by the first-run policy (``first.run.offsets``). One that matched in the last
+run and is gone is read no more, as if its name were taken out of the file; the run's warnings name it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from airflow_kstreams.batch.protocol.topics import (
     changelog_settings,
     largest_read,
     max_message_bytes,
+    message_limits,
+    narrow_times,
     refuse_harmful_settings,
     small_topics,
     topic_spec,
@@ -125,13 +127,13 @@ class CheckedTopics(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopics:
-    """What begin freezes of the topics.
+    """The facts of the topics that begin freezes.
 
     :param partitions: partition count of every source topic.
     :param topic_ids: topic id of every source topic.
     :param grouped: partition groups per subtopology id, one task each.
     :param bound: those that existing state depends on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     """
 
     partitions: Mapping[str, int]
@@ -199,7 +201,8 @@ def ensure_topics(
         held = {*plan.sources, *plan.outputs, *plan.changelogs} & found.keys()
         if has_dead_letters(plan, settings):
             held |= admin.describe_topics([settings.dead_letter_topic]).keys()
-        limits = max_message_bytes(admin, held)
+        configs = admin.topic_configs(held)
+        limits = message_limits(configs)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         ensure_dead_letter_topic(admin, plan, settings)
@@ -212,7 +215,11 @@ def ensure_topics(
         topic_ids={topic: described[topic].topic_id for topic in plan.sources},
         grouped=with_changelogs(plan, grouped, described),
         bound=bound,
-        warnings=(*small_topics(plan, settings, limits), *left_behind(recorded, plan, found)),
+        warnings=(
+            *small_topics(plan, settings, limits),
+            *narrow_times(plan, configs),
+            *left_behind(recorded, plan, found),
+        ),
     )
 
 

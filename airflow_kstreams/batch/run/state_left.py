@@ -53,7 +53,7 @@ def refuse_left_behind(
 def left_behind(
     recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> tuple[str, ...]:
-    """Say which state of stores without a name of the user's is left behind, for a plan that
+    """Return a warning for state of stores without a name of the user's that is left behind, for a plan that
     :func:`refuse_left_behind` has taken.
     """
     return tuple(
@@ -67,7 +67,7 @@ def left_behind(
 class _LeftBehind:
     """A changelog with state whose store the topology does not have any more.
 
-    :param kind: what its entries mean, and their serdes.
+    :param kind: the meaning of its entries, and their serdes.
     """
 
     topic: str
@@ -79,8 +79,8 @@ class _LeftBehind:
 class _BeginningEmpty:
     """A store that has no state yet.
 
-    :param made_of: what it is; None where the user named it.
-    :param kind: what its entries will mean, and their serdes; None of a store without changelog.
+    :param made_of: the operator and topics that it is made of; None where the user named it.
+    :param kind: the meaning of its entries to come, and their serdes; None of a store without changelog.
     """
 
     name: str

@@ -66,9 +66,9 @@ class CommitBasis:
     """The facts that the commits of one attempt start from.
 
     :param slice: what the task belongs to.
-    :param share: what it has to do.
+    :param share: the work that is left to it.
     :param task_id: the task.
-    :param before: what earlier attempts committed for this slice.
+    :param before: the metadata that earlier attempts committed for this slice.
     :param restored: changelog records replayed by this attempt.
     :param attempt: its number.
     :param started: when it started, monotonic seconds.
@@ -107,7 +107,7 @@ def lag(bounds: Spans, task: StreamTask) -> int | None:
 class TaskCommit:
     """Commits a task.
 
-    :ivar commits: how many were made.
+    :ivar commits: the number of commits made.
     :ivar meter: measures the attempt; the loop reports to it.
     :ivar changelog_ends: of every changelog partition of the task, behind all that it has written.
     """
@@ -219,7 +219,7 @@ class TaskCommit:
             records_dropped=progress.records_dropped,
             records_dead_lettered=progress.records_dead_lettered,
             records_skipped=self._basis.before.records_skipped + task.group.skipped,
-            records_ahead=self._basis.before.records_ahead + task.group.dated_ahead,
+            records_misdated=self._basis.before.records_misdated + task.group.misdated,
             counts=self._packed(task, progress.counts),
             restored=self._basis.restored,
             commits=self._basis.before.commits + self.commits + 1,
@@ -228,7 +228,7 @@ class TaskCommit:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             complete=last,
             metrics=self.meter.metrics(
-                now_seconds, lag=lag(self._basis.share.bounds, task), calls=task.calls
+                now_seconds, lag=lag(self._basis.share.bounds, task), calls=task.execution.call_figures()
             ),
             parked=dict(progress.parked),
             parked_due_ms=progress.parked_due_ms,
@@ -261,7 +261,7 @@ class TaskCommit:
         }
 
     def _write_changes(self, task: StreamTask, writer: WriterPort) -> bool:
-        """Write the changes of the stores, and say whether there were any."""
+        """Write the changes of the stores, and return whether there were any."""
         produce, changed = writer.produce, False
         group = task.task_id.group
         for logged in task.changes():

@@ -41,7 +41,7 @@ _Run = tuple[str, str, int]
 class ReadTable:
     """A global table that was read.
 
-    :param without_key: how many records had no key, and so are in no table.
+    :param without_key: number of records without key, which are in no table.
     """
 
     entries: GlobalEntries

@@ -109,7 +109,7 @@ class TaskLoop:
         return self.finish()
 
     def open(self, *, patient: bool = False) -> None:
-        """Let the processors start. What they forward then belongs to the first transaction, and opens it.
+        """Start the processors. What they forward then belongs to the first transaction, and opens it.
 
         :param patient: whether a transaction that grows too old is blamed on the machine or the broker (a
             pause, a slow answer), so that another attempt is made; else on the task's own functions.
@@ -141,13 +141,13 @@ class TaskLoop:
     def step(self, wait_seconds: float = FETCH_SECONDS) -> bool:
         """Fetch once unless there is more to process, and process what may be, for one turn at most.
 
-        :param wait_seconds: for records, if there are none yet.
+        :param wait_seconds: the fetch waits so long for records, if there are none yet.
         :return: whether anything was processed.
         """
         if not self._unfinished_turn:
             # While calls run, it is for them that the task waits.
-            wait_seconds = 0.0 if self._task.in_flight else wait_seconds
-            if self._task.at_capacity:
+            wait_seconds = 0.0 if self._task.execution.in_flight else wait_seconds
+            if self._task.execution.at_capacity:
                 self._clock.sleep(wait_seconds)  # the next parked record is not due yet
             else:
                 self._fetch(wait_seconds)
@@ -155,7 +155,7 @@ class TaskLoop:
         progressed = self._unfinished_turn = False
         while not self._unfinished_turn and self._process():
             progressed = True
-            if self._task.wants_records:
+            if self._task.execution.wants_records:
                 break
             self._unfinished_turn = self._clock.monotonic_seconds() >= turn_ends
         self._balance()
@@ -179,7 +179,9 @@ class TaskLoop:
         self._refuse_replaced_topics(last=True)
         committed = self._commit_task(self._clock.monotonic_seconds(), last=True)
         metrics = self._meter.metrics(
-            self._clock.monotonic_seconds(), lag=lag(self._bounds, self._task), calls=self._task.calls
+            self._clock.monotonic_seconds(),
+            lag=lag(self._bounds, self._task),
+            calls=self._task.execution.call_figures(),
         )
         return msgspec.structs.replace(committed, metrics=metrics)
 
@@ -200,9 +202,9 @@ class TaskLoop:
                 self._refuse_long_transaction(now)
 
     def _commit_due_between_moments(self, now: float) -> bool:
-        """Say whether to commit between two moments."""
+        """Return whether to commit between two moments."""
         elapsed = (now - self._committed_at) * 1000 >= self._settings.commit_interval_ms
-        return elapsed or self._task.commit_requested or self._grows_old(now)
+        return elapsed or self._task.execution.commit_requested or self._grows_old(now)
 
     def _grows_old(self, now: float) -> bool:
         if self._open_since is None:
@@ -245,7 +247,7 @@ class TaskLoop:
         raise ConfigError(cause, fix=fix)
 
     def _process(self) -> bool:
-        """Process one chunk, commit if due, and say whether there may be more to process right now."""
+        """Process one chunk, commit if due, and return whether more may be processed right now."""
         self._commit.begin()
         before = self._clock.monotonic_seconds()
         punctuated = self._task.punctuate()
@@ -257,7 +259,7 @@ class TaskLoop:
         if count:
             self._chunk = next_chunk(self._chunk, now - before)
             self._meter.processed(count, now - started)
-        if count or self._task.calls_ended():
+        if count or self._task.execution.calls_ended():
             self._progressed_at = now
         if self._end.at_stop():
             return False
@@ -280,7 +282,7 @@ class TaskLoop:
         """Whether a transaction grows old while records are read that are all left out: they bring no commit
         point, however many they are.
         """
-        return self._skipping and not count and self._task.may_commit and self._grows_old(now)
+        return self._skipping and not count and self._task.execution.may_commit and self._grows_old(now)
 
     def _commit_now(self, now: float) -> None:
         self._refuse_replaced_topics(last=False)
@@ -305,7 +307,7 @@ class TaskLoop:
         return committed
 
     def _refuse_suspect(self) -> None:
-        """Leave a writer whose commit was suspicious: a repeated request could hit a later transaction."""
+        """Raise if the writer's commit was suspicious: a repeated request could hit a later transaction."""
         if self._clients.state.suspect:
             raise TransactionAbortedError(
                 f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",
@@ -343,14 +345,15 @@ class TaskLoop:
             self._failures.refuse_loss(self._end.unread(self._positions))
             self._looked_at = now
         if (now - self._progressed_at) * 1000 > self._settings.run_stall_timeout_ms:
-            if self._task.in_flight:
+            if self._task.execution.in_flight:
                 raise self._stuck_calls()
             raise self._failures.unreachable(self._end.unread(self._positions))
 
     def _stuck_calls(self) -> CallsStuckError:
         return CallsStuckError(
             f"task {self._task.task_id} released no record, and no call of it ended, for "
-            f"{self._settings.run_stall_timeout_ms} ms (run.stall.timeout.ms): {self._task.waiting_for()}",
+            f"{self._settings.run_stall_timeout_ms} ms (run.stall.timeout.ms): "
+            f"{self._task.execution.waiting_for()}",
             fix="see whether the service answers that the functions call, then retry the run",
             task_id=str(self._task.task_id),
         )

@@ -39,7 +39,7 @@ TOPIC_LOST = frozenset(
 class ReadFailures:
     """Explains what one task meets.
 
-    :param task: in words, for messages.
+    :param task: the task, as messages name it.
     :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
     """
 
@@ -63,7 +63,7 @@ class ReadFailures:
         self._end_epochs = end_epochs or {}
 
     def refuse_replaced(self, topics: Collection[str]) -> None:
-        """Look whether the topics are still those that the run began with.
+        """Check that the topics are still those that the run began with.
 
         :raises DataLossError: one was created again: what was read of it may be another topic's.
         """
@@ -71,7 +71,7 @@ class ReadFailures:
             refuse_other_topics(self._admin, self._slice, topics)
 
     def refuse_loss(self, spans: Spans) -> None:
-        """Look whether what is still to be read is still there.
+        """Check that the records still to be read are there.
 
         :raises DataLossError: it is not.
         """
@@ -81,7 +81,7 @@ class ReadFailures:
     def refuse_rewritten(
         self, fetched: Mapping[TopicPartition, Sequence[Record]], stops: Mapping[TopicPartition, int]
     ) -> None:
-        """Look whether what was fetched was in the log when its stop was frozen. Epochs only grow along a
+        """Check that fetched records were in the log when its stop was frozen. Epochs only grow along a
         log, so the last record below the stop tells it of all.
 
         :param fetched: by partition, in offset order.

@@ -66,7 +66,8 @@ from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
@@ -78,7 +79,7 @@ _FENCED_POLL_SECONDS = 0.5
 class TaskRunner:
     """Runs one task of a slice until its stop offsets are committed.
 
-    :param setup: which task of which slice, and what its attempts are made from.
+    :param setup: names the task and its slice, and holds the parts of each attempt.
     :param work: its share of that slice.
     """
 
@@ -146,8 +147,8 @@ class TaskRunner:
 class TaskAttempt:
     """One attempt; a context manager that closes its clients and aborts what is open.
 
-    :param setup: what it is made from.
-    :param work: what the task reads, and to where.
+    :param setup: the parts that it is made from.
+    :param work: the offsets that the task reads, and where it ends.
     :param attempts: counts this attempt, and how it ended.
     """
 
@@ -406,8 +407,8 @@ class TaskAttempt:
 class OpenTask:
     """A task that is ready to process.
 
-    :param share: what it has to do.
-    :param loop: does it.
+    :param share: the work that is left to it.
+    :param loop: does that work.
     :param state_files: its local files.
     """
 
@@ -431,14 +432,14 @@ class OpenTask:
         return self._kept(self.loop.finish())
 
     def _kept(self, committed: OffsetMetadata) -> TaskReport:
-        """Leave the local files to the next run, after the last commit."""
+        """Keep the local files for the next run, after the last commit."""
         self.state_files.keep(self.commit.changelog_ends)
         return committed.report()
 
 
 def _partition_count(slice_: Slice, admin: AdminPort) -> Callable[[str], int]:
-    """Return what says among how many partitions of a topic keys are placed: as the run's plan has it of a
-    topic that has grown, so that every attempt places them alike.
+    """Return a function that gives the partition count by which keys of a topic are placed: for a topic that
+    has grown the one of the run's plan, so that every attempt places them alike.
     """
     placed = slice_.plan.placements
 

@@ -37,7 +37,7 @@ class TaskState:
     :param task: its stores are not open yet.
     :param owner: the files' owner; files of another owner are not used.
     :param homes: which entries of its changelogs are its own; None where all are.
-    :param scratch: where to put files that need not last.
+    :param scratch: folder for files that need not last.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class TaskState:
         return self._homes.at_home(partition.topic, records, partition.partition)
 
     def keep(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Leave the files to the next run, after the last commit. A failure costs the next run a replay only.
+        """Keep the files for the next run, after the last commit. A failure costs the next run a replay only.
 
         :param ends: end of every kept changelog partition, read after the last write and before the last
             commit.

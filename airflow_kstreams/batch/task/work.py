@@ -113,7 +113,7 @@ class TaskSetup:
     """The parts that every attempt of a task is made from.
 
     :param topology: built by the application file in this process; not shared with another task that runs.
-    :param assignment: which task of which run.
+    :param assignment: the task, and its run.
     :param cluster: where everything is kept.
     :param settings: the application's.
     :param clock: the machine's unless given.
@@ -159,7 +159,7 @@ class SliceWork:
         self._share = share
 
     def share(self, setup: TaskSetup, reader: ReaderPort, admin: AdminPort) -> tuple[Slice, TaskSlice]:
-        """Look at the lease, and work out what of the slice is left to the task.
+        """Check the lease, and work out what of the slice is left to the task.
 
         :raises TaskFencedError: another driver, or another run, owns the application by now.
         :raises DataLossError: records it must read are gone.
@@ -217,7 +217,7 @@ def task_slice(slice_: Slice, share: TaskShare, reader: ReaderPort, admin: Admin
     }
     refuse_slice_loss(admin, slice_, bounds)
     to_read = {tp: (start, stop) for tp, (start, stop) in bounds.items() if start < stop}
-    refuse_unfit_progress(slice_, to_read, committed)
+    refuse_unfit_progress(slice_, to_read, committed, admin)
     at_stops = passed == spans.keys()
     complete = any(
         found.complete and (found.run_id, found.task_id) == (slice_.run_id, task_id)
@@ -305,27 +305,27 @@ class End(Protocol):
         ...
 
     def at_stop(self) -> bool:
-        """Say whether only the last commit is left to do."""
+        """Return whether only the last commit is left to do."""
         ...
 
     def end_of_run(self) -> Iterator[None]:
-        """Bring stream time to where the end does; yields where the task may be committed."""
+        """Bring stream time to the run's moment; yields where the task may be committed."""
         ...
 
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether to commit now.
+        """Return whether to commit now.
 
         :param processed: whether records were processed since this was asked last.
         :param interval_elapsed: whether the last commit is ``commit.interval.ms`` ago.
-        :param since_seconds: how long it is ago.
+        :param since_seconds: seconds since the last commit.
         :param opened: whether something may have been written since.
         """
         ...
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether a commit would change anything."""
+        """Return whether a commit would change anything."""
         ...
 
     def committed(self) -> None:
@@ -342,10 +342,10 @@ class End(Protocol):
 
 
 def at_commit_point(task: StreamTask) -> bool:
-    """Say whether a commit may come now; if not, have a commit point come soon."""
-    if task.may_commit:
+    """Return whether a commit may come now; if not, ask the task for a commit point soon."""
+    if task.execution.may_commit:
         return True
-    task.ask_for_commit_point()
+    task.execution.ask_for_commit_point()
     return False
 
 
@@ -353,7 +353,7 @@ class BoundedEnd:
     """The stop offsets of a slice, and the moment to which its end brings stream time.
 
     :param task: knows the offsets.
-    :param end_of_run: to which moment; None if to none.
+    :param end_of_run: the moment; None without one.
     """
 
     turn_seconds = math.inf
@@ -370,12 +370,12 @@ class BoundedEnd:
             self._task.group.reached(partition, end)
 
     def at_stop(self) -> bool:
-        """Say whether only the last commit is left to do.
+        """Return whether only the last commit is left to do.
 
         No other may cover the stop offsets of a task without retry topics: if it dies behind one, it counts
         as done, and what its processors give in close never comes.
         """
-        return self._task.complete
+        return self._task.execution.complete
 
     def end_of_run(self) -> Iterator[None]:
         """Bring stream time to the run's moment, unless records are parked that may be dated before it."""
@@ -388,11 +388,11 @@ class BoundedEnd:
     def commit_due(
         self, *, processed: bool, interval_elapsed: bool, since_seconds: float, opened: bool
     ) -> bool:
-        """Say whether the task is at a commit point that is due, or waits for parked records with a
+        """Return whether the task is at a commit point that is due, or waits for parked records with a
         transaction open.
         """
         task = self._task
-        if not task.waits_for_retries:
+        if not task.execution.waits_for_retries:
             return not task.group.complete and task.commit_due(
                 interval_elapsed=interval_elapsed, processed=processed
             )
@@ -401,7 +401,7 @@ class BoundedEnd:
         return opened and interval_elapsed and at_commit_point(task)
 
     def anything_to_commit(self, *, opened: bool) -> bool:
-        """Say whether something was written."""
+        """Return whether something was written."""
         return opened
 
     def committed(self) -> None:

@@ -344,5 +344,5 @@ def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
             "__streams.errors.left.out says so, and .topic, .partition and .offset where the record is."
         )
     if found.expired:
-        yield f"Deleted before they were replayed: what lay at {found.expired} offsets."
+        yield f"Deleted before their letters were replayed: {found.expired} offsets."
     yield "Dry run: nothing was changed." if dry_run else "Done."

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
+from airflow_kstreams.batch.reset.acceptance import partitions_in
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import scenario_of, topics_of
@@ -78,6 +79,14 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         int | None,
         typer.Option(metavar="N", help="Move offsets by so many, backward when negative."),
     ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC:0,1",
+            help="Partitions in which reading goes on where the option that follows says, whatever is "
+            "missing or another program moved; nothing else changes. May be repeated.",
+        ),
+    ] = None,
     delete_stopoffsets: Annotated[
         bool,
         typer.Option(
@@ -114,6 +123,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
         unread_topics=topics_of(unread_topics),
         delete_stop_offsets=delete_stopoffsets,
         force=force,
+        accept=partitions_in(accept),
     )
     with ApplicationReset(cluster(bootstrap_server, config_file), request) as tool:
         if dry_run:

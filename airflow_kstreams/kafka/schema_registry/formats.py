@@ -51,7 +51,7 @@ class SchemaFormat(ABC):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What else of the format belongs to the id of a serde."""
+        """Options of the format that belong to the id of a serde."""
         return ()
 
     @property
@@ -77,7 +77,7 @@ class SchemaFormat(ABC):
 
     @abstractmethod
     def misfit(self, value: Any, error: Exception) -> str:
-        """Say why a value does not fit the schema, without showing the value.
+        """Return why a value does not fit the schema, without showing the value.
 
         :param error: raised by the serializer.
         """
@@ -137,7 +137,7 @@ class AvroFormat(_JsonFormat):
         return _avro_name(schema) if isinstance(schema, dict) and "name" in schema else None
 
     def serializer(self, client: SchemaRegistryClient, conf: Conf) -> Serializer:
-        """Make a serializer; a value that does not fit is refused, and never cut to what does."""
+        """Make a serializer; a value that does not fit is refused, and never shortened."""
         from airflow_kstreams.kafka.schema_registry.avro_writing import FittingSerializer
 
         serializer = FittingSerializer(
@@ -349,7 +349,7 @@ def unresolved_reference(error: BaseException | None) -> str | None:
 
 
 def json_schema_fault(error: BaseException | None) -> str | None:
-    """Say which place of a document breaks which rule of its schema, without showing the document.
+    """Return which place of a document breaks which rule of its schema, without showing the document.
 
     :param error: the validator's error, or one raised while that was handled.
     :return: None if it is neither.

@@ -31,6 +31,7 @@ import msgspec
 from airflow.sdk import BaseOperator
 
 from airflow_kstreams.hooks.kafka import DEFAULT_KAFKA_CONN_ID, KafkaHook
+from airflow_kstreams.hooks.rendered import Reader, Rendered, given, settings_object, text, texts_object
 from airflow_kstreams.launch.processes import end_session
 from airflow_kstreams.operators.work.run_settings import RunIdentity, batch_settings, settings_of_run
 from airflow_kstreams.streams.errors import KilledError, ReportedError, TopologyError, reported_in
@@ -53,7 +54,7 @@ _GRACE_SECONDS = 0.5
 _LOOK_SECONDS = 0.2
 
 
-class ApplicationOperator(BaseOperator):
+class ApplicationOperator(Rendered, BaseOperator):
     """Takes the arguments that say which application an operator works on.
 
     :param application_id: the application. (templated)
@@ -62,6 +63,11 @@ class ApplicationOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("application_id", "kafka_conn_id", "settings")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        "application_id": text,
+        "kafka_conn_id": text,
+        "settings": settings_object,
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {"settings": "json"}
 
     def __init__(
@@ -75,7 +81,7 @@ class ApplicationOperator(BaseOperator):
         super().__init__(**kwargs)
         self.application_id = application_id
         self.kafka_conn_id = kafka_conn_id
-        self.settings = settings
+        self.settings = given(settings)
 
 
 class RunOperator(ApplicationOperator):
@@ -88,6 +94,10 @@ class RunOperator(ApplicationOperator):
     """
 
     template_fields: Sequence[str] = (*ApplicationOperator.template_fields, "backfill_outputs")
+    readers: ClassVar[Mapping[str, Reader]] = {
+        **ApplicationOperator.readers,
+        "backfill_outputs": texts_object,
+    }
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **ApplicationOperator.template_fields_renderers,
         "backfill_outputs": "json",
@@ -101,7 +111,7 @@ class RunOperator(ApplicationOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.backfill_outputs = backfill_outputs
+        self.backfill_outputs = given(backfill_outputs)
         self.backfill_in_order = backfill_in_order
 
 
@@ -122,9 +132,10 @@ class ApplicationWork:
     def on_run(cls, operator: RunOperator, identity: RunIdentity) -> ApplicationWork:
         """Return the work on a run.
 
-        :raises ConfigError: as :func:`settings_of_run`.
+        :raises ConfigError: as :func:`settings_of_run`, or a templated field cannot be read.
         :raises AirflowSkipException: the DAG is there for backfills, and the run is none.
         """
+        operator.read_rendered()
         settings = settings_of_run(
             identity,
             operator.application_id,
@@ -139,8 +150,9 @@ class ApplicationWork:
         """Return the work on the live application, beside its runs.
 
         :param what: the action of the task, for the message.
-        :raises ConfigError: a setting is wrong, or the dag run belongs to a backfill.
+        :raises ConfigError: a setting or a templated field is wrong, or the dag run belongs to a backfill.
         """
+        operator.read_rendered()
         identity = RunIdentity.of(context)
         identity.refuse_backfill(what)
         settings = batch_settings(operator.application_id, operator.settings)
@@ -181,7 +193,7 @@ class Killable:
         self._killed = True
 
     def was_killed(self) -> bool:
-        """Say whether the task was killed."""
+        """Return whether the task was killed."""
         return self._killed
 
     def refuse_when_killed(self, what: str) -> None:

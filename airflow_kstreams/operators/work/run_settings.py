@@ -21,13 +21,13 @@ run again; and two tasks that write different topics for one interval are two ru
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_kstreams.hooks.rendered import given, optional_text, settings_object, texts_object
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
@@ -72,7 +72,7 @@ class RunIdentity:
     def of(cls, context: Context) -> RunIdentity:
         """Read it from the task's context.
 
-        :raises ConfigError: the task does not belong to a dag run.
+        :raises ConfigError: the task does not belong to a dag run, or the name of a backfill is no text.
         """
         airflow_task, dag_run = context.get("ti"), context.get("dag_run")
         if airflow_task is None or dag_run is None:
@@ -87,7 +87,9 @@ class RunIdentity:
             owner=f"dag {airflow_task.dag_id}, task {airflow_task.task_id}, try {airflow_task.try_number}",
             interval_ms=_interval_ms(dag_run),
             backfill=getattr(dag_run, "run_type", None) == _BACKFILL,
-            backfill_name=str((getattr(dag_run, "conf", None) or {}).get(CONF_KEY, "")),
+            backfill_name=optional_text(
+                f"dag_run.conf[{CONF_KEY!r}]", given((getattr(dag_run, "conf", None) or {}).get(CONF_KEY))
+            ),
             dag_id=airflow_task.dag_id,
             task=f"{airflow_task.dag_id}.{airflow_task.task_id}[{getattr(airflow_task, 'map_index', -1)}]",
         )
@@ -126,29 +128,6 @@ def _interval_ms(dag_run: DagRunProtocol) -> tuple[int, int] | None:
 _AUTOSTOP = "autostop.at"
 
 
-def object_of(given: Mapping[str, Any] | str | None, what: str) -> Mapping[str, Any] | None:
-    """Return a parameter that is an object, which a template renders as text unless the DAG renders native
-    objects.
-
-    :param given: the object, or its JSON; empty text is None.
-    :param what: the parameter's name.
-    :raises ConfigError: it is neither.
-    """
-    if given is None or isinstance(given, Mapping):
-        return given
-    try:
-        found = json.loads(given) if given.strip() else None
-    except (AttributeError, ValueError):
-        found = given
-    if found is None or isinstance(found, dict):
-        return found
-    raise ConfigError(
-        f"{what} is no object with names and values, and no text of one in JSON: {type(found).__name__}",
-        fix=f'give {what} as {{"name": "value"}}; a template renders text: use {{{{ ... | tojson }}}}, or '
-        "render_template_as_native_obj=True in the DAG",
-    )
-
-
 def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None) -> ApplicationSettings:
     """Check an operator's settings; ``autostop.at`` is ``eol`` unless given.
 
@@ -157,7 +136,7 @@ def batch_settings(application_id: str, settings: Mapping[str, Any] | str | None
         to backfills only.
     """
     checked = ApplicationSettings.parse(
-        application_id, {_AUTOSTOP: "eol", **(object_of(settings, "settings") or {})}
+        application_id, {_AUTOSTOP: "eol", **settings_object("settings", given(settings))}
     )
     if checked.continuous:
         raise ConfigError(
@@ -204,35 +183,33 @@ def settings_of_run(
                 f"Dag run {identity.run_id} is no backfill, and this DAG is there for backfills only"
             )
         return live
-    written = object_of(outputs, "backfill_outputs")
-    if written is None:
+    written = texts_object("backfill_outputs", given(outputs))
+    if not written:
         raise ConfigError(
             f"dag run {identity.run_id!r} is a backfill of application {application_id!r}, and nothing says "
             "which topics it may write",
             fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
         )
-    given = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
+    own = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
     letters = live.errors_dead_letter_queue_topic_name
     if letters:
-        given[_DEAD_LETTERS] = written.get(letters, "")
+        own[_DEAD_LETTERS] = written.get(letters, "")
     own_id = backfill_id(identity, application_id, in_order=in_order, written=written)
-    return ApplicationSettings.parse(own_id, given)
+    return ApplicationSettings.parse(own_id, own)
 
 
 def backfill_id(
-    identity: RunIdentity, application_id: str, *, in_order: bool, written: Mapping[str, str] | None
+    identity: RunIdentity, application_id: str, *, in_order: bool, written: Mapping[str, str]
 ) -> str:
     """Return the application id of a backfill run.
 
     :param application_id: of the live application.
-    :param written: topics that it writes, by the topology's name for them; None for the id that earlier
-        versions gave, which did not cover them.
+    :param written: topics that it writes, by the topology's name for them.
     :raises ConfigError: the backfill needs a name and has none, or one that cannot name topics.
     """
     name = identity.backfill_name
     if not in_order:
-        outputs = [] if written is None else [f"outputs {_text(written)}"]
-        text = "\n".join((identity.run_id, *([name] if name else []), *outputs))
+        text = "\n".join((identity.run_id, *([name] if name else []), f"outputs {_text(written)}"))
         digits = hashlib.sha256(text.encode()).hexdigest()[:_HEX_DIGITS]
         return f"{application_id}-backfill-{digits}"
     if not name:

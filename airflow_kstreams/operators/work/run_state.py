@@ -44,7 +44,7 @@ class FoundRun:
     def read(
         cls, cluster: KafkaCluster, application_id: str, run_id: str, *, certain: bool = False
     ) -> FoundRun:
-        """Look at a run.
+        """Read the state of a run.
 
         :param certain: whether to wait, bounded, for what open transactions hide. Without that a slice or a
             finished task may be overlooked, which the driver then finds.
@@ -124,7 +124,7 @@ class FoundRun:
         return []
 
     def nothing_left(self, cluster: KafkaCluster, subtopologies: Sequence[int]) -> bool:
-        """Say whether a driver would have nothing to do for some subtopologies: neither records to process
+        """Return whether a driver would have nothing to do for some subtopologies: neither records to process
         nor another driver to relieve.
         """
         try:
@@ -148,22 +148,6 @@ def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
             fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
         )
     return [subtopology]
-
-
-def subtopology_id(subtopology: int | str | None) -> int | None:
-    """Return a subtopology's id, which a template renders as text.
-
-    :raises ConfigError: it is no number.
-    """
-    if subtopology is None:
-        return None
-    try:
-        return int(subtopology)
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"subtopology is {subtopology!r}, not a number",
-            fix="use an id that airflow-kstreams describe shows",
-        ) from None
 
 
 def refuse_unfinished(cluster: KafkaCluster, found: FoundRun, subtopologies: Sequence[int]) -> None:

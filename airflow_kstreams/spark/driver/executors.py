@@ -47,7 +47,7 @@ _REGISTRATION_SECONDS = 30.0
 #: Nothing was asked for: when the number stayed the same for so long, it is taken.
 _STEADY_SECONDS = 3.0
 _STEP_SECONDS = 0.2
-#: So many Spark tasks a job may have, whatever slots there are.
+#: Number of Spark tasks that a job may have, whatever slots there are.
 HOSTS = 100
 _HOSTS_PER_SLOT = 4
 
@@ -243,9 +243,9 @@ def _number(session: SparkSession, name: str, default: int) -> int:
 
 
 def worth_another_launch(error: KStreamsError) -> bool:
-    """Say whether the same driver should launch the tasks again."""
+    """Return whether the same driver should launch the tasks again."""
     decided = isinstance(error, RunSupersededError | SparkSessionError | DataLossError | RecordError) or (
-        isinstance(error, ReportedError) and error.error_type == "RecordError"
+        isinstance(error, ReportedError) and error.error_type in ("RecordError", "CallsStuckError")
     )
     return error.is_retriable and not decided
 

@@ -226,7 +226,7 @@ def _spark_failure(error: Exception, run_id: str) -> KStreamsError:
 
 
 def _connection_lost(error: Exception) -> bool:
-    """Say whether a call did not reach Spark's JVM, or its answer was lost."""
+    """Return whether a call did not reach Spark's JVM, or its answer was lost."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, OSError | EOFError | Py4JNetworkError)

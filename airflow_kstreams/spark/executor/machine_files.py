@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from airflow_kstreams.kafka.configuration.secrets import sealed
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.kafka.configuration.config_file import read_client_config
 
 
 def scratch_folder(group: int) -> Path | None:
@@ -23,28 +21,10 @@ def scratch_folder(group: int) -> Path | None:
 def load_client_config(path: str) -> dict[str, str]:
     """Read the Kafka client's configuration from the driver's own file, or the copy that Spark shipped.
 
-    :raises ConfigError: the file holds no JSON object.
+    :raises ConfigError: as :func:`read_client_config`.
     """
-    config = _parsed(path)
-    if config is None:
-        raise ConfigError(
-            f"the Kafka client configuration {path!r} is not a JSON object",
-            fix='write it as {"bootstrap.servers": "HOST:PORT", ...}',
-        )
-    return config
-
-
-def _parsed(path: str) -> dict[str, str] | None:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (FileNotFoundError, PermissionError):  # on another machine, or as another user of this one
+    if not os.access(path, os.R_OK):  # on another machine, or as another user of this one
         from pyspark.core.files import SparkFiles
 
-        text = Path(SparkFiles.get(Path(path).name)).read_text(encoding="utf-8")
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return None  # the decoder's error holds the document, secrets included
-    if not isinstance(content, dict):
-        return None
-    return sealed({str(name): str(value) for name, value in content.items()})
+        path = SparkFiles.get(Path(path).name)
+    return read_client_config(path)

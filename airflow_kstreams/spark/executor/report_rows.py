@@ -78,7 +78,7 @@ _OBJECTS = 50_000
 
 @contextmanager
 def sparing_gc() -> Iterator[None]:
-    """Let Python's garbage collector ignore the objects that exist before the block; collect those of the
+    """Make Python's garbage collector ignore the objects that exist before the block; collect those of the
     block in the end.
 
     A task makes and drops client records by the million, none of them in a reference cycle, and keeps

@@ -16,8 +16,8 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,8 +37,9 @@ from airflow_kstreams.kafka.configuration.code_settings import AllowedSettings
 from airflow_kstreams.spark.executor.copy_host import CopyHost
 from airflow_kstreams.spark.executor.machine_files import load_client_config, scratch_folder
 from airflow_kstreams.spark.executor.report_rows import HostReport, in_arrow, reported
+from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.errors import CallsStuckError, KStreamsError
 from airflow_kstreams.streams.plan import decode_json
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -111,13 +112,15 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
         schema_registry.configure(config)
         slice_ = self.slice
         if slice_ is None:
-            return self._run_until_stopped(tasks, config)
-        if len(tasks) == 1:
-            return [self._run_to_stop(slice_, 0, tasks[0], config)]
-        with ThreadPoolExecutor(max_workers=self.settings.tasks_at_once) as pool:
-            return list(
-                pool.map(lambda at: self._run_to_stop(slice_, at, tasks[at], config), range(len(tasks)))
-            )
+            return self._run_until_stopped(index, config)
+        work = [partial(self._run_to_stop, slice_, *numbered, config) for numbered in enumerate(tasks)]
+        try:
+            return self._watch(index).run(work, at_once=self.settings.tasks_at_once)
+        except CallsStuckError as error:
+            return [reported(error)]
+
+    def _watch(self, index: int) -> FunctionWatch:
+        return FunctionWatch(self.names[index], stall_ms=self.settings.run_stall_timeout_ms)
 
     def _run_to_stop(
         self, slice_: Slice, number: int, share: TaskShare, config: dict[str, str]
@@ -132,8 +135,8 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
             # time while the worker hosts the next task.
             gc.collect()
 
-    def _run_until_stopped(self, tasks: tuple[TaskShare, ...], config: dict[str, str]) -> list[HostReport]:
-        cluster = self._cluster(config)
+    def _run_until_stopped(self, index: int, config: dict[str, str]) -> list[HostReport]:
+        tasks, cluster = self.tasks[index], self._cluster(config)
         watch = LeaseWatch(
             cluster, self.settings, run_id=self.run_id, generation=self.generation, clock=SystemClock()
         )
@@ -144,6 +147,7 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
                     watch,
                     run_id=self.run_id,
                     most_threads=self.settings.tasks_at_once,
+                    functions=self._watch(index),
                 )
                 return [HostReport(report=report) for report in reports]
         except KStreamsError as error:
@@ -165,13 +169,19 @@ class TaskHost(msgspec.Struct, frozen=True, kw_only=True, tag="tasks"):
 
 
 def run_until_stopped(
-    tasks: Sequence[ContinuousTask], watch: LeaseWatch, *, run_id: str, most_threads: int
+    tasks: Sequence[ContinuousTask],
+    watch: LeaseWatch,
+    *,
+    run_id: str,
+    most_threads: int,
+    functions: FunctionWatch,
 ) -> list[TaskReport]:
     """Run tasks until the lease holds a stop.
 
     :param watch: the watch of the lease, which :func:`watching` updates.
     :param run_id: id of the continuous run.
     :param most_threads: largest number of threads that share the tasks.
+    :param functions: watches the calls of users' functions in these threads.
     :raises RunSupersededError: the lease is lost.
     :raises KStreamsError: a task failed for good.
     """
@@ -181,14 +191,13 @@ def run_until_stopped(
         TaskThread(tasks[index::count], verdict=lambda: watch.verdict, run_id=run_id)
         for index in range(count)
     ]
-    with ThreadPoolExecutor(max_workers=count, thread_name_prefix="stream-thread") as pool:
-        futures = [pool.submit(_run, thread, failed) for thread in threads]
-    return [report for future in futures for report in future.result()]
+    found = functions.run([partial(_run, thread, failed) for thread in threads], at_once=count)
+    return [report for reports in found for report in reports]
 
 
 @contextmanager
 def watching(watch: LeaseWatch) -> Iterator[None]:
-    """Look at the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
+    """Watch the lease in a thread of its own, so that slow functions of a topology do not delay a stop."""
     ended = threading.Event()
 
     def look() -> None:

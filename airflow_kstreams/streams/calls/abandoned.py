@@ -1,4 +1,4 @@
-"""Calls of this process that did not end when they were given up, and still go on.
+"""Counts the calls of this process that were given up, did not end, and still go on.
 
 They cannot be killed, and keep what they hold. So they are counted per process for as long as they live, and
 past a bound no task goes on: the host then ends its process (``spark/executor/task_host.py``), and Spark
@@ -15,7 +15,7 @@ from airflow_kstreams.streams.errors import CallsStuckError
 
 log = logging.getLogger(__name__)
 
-#: So many a process bears.
+#: The number of them that a process bears.
 MOST = 16
 
 _lock = threading.Lock()
@@ -24,10 +24,10 @@ _left: list[Callable[[], bool]] = []
 
 
 def add(goes_on: Callable[[], bool], what: str) -> None:
-    """Take note of something that does not end.
+    """Count something that does not end.
 
-    :param goes_on: says whether it still does not.
-    :param what: it is, for the log.
+    :param goes_on: returns whether it still goes on.
+    :param what: names it in the log.
     """
     with _lock:
         _left.append(goes_on)
@@ -35,21 +35,21 @@ def add(goes_on: Callable[[], bool], what: str) -> None:
 
 
 def count() -> int:
-    """Return how many there are."""
+    """Return the number of those that still go on."""
     with _lock:
         _left[:] = [goes_on for goes_on in _left if goes_on()]
         return len(_left)
 
 
 def too_many() -> bool:
-    """Say whether the process should end."""
+    """Return whether the process should end."""
     return bool(_left) and count() > MOST
 
 
 def refuse_too_many(*, task_id: str) -> None:
-    """Let a task fail in a process with too many of them.
+    """Make a task fail in a process with too many of them.
 
-    :raises CallsStuckError: there are.
+    :raises CallsStuckError: too many of them go on.
     """
     if too_many():
         raise CallsStuckError(

@@ -92,7 +92,7 @@ class AsyncNode:
     :ivar resource: what the node's resource factory made, while the task is open.
     :ivar failure_ends_task: whether a failed call ends the task when the turn of its record comes.
     :ivar now: the clock of its calls, seconds: monotonic, unless they run in virtual time.
-    :ivar in_flight: how many of its calls run. The caller counts them, and the most, as calls begin and end.
+    :ivar in_flight: number of its running calls. The caller counts both as calls begin and end.
     :ivar most_in_flight: the most calls that have run at the same time.
     """
 
@@ -215,37 +215,37 @@ class Caller(Protocol):
         ...
 
     def open(self) -> None:
-        """Start what runs the calls, and open the nodes' resources.
+        """Start the loop and the threads that run the calls, and open the nodes' resources.
 
         :raises Exception: what a resource raised.
         """
         ...
 
     def start(self, call: Call) -> None:
-        """Let a call run as soon as its node's options allow, at the latest when one is waited for."""
+        """Start a call as soon as its node's options allow, at the latest when the task waits for a call."""
         ...
 
     def hurry(self) -> None:
-        """Say that no more calls are started for now: those that were may begin, which else may wait for
-        more, so that what runs them is woken once for many.
+        """Make the started calls begin. Until then they may wait for more of them, so that the loop is woken
+        once for many.
         """
         ...
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
         """Return the calls that have ended since this was asked last, each with its result or error.
 
-        :param wait_seconds: for one, if there is none yet.
-        :raises KStreamsError: what runs the calls cannot go on.
+        :param wait_seconds: longest wait for one, if there is none yet.
+        :raises KStreamsError: the loop or the threads cannot go on.
         """
         ...
 
     def thread_states(self) -> Sequence[ThreadState]:
-        """Return what each thread that runs calls is at; none where the task's own thread runs them."""
+        """Return the state of each thread that runs calls; none where the task's own thread runs them."""
         ...
 
     @property
     def threads_replaced(self) -> int:
-        """How many threads were made in place of another one."""
+        """The number of threads that were made in place of others."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The calls of one node that wait or run, and which of them begins next.
+"""Holds the calls of one node that wait or run, and says which of them begins next.
 
 Rule: at most ``max_in_flight`` calls run at once; those that wait begin in the order in which they came. With
 order ``key``, a call begins only when those of its key before it have ended; then it goes before all others,
@@ -31,7 +31,7 @@ from airflow_kstreams.streams.graph.calls import calls_again_after
 class CallQueue:
     """The calls of one node.
 
-    :ivar running: how many run.
+    :ivar running: the number of running calls.
     """
 
     __slots__ = ("_async_node", "_by_key", "_failed", "_most", "_on_loop", "_ready", "_waiting", "running")
@@ -49,7 +49,7 @@ class CallQueue:
         self.running = 0
 
     def add(self, call: Call) -> None:
-        """Let a call wait for its turn.
+        """Add a call, which waits for its turn.
 
         :raises TypeError: the call's key cannot be told from others.
         :raises CallEndedError: the call is not made.

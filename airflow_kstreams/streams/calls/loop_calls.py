@@ -85,12 +85,12 @@ class LoopCalls:
         return any(call_queue.ready for call_queue in self._call_queues.values())
 
     def fill(self) -> None:
-        """Let calls begin as far as there are places."""
+        """Begin calls while nodes have places."""
         while not self._stopping and (call := self._next()) is not None:
             self._start(call)
 
     def current(self) -> Call | None:
-        """Return the call that the loop is at, from any thread; None if it is at none."""
+        """Return, from any thread, the call whose code the loop runs now; None if it runs none."""
         at = asyncio.current_task(self._loop)
         for running in list(self._running.values()):
             for call, task in list(running.items()):

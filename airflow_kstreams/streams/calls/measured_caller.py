@@ -31,12 +31,12 @@ _NS = 1_000_000_000
 
 
 class MeasuredCaller:
-    """Has another caller run the calls, and measures them.
+    """Passes calls to another caller, and measures them.
 
     :param caller: runs them.
     :param async_nodes: the asynchronous nodes of the task, in topological order.
     :param threads: of the task, for plain functions.
-    :param in_flight: returns how many records are in flight.
+    :param in_flight: returns the number of records in flight.
     """
 
     def __init__(
@@ -64,17 +64,17 @@ class MeasuredCaller:
 
     @property
     def threads_replaced(self) -> int:
-        """How many threads were made in place of another one."""
+        """The number of threads that were made in place of others."""
         return self._caller.threads_replaced
 
     def open(self) -> None:
-        """Start what runs the calls, and with it the time that is measured."""
+        """Open the other caller, and start the time that is measured."""
         self._caller.open()
         self._now = next((async_node.now for async_node in self._nodes), _no_time)
         self._opened = self._looked = self._now()
 
     def start(self, call: Call) -> None:
-        """Let a call run as soon as its node's options allow."""
+        """Start a call as soon as its node's options allow."""
         call.given = self._now()
         again = call.again
         if again is not None and again.repeats:
@@ -82,7 +82,7 @@ class MeasuredCaller:
         self._caller.start(call)
 
     def hurry(self) -> None:
-        """Say that no more calls are started for now."""
+        """Make the started calls begin."""
         self._caller.hurry()
 
     def ended(self, wait_seconds: float) -> Sequence[Call]:
@@ -111,7 +111,7 @@ class MeasuredCaller:
         return back
 
     def thread_states(self) -> Sequence[ThreadState]:
-        """Return what each thread that runs calls is at."""
+        """Return the state of each thread that runs calls."""
         return self._caller.thread_states()
 
     def close(self) -> None:
@@ -150,9 +150,9 @@ class MeasuredCaller:
 
 
 class _CalledNode:
-    """What is measured of one node.
+    """The measurements of one node.
 
-    :ivar seconds: how long calls took that are not in a bucket yet.
+    :ivar seconds: durations of calls that are not in a bucket yet.
     """
 
     def __init__(self, async_node: AsyncNode) -> None:
@@ -169,7 +169,7 @@ class _CalledNode:
         self.seconds.clear()
 
     def latencies(self) -> Latencies:
-        """Return how long the calls took."""
+        """Return the durations of the calls."""
         self.put()
         return self._recorder.latencies()
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Resources:
-    """What is open; everything here runs on the loop's thread."""
+    """The resources that are open; all methods run on the loop's thread."""
 
     def __init__(self) -> None:
         #: Node -> what leaves its resource.
@@ -38,9 +38,9 @@ class Resources:
         return await _bounded(self._enter(async_node), async_node.timeout_seconds, late)
 
     async def close(self, seconds: float) -> None:
-        """Leave what was entered, the last first, each as if no other one failed. What they raise is logged.
+        """Leave the entered resources, the last first, each as if no other one failed; errors are logged.
 
-        :param seconds: for all of them.
+        :param seconds: time limit of all of them together.
         """
         now = asyncio.get_running_loop().time
         ends = now() + seconds
@@ -91,9 +91,9 @@ def open_resources(async_nodes: Sequence[AsyncNode], enter: Callable[[AsyncNode]
 
 @contextmanager
 def closing(what: str, task_id: str) -> Iterator[None]:
-    """Log what closing something raises: it must hide no error of a record, and keep nothing else open.
+    """Log an error of closing something: it must hide no error of a record, and keep nothing else open.
 
-    :param what: is closed.
+    :param what: names it in the log.
     """
     try:
         yield
@@ -112,7 +112,7 @@ async def _left(stack: AsyncExitStack) -> None:
 
 @contextmanager
 def _as_errors() -> Iterator[None]:
-    """Let a wish to exit, and a cancellation that the step itself brought about, be errors as others are."""
+    """Raise a wish to exit, and a cancellation that the step itself brought about, as errors of the node."""
     try:
         yield
     except Exception:
@@ -125,9 +125,9 @@ def _as_errors() -> Iterator[None]:
 
 
 async def _bounded(step: Awaitable[Any], seconds: float, late: str) -> Any:
-    """Return what a step gives.
+    """Return the result of a step that has a time limit.
 
-    :param late: says that it took too long.
+    :param late: the message of the error when it takes too long.
     :raises CallTimeoutError: it did, and is cancelled.
     """
     task = asyncio.ensure_future(step)

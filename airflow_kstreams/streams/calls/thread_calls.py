@@ -1,4 +1,4 @@
-"""Calls of plain functions on threads.
+"""Runs calls of plain functions on threads.
 
 Rule: a thread that hangs cannot be killed. Its call is given up at ``timeout_ms``: its record goes on with
 the error, another thread takes the place, and the old one ends when its function returns, if ever; until then
@@ -30,7 +30,7 @@ from airflow_kstreams.streams.hints.function_checks import answered
 class ThreadCalls:
     """The threads of one task.
 
-    :param threads: how many.
+    :param threads: their number.
     :param announce: takes each call that has ended, from any thread.
     :param name: begins the names of the threads.
     """
@@ -51,7 +51,7 @@ class ThreadCalls:
         self._left: list[_Worker] = []
 
     def add(self, call: Call) -> None:
-        """Let a call run as soon as its node's options and the threads allow."""
+        """Start a call as soon as its node's options and the threads allow."""
         with self._lock:
             try:
                 self._call_queues[call.async_node].add(call)
@@ -77,7 +77,7 @@ class ThreadCalls:
                 self._replace(number, call, call.timed_out(), hangs=True)
 
     def states(self) -> Sequence[ThreadState]:
-        """Return what each thread is at; those given up are listed as long as they go on."""
+        """Return the state of each thread; those given up are listed as long as they go on."""
         self._left = [worker for worker in self._left if worker.thread.is_alive()]
         left = [ThreadState(name=worker.thread.name, state="ABANDONED") for worker in self._left]
         return [
@@ -90,11 +90,11 @@ class ThreadCalls:
 
     @property
     def replaced(self) -> int:
-        """How many threads were made in place of another one."""
+        """The number of threads that were made in place of others."""
         return self._made - len(self._workers)
 
     def close(self) -> None:
-        """Let the threads end when their functions have; those that run are given up, others never begin."""
+        """Make the threads end with their functions; running calls are given up, others never begin."""
         with self._lock:
             self._closed = True
             for worker in self._workers:
@@ -169,7 +169,7 @@ class ThreadCalls:
 
 
 class _Worker:
-    """A thread, and the call that it is at."""
+    """A thread, and the call that it runs."""
 
     __slots__ = ("call", "thread")
 

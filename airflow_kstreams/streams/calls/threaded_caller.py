@@ -1,4 +1,4 @@
-"""The caller of production: one event loop on a thread of its own, and threads for plain functions.
+"""Runs calls in production: on one event loop with a thread of its own, and on threads for plain functions.
 
 Calls go to the loop through an inbox, and the loop is woken when no more come for now and one may begin: else
 it looks into the inbox when a place comes free. They come back through one queue, of which the task's thread
@@ -45,7 +45,7 @@ class ThreadedCaller:
     """Runs the calls of one task.
 
     :param async_nodes: its asynchronous nodes.
-    :param threads: for plain functions.
+    :param threads: number of threads for plain functions.
     """
 
     patience_seconds = 0.05
@@ -61,7 +61,7 @@ class ThreadedCaller:
         self._in_flight = 0
 
     def open(self) -> None:
-        """Start what runs the calls, and open the nodes' resources, each once."""
+        """Start the loop and the threads, and open the nodes' resources, each once."""
         self._opened = True
         on_threads = [async_node for async_node in self._async_nodes if async_node.options.threads]
         on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
@@ -77,7 +77,7 @@ class ThreadedCaller:
         open_resources(self._async_nodes, lambda async_node: self._on_loop(()).enter(async_node))
 
     def start(self, call: Call) -> None:
-        """Let a call run as soon as its node's options allow."""
+        """Start a call as soon as its node's options allow."""
         self._in_flight += 1
         if call.async_node.options.threads:
             if self._pool is not None:
@@ -86,7 +86,7 @@ class ThreadedCaller:
             self._loop.inbox.append(call)
 
     def hurry(self) -> None:
-        """Let what was started begin."""
+        """Make the started calls begin."""
         if self._loop is not None:
             self._loop.wake()
 
@@ -107,7 +107,7 @@ class ThreadedCaller:
         return back
 
     def thread_states(self) -> Sequence[ThreadState]:
-        """Return what each thread that runs calls is at."""
+        """Return the state of each thread that runs calls."""
         if self._closed:
             return ()
         on_loop = [async_node for async_node in self._async_nodes if not async_node.options.threads]
@@ -116,7 +116,7 @@ class ThreadedCaller:
 
     @property
     def threads_replaced(self) -> int:
-        """How many threads were made in place of another one."""
+        """The number of threads that were made in place of others."""
         return 0 if self._pool is None else self._pool.replaced
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ class _LoopThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let what is in the inbox begin, from the task's thread."""
+        """Make the loop begin the calls in the inbox; the task's thread calls this."""
         if self.inbox and not self._woken and self._calls.free:
             self._woken = True
             self._loop.call_soon_threadsafe(self._take)
@@ -195,7 +195,7 @@ class _LoopThread:
             ) from error
 
     def state(self, async_nodes: Sequence[AsyncNode]) -> ThreadState:
-        """Return what the loop's thread is at.
+        """Return the state of the loop's thread.
 
         :param async_nodes: whose calls run here.
         """
@@ -212,8 +212,8 @@ class _LoopThread:
         )
 
     def refuse_blocked(self) -> None:
-        """Look whether the loop goes on. Between two looks no more time counts than a loop that goes on needs
-        to say so: a process that stood still stops no loop.
+        """Check that the loop goes on. Between two checks no more time counts than a running loop needs for a
+        sign of life, so a process that stood still stops no loop.
 
         :raises CallsStuckError: a call has blocked it for too long.
         """
@@ -247,7 +247,7 @@ class _LoopThread:
             log.warning("%s; it must await what takes time", what)
 
     def close(self) -> None:
-        """Leave the resources, and stop the loop."""
+        """Close the resources, and stop the loop."""
         stopping = asyncio.run_coroutine_threadsafe(self._stop(), self._loop)
         self._thread.join(_CLOSE_SECONDS + 2 * GRACE_SECONDS)
         if self._thread.is_alive():

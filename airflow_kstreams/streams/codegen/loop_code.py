@@ -48,7 +48,7 @@ Handle = Callable[[Exception, str], None]
 
 
 class NodeCode(NamedTuple):
-    """How a node is written.
+    """The facts by which a node is written.
 
     :param children: names and closures, in the order in which they get a record.
     :param handle: takes the node's errors; None if they end the task.
@@ -62,7 +62,7 @@ class NodeCode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inlining:
-    """What the loops of one task share.
+    """The parts that the loops of one task share.
 
     :param context: of the task.
     :param counters: of the task.

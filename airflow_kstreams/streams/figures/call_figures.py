@@ -57,7 +57,7 @@ class Latencies(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of latencies."""
         return sum(self.buckets[1::2])
 
     @property
@@ -67,9 +67,9 @@ class Latencies(msgspec.Struct, frozen=True, array_like=True):
         return self.total_ns / count if count else None
 
     def quantile_ns(self, share: float) -> float | None:
-        """Return the latency that so many do not exceed, as exactly as the scale allows; None of none.
+        """Return the latency that a share of all do not exceed, as exactly as the scale allows; None of none.
 
-        :param share: above 0, up to 1.
+        :param share: the share, above 0 and up to 1.
         """
         left = math.ceil(share * self.count)
         for index, count in self._counts().items():
@@ -102,9 +102,9 @@ class LatencyRecorder:
         self._total_ns = self._max_ns = 0
 
     def record(self, seconds: float, count: int = 1) -> None:
-        """Take what lasted so long in all.
+        """Add some latencies by their sum.
 
-        :param count: how many share it equally; at least one.
+        :param count: the number that share the sum equally; at least one.
         """
         total_ns = max(0, round(seconds * _NS))
         each_ns = total_ns // count
@@ -114,7 +114,7 @@ class LatencyRecorder:
         self._max_ns = max(self._max_ns, each_ns)
 
     def record_each(self, seconds: Iterable[float]) -> None:
-        """Take several, each by itself."""
+        """Add several latencies, each by itself."""
         each_ns = [max(0, round(value * _NS)) for value in seconds]
         counts, log2 = self._counts, math.log2
         for value in each_ns:
@@ -150,7 +150,7 @@ class ThreadState(msgspec.Struct, frozen=True, kw_only=True):
     """A thread that runs calls of a task.
 
     :param name: of the thread.
-    :param state: what it is at.
+    :param state: whether it runs a call, is idle, or was given up.
     :param event_loop: whether it is the task's event loop, whose one thread runs many calls.
     :param busy_seconds: an event loop's time on a processor; None where the system does not tell.
     """
@@ -196,14 +196,14 @@ class NodeCalls(msgspec.Struct, frozen=True, array_like=True):
 class ThreadFigures(msgspec.Struct, frozen=True, array_like=True):
     """The threads that run a task's calls: the event loop, and those of plain functions.
 
-    :param running: how many ran calls when it was looked last.
-    :param idle: how many ran none.
-    :param abandoned: how many were given up, and still went on.
-    :param replaced: how many were made in place of another one.
+    :param running: number of those that ran calls at the last look.
+    :param idle: number of those that ran none.
+    :param abandoned: number of those that were given up, and still went on.
+    :param replaced: number of those that were made in place of others.
     :param open_ns: time that there were threads for plain functions, that of all threads added up.
-    :param busy_ns: how much of it they were at calls.
+    :param busy_ns: the part of it in which they ran calls.
     :param loop_open_ns: time that there was an event loop.
-    :param loop_busy_ns: how much of it that was on a processor; None where the system does not tell.
+    :param loop_busy_ns: the part of it that was on a processor; None where the system does not tell.
     """
 
     running: int = 0
@@ -282,7 +282,7 @@ UNKNOWN = CallFigures(known=False)
 
 
 def added_calls(one: CallFigures | None, other: CallFigures | None) -> CallFigures | None:
-    """Add up; None is of a task that makes no calls."""
+    """Add up the calls of several tasks; None stands for a task that makes no calls."""
     if one is None or other is None:
         return one or other
     return one + other
@@ -299,7 +299,7 @@ def _joined(one: tuple[NodeCalls, ...], other: tuple[NodeCalls, ...]) -> tuple[N
 
 
 def _named(nodes: Iterable[NodeCalls], names: list[str]) -> tuple[NodeCalls, ...]:
-    """Add up what is of the same node, and what is of none of the names."""
+    """Add up the calls of nodes with the same name, and those of all other nodes together."""
     found: dict[str, NodeCalls] = {}
     for each in nodes:
         name = each.node if each.node in names else OTHER_NODES

@@ -42,8 +42,8 @@ class LeftOut(msgspec.Struct, frozen=True, array_like=True, order=True):
 
     :param node: its name; ``global table <topic>`` for records of one, read once in a run; empty for several,
         see ``OTHER_NODES``.
-    :param rule: why.
-    :param records: how many.
+    :param rule: the rule by which they were left out.
+    :param records: their number.
     """
 
     node: str
@@ -59,7 +59,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         to, by source topic; topics without such are absent.
     :param written: records that sinks sent, by topic.
     :param sent: records that processors sent by a topic's name, by topic.
-    :param left_out: what went no further, the largest first.
+    :param left_out: the records that went no further, the largest counts first.
     """
 
     read: dict[str, int] = {}
@@ -99,7 +99,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def by_rule(self) -> dict[str, int]:
-        """How many records went no further, by rule."""
+        """The number of records that went no further, by rule."""
         totals: dict[str, int] = {}
         for entry in self.left_out:
             totals[entry.rule] = totals.get(entry.rule, 0) + entry.records
@@ -123,7 +123,7 @@ class RecordCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def counts_in_all(counts: Iterable[RecordCounts | None]) -> RecordCounts | None:
-    """Add up; None, not known, if one of them is."""
+    """Add up counts; None (not known) if one of them is."""
     total = RecordCounts()
     for each in counts:
         if each is None:
@@ -165,17 +165,17 @@ class Counters:
         self._sent: dict[str, list[int]] = {}
 
     def left_out(self, node: str, rule: Rule) -> list[int]:
-        """Return the cell of what goes no further at a node by a rule."""
+        """Return the cell that counts the records which a rule of a node leaves out."""
         if node in self._early:
             return self._early_cells.setdefault((node, rule), [0])
         return self._left_out.setdefault((node, rule), [0])
 
     def written(self, topic: str) -> list[int]:
-        """Return the cell of what sinks send to a topic."""
+        """Return the cell that counts the records which sinks send to a topic."""
         return self._written.setdefault(topic, [0])
 
     def sent(self, topic: str) -> list[int]:
-        """Return the cell of what processors send to a topic by its name."""
+        """Return the cell that counts the records which processors send to a topic by its name."""
         return self._sent.setdefault(topic, [0])
 
     def counting(self, node: str, rule: Rule) -> Callable[[], None]:
@@ -197,7 +197,7 @@ class Counters:
         return taken
 
     def add(self, counts: Iterable[tuple[tuple[str, Rule], int]]) -> None:
-        """Count what was taken out."""
+        """Add counts that :meth:`take_early` returned."""
         for place, number in counts:
             self._left_out.setdefault(place, [0])[0] += number
 
@@ -217,7 +217,7 @@ class Counters:
         return sum(cell[0] for (_, rule), cell in self._left_out.items() if rule == "dead-lettered")
 
     def counts(self, *, read: Mapping[str, int], outside: Mapping[str, int]) -> RecordCounts:
-        """Return what was counted, beside what was read."""
+        """Return all counts but those of the records read."""
         return RecordCounts(
             read=dict(read),
             outside=dict(outside),

@@ -44,15 +44,15 @@ class CallArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """How an asynchronous node calls its function.
+    """The options by which an asynchronous node calls its function.
 
     :param max_in_flight: the most calls that run at once, in one task.
-    :param order: see ``CallOrder``.
-    :param timeout_ms: after which a call is given up.
-    :param retry: when a failed call is made again; None: never.
+    :param order: the order of its calls, see ``CallOrder``.
+    :param timeout_ms: a call that lasts longer is given up.
+    :param retry: the policy by which a failed call is made again; None: never.
     :param threads: whether the function is a plain one, which runs on a thread.
     :param resource: makes the context manager whose object the calls of a task share; None for none.
-    :param key_name: how idempotency keys call the node; by its name unless given.
+    :param key_name: the node's name in idempotency keys; its own unless given.
     :param implicit: whether the function was not written to be called so: a plain operator's, in a task with
         several threads. It is offered nothing.
     """
@@ -74,7 +74,7 @@ class CallOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSpec:
-    """What a node calls.
+    """The function that a node calls, and the use of its answer.
 
     :param function: the user's.
     :param arguments: makes the positional arguments of a record's key and value.
@@ -152,7 +152,7 @@ class RetryPolicy:
     :param then: what becomes of a record whose last call has failed: ``dead-letter``, or ``fail`` the run.
     :param max_parked: with so many records parked, a task chooses no more until some are done.
     :param key_serde: of the keys that the node gets, where it is not known.
-    :param value_serde: of their values, likewise.
+    :param value_serde: of the values that the node gets, where it is not known.
     :raises TopologyError: one of them cannot be.
 
     >>> import asyncio
@@ -208,7 +208,7 @@ class RetryPolicy:
 
 
 def calls_again_after(policy: RetryPolicy, error: Exception | None) -> bool:
-    """Say whether a call is made again after an error, if it has calls left."""
+    """Return whether a call is made again after an error, if it has calls left."""
     return isinstance(error, policy.errors) and not isinstance(error, KStreamsError)
 
 

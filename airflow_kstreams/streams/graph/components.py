@@ -68,7 +68,7 @@ class _Union:
 
 
 def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[Subtopology, ...]:
-    """Cut a topology into its connected components.
+    """Divide a topology into its connected components.
 
     :param nodes: in an order where parents stand before children; the components keep it.
     """
@@ -86,6 +86,19 @@ def subtopologies(nodes: Sequence[Node], stores: Sequence[StoreSpec]) -> tuple[S
         )
         for number, (root, component) in enumerate(members.items())
     )
+
+
+def handing_to_functions(nodes: Sequence[Node]) -> frozenset[str]:
+    """Return the nodes whose values go to more than sinks: to a function of the user's, or into a store.
+
+    :param nodes: in an order where parents stand before children.
+    """
+    found: set[str] = set()
+    for node in reversed(nodes):
+        sends = isinstance(node, SinkNode) and node.partitioner is None
+        if node.name in found or not (sends or traits_of(node).passes_on):
+            found.update(parents(node))
+    return frozenset(found)
 
 
 def in_running_order(subs: Sequence[Subtopology]) -> tuple[Subtopology, ...]:
@@ -203,7 +216,7 @@ def _cycle_error(stuck: Sequence[Subtopology]) -> TopologyError:
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """Where changes go in one subtopology.
+    """The ways that changes of tables take in one subtopology.
 
     :param takers: names of the nodes that take changes.
     :param old_needed: names of the nodes below which old values are needed.
@@ -214,7 +227,7 @@ class TableChanges:
 
 
 def table_changes(nodes: Sequence[Node]) -> TableChanges:
-    """Find where changes go.
+    """Find the nodes that take changes of tables.
 
     :param nodes: in topological order.
     """

@@ -55,15 +55,16 @@ OldValues = Literal["needs", "passes on", "ignores"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTraits:
-    """What the engine knows of an operator; each default is what holds for a function of one record.
+    """The facts of an operator that the engine uses; the defaults hold for a function of one record.
 
-    :param flow: what becomes of a record. The counts of each commit are held against it.
-    :param calls: how it calls its function, where calls run beside each other; it then binds through
+    :param flow: the fate of a record. Each commit compares its counts with it.
+    :param passes_on: whether it does nothing but pass records on, and so binds to its children.
+    :param calls: options of its calls, where calls run beside each other; it then binds through
         ``context.calls``. None for an operator that makes no such calls.
     :param on_threads: makes the operator that calls the same function on threads, given how, where a task has
         several; it may give None. None for an operator that stays on the task's own thread.
     :param asks_for_commits: whether the node may ask for a commit behind a record.
-    :param old_values: what it does with old values, if it takes a table's changes. None for an operator that
+    :param old_values: its use of old values, if it takes a table's changes. None for an operator that
         takes values.
     :param global_table: the global table that it reads; None if it reads none.
     :param held_back_ms: how far behind stream time what it gives may be dated, because it waits for stream
@@ -79,6 +80,7 @@ class OperatorTraits:
     """
 
     flow: Flow = "free"
+    passes_on: bool = False
     calls: CallOptions | None = None
     on_threads: Callable[[CallOptions], Operator | None] | None = None
     asks_for_commits: bool = False
@@ -93,7 +95,7 @@ class OperatorTraits:
 
 @runtime_checkable
 class Operator(Protocol):
-    """What a processor node does. Implementations are frozen dataclasses.
+    """Says what a processor node does with a record. Implementations are frozen dataclasses.
 
     The closure that ``bind`` makes must take ``(key, value, _node=<the node's name>)``: the default argument
     lets an error's traceback show at which node it happened, at no cost per record.
@@ -106,7 +108,7 @@ class Operator(Protocol):
 
     @property
     def traits(self) -> OperatorTraits:
-        """What the engine knows of the operator."""
+        """The facts of the operator that the engine uses."""
         ...
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
@@ -186,7 +188,7 @@ def traits_of(node: Node) -> OperatorTraits:
 
 
 def options_of(node: Node) -> CallOptions | None:
-    """Return how a node calls, None if it makes no calls."""
+    """Return the options of a node's calls, None if it makes none."""
     return traits_of(node).calls
 
 

@@ -27,10 +27,10 @@ Changeable = Literal["timestamp_ms", "replaced_headers"]
 
 
 class Encoding(NamedTuple):
-    """What is made into bytes, for messages.
+    """Names an object that is made into bytes, for messages.
 
     :param side: of the record.
-    :param topic: it is for, real name.
+    :param topic: the topic that it is written to, its real name.
     """
 
     side: Side
@@ -38,7 +38,7 @@ class Encoding(NamedTuple):
     serde: Serde
 
     def unfit(self, given: object) -> str:
-        """Say that an object is not what the serde takes; its type is shown, not the object."""
+        """Return a text that the serde does not take an object, with the object's type, not the object."""
         kind = type(given).__qualname__
         return f"the {self.side} for topic {self.topic!r}, of type {kind}, does not fit {self.serde!r}"
 
@@ -88,7 +88,7 @@ class LoopCode(Protocol):
         ...
 
     def changed(self, attribute: Changeable, variable: str) -> AbstractContextManager[None]:
-        """Write that what the lines in the body process has another timestamp, or other headers.
+        """Write a change of the timestamp or the headers that the lines in the body see.
 
         :param attribute: of the record context.
         :param variable: holds the new one.
@@ -96,7 +96,7 @@ class LoopCode(Protocol):
         ...
 
     def counted(self) -> AbstractContextManager[None]:
-        """Write what adds up what the lines in the body count."""
+        """Write the lines that add up the counts of the lines in the body."""
         ...
 
     def count_left_out(self, rule: Rule) -> None:
@@ -118,7 +118,7 @@ class LoopCode(Protocol):
         ...
 
     def has_bytes(self, variable: str, data: str, serde: Serde) -> None:
-        """Take note of which variable holds the bytes of another one's object."""
+        """Remember the variable that holds the bytes of another one's object."""
         ...
 
     def forward(self, key: str, value: str, to: str | None = None) -> None:
@@ -150,7 +150,7 @@ Forward = Callable[[Any, Any], None]
 
 
 def ignore_updates(key: Any, value: Any) -> None:
-    """Take a table's update that its node has no use for.
+    """Ignore a table's update that a node has no use for.
 
     A node that binds to this function lets its parent know that it need not emit for its sake.
     """
@@ -225,7 +225,7 @@ class TableView(Protocol):
 
 
 class NodeContext(Protocol):
-    """What a node may use while it is bound into a task."""
+    """The services that a node may use while it is bound into a task."""
 
     #: The task, printed ``<subtopology>_<group>``.
     task_id: str
@@ -245,6 +245,18 @@ class NodeContext(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """Whether a source decodes what the node gets for this node alone, so that nothing else holds it."""
+        ...
+
+    @property
+    def hands_to_functions(self) -> bool:
+        """Whether what the node forwards goes to more than sinks: what it keeps must then be another
+        object.
+        """
+        ...
+
+    @property
     def goes_on(self) -> bool:
         """Whether the task goes on after an error of this node, without the record."""
         ...
@@ -259,7 +271,7 @@ class NodeContext(Protocol):
         ...
 
     def global_entries(self, topic: str) -> GlobalEntries:
-        """Return what a global table holds."""
+        """Return the entries of a global table."""
         ...
 
     def on_open(self, callback: Callable[[], None]) -> None:
@@ -285,6 +297,16 @@ class NodeContext(Protocol):
 
         It is the larger one of its parents' and never goes back, not from run to run either. Call this while
         binding; call the function for every record.
+        """
+        ...
+
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        """Return a function that gives the time by which the windows of a store are open, closed or late: the
+        stream time, but for windows that were closed under less grace. Call this while binding.
+
+        :param store: keeps the windows; of this node alone.
+        :param open_ms: for how long after the moment it ages from a window takes records.
+        :param stream_time: the result of :meth:`stream_time`, and the result here while nothing differs.
         """
         ...
 
@@ -355,7 +377,7 @@ class NodeContext(Protocol):
 
 
 class ProcessorServices(NodeContext, Protocol):
-    """What a task offers to user code beyond that."""
+    """The services of a task for user code, beside those of :class:`NodeContext`."""
 
     def wall_clock(self) -> WallClock:
         """Return the task's wall clock."""

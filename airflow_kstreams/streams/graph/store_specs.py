@@ -242,7 +242,7 @@ _MAKERS = ("automq.", "confluent.", "redpanda.", "warpstream.")
 
 
 def is_topic_setting(name: str) -> bool:
-    """Say whether a topic may have a setting of this name.
+    """Return whether a topic may have a setting of this name.
 
     >>> is_topic_setting("segment.ms"), is_topic_setting("segment.msec")
     (True, False)
@@ -300,7 +300,7 @@ class GlobalTableDef:
     """A topic that every task sees whole, as a table.
 
     :param topic: its name in Kafka.
-    :param storage: where a process keeps it.
+    :param storage: the place where a process keeps it.
     :param name: that the user gave, empty for none.
     """
 
@@ -320,12 +320,12 @@ class GlobalTableDef:
 
     @property
     def node_names(self) -> tuple[str, str]:
-        """What its source and its table are called where a topology is described, as in Kafka Streams."""
+        """The names of its source and its table where a topology is described, as in Kafka Streams."""
         return f"{self.name or self.topic}-source", self.name or f"{self.topic}-table"
 
 
 class GlobalEntries(Protocol):
-    """What a global table holds, as bytes; nothing changes it while a task runs."""
+    """The entries of a global table, as bytes; nothing changes them while a task runs."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key, None if there is none."""

@@ -101,10 +101,10 @@ def check_functions(
     called_with: Sequence[str] | None = None,
     **given: object,
 ) -> None:
-    """Refuse what cannot be called with what it is given, or would only give a coroutine or a generator.
+    """Refuse a function that does not take its arguments, or would only give a coroutine or a generator.
 
-    :param call: what was called, for the message: ``filter``.
-    :param fix: what to do about an object that is no function.
+    :param call: the DSL method, for the message: ``filter``.
+    :param fix: the remedy for an object that is no function.
     :param called_with: names for what the functions are called with, unless it is what their argument always
         stands for.
     :param given: argument -> what the user gave.
@@ -180,7 +180,7 @@ def _refuse_nothing(call: str, argument: str, function: Callable[..., object]) -
 
 
 def returns_nothing(function: Callable[..., object]) -> bool:
-    """Say whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
+    """Return whether a function's code returns, and nothing but None: as if its ``return`` was forgotten.
 
     A call of another function, or the value of a variable, may be anything.
 
@@ -222,10 +222,10 @@ def refuse_other_arguments(
     """Refuse a function that does not take what it is called with, or returns nothing where that leaves no
     record.
 
-    :param argument: what the function is called in the method.
+    :param argument: the method's name for the function.
     :param called_with: names for what it is given.
     :param by_name: parameters that it declares and is given by name, beside these.
-    :param instead: what else to do if the function takes one argument more ahead of these, or a context.
+    :param instead: the remedy if the function takes one argument more ahead of these, or a context.
     :raises TopologyError: it is such a function; one without a signature passes.
     """
     for follow in (True, False) if by_name else (True,):
@@ -264,7 +264,7 @@ def _written(function: Callable[..., object], signature: inspect.Signature) -> s
 def takes(
     signature: inspect.Signature, arguments: Sequence[object], options: Mapping[str, object] | None = None
 ) -> bool:
-    """Say whether what has the signature can be called with arguments, and options by their names."""
+    """Return whether what has the signature can be called with arguments, and options by their names."""
     try:
         signature.bind(*arguments, **(options or {}))
     except TypeError:
@@ -292,7 +292,7 @@ def options_by_name(*, fix: str) -> Callable[[F], F]:
     """Decorate a method so that a call that lacks an argument, or has one too many as those of Java's methods
     of the name have, is refused with the line of the user.
 
-    :param fix: how the method is called.
+    :param fix: the right call of the method.
     """
 
     def decorate(method: F) -> F:
@@ -385,9 +385,9 @@ def declared_by(
 
 
 def answered(result: Any) -> Any:
-    """Return what a function gave, unless that must be awaited first: it would never run.
+    """Return a function's answer, unless it must be awaited first: it would never run.
 
-    :raises TypeError: it must.
+    :raises TypeError: the answer must be awaited.
     """
     if type(result) is CoroutineType:
         result.close()
@@ -396,22 +396,22 @@ def answered(result: Any) -> Any:
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives a coroutine or an asynchronous generator rather than a result."""
+    """Return whether calling an object gives a coroutine or an asynchronous generator, and no result."""
     return inspect.iscoroutinefunction(_called_by(function)) or gives_asynchronously(function)
 
 
 def gives_asynchronously(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives an asynchronous generator."""
+    """Return whether calling an object gives an asynchronous generator."""
     return inspect.isasyncgenfunction(_called_by(function))
 
 
 def gives_one_by_one(function: Callable[..., object]) -> bool:
-    """Say whether calling an object gives a generator."""
+    """Return whether calling an object gives a generator."""
     return inspect.isgeneratorfunction(_called_by(function))
 
 
 def _called_by(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what runs when an object is called."""
+    """Return the function that runs when an object is called."""
     while isinstance(function, functools.partial):
         function = function.func
     routine = inspect.isroutine(function) or inspect.isclass(function)

@@ -1,4 +1,4 @@
-"""Texts of errors without what may be of a record: they go into logs, where data of users must not be."""
+"""Removes parts that may be of a record from texts of errors: logs must not hold data of users."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _PYTHONS_OWN = "\n".join(
 
 
 class UnfitResultError(ValueError):
-    """A function of the user's gave a number that cannot be: it may be data, and is not repeated."""
+    """A function of the user's gave an impossible number, which may be data and is not repeated."""
 
     own_words = True  # nothing of them is to be hidden
 
 
 def without_values(text: str, *, own: str) -> str:
-    """Return an error's text without what may be of a record.
+    """Return an error's text without the parts that may be of a record.
 
     Quoted parts and longer numbers are taken out unless they are whole words of the program: those are what
     Python's own errors and those of decoders repeat. They may come from the record, in whatever form its
     serde gives it, from a table or from a join's other side. What a user's function writes otherwise is its
     own choice.
 
-    :param own: what the program itself says.
+    :param own: the words of the program itself.
     """
     missing = _MISSING.search(text)
     known = f"{own}\n{_PYTHONS_OWN}"

@@ -1,4 +1,4 @@
-"""Answers to what Kafka Streams' users would write: what it is called here, or what to pass in its place.
+"""Answers the names that users of Kafka Streams would write: with the name here, or what to pass instead.
 
 A method that an object lacks is answered by its AttributeError, the import of a class by its ImportError, and
 a setting (``streams/settings.py``) by its ConfigError. All answers stand in ``java_names.json`` beside this
@@ -25,7 +25,7 @@ ALL = "*"
 
 
 class JavaClass(NamedTuple):
-    """What stands for a class of Kafka Streams' DSL.
+    """The counterpart of a class of Kafka Streams' DSL.
 
     :ivar ours: what to write.
     :ivar methods: the same for its methods, by their names in Java; ``ALL`` for all that are not there.
@@ -112,7 +112,7 @@ def java_method(kind: type[Any], name: str) -> str:
 
 
 def told(ours: str) -> str:
-    """Return an answer as what a message says: to write or pass it, or why there is nothing to write.
+    """Return an answer as a message words it: to write or pass it, or why there is nothing to write.
 
     >>> told("peek(print)"), told("parameters of send_to(topic)"), told("nothing: it is a stream")
     ('write peek(print)', 'pass parameters of send_to(topic)', 'it is a stream')

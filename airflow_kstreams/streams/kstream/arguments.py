@@ -310,7 +310,7 @@ class GroupedRecords:
         return fold_kind("cogroup" if self.call == "cogroup" else call, window)
 
     def reads_anew(self, *, windowed: bool) -> bool:
-        """Say whether the records go through a topic before they are folded: to the partition of their key,
+        """Return whether the records go through a topic before they are folded: to their key's partition,
         and where windows are to go by times that stream time does not follow.
         """
         return self.stream.key_changed or (self.stream.redated and windowed)

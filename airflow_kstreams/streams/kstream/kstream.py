@@ -342,7 +342,7 @@ class KStream(Generic[K, V]):
         ``batch.filter(...)`` returns does. Its rows become records in their order, as ``to_pylist`` has them.
         They belong to no record: headers are empty.
 
-        A batch is cut at ``batch_size`` records and at every commit point. The task's commit points are then
+        A batch ends at ``batch_size`` records and at every commit point. The task's commit points are then
         counted in records (``commit.every.records``), so batches, and with them results, are the same however
         often the task crashes. What follows this node sees records up to a batch late: by then stream time
         may have moved on, so put windows before it, or give them the grace. An error of the function fails

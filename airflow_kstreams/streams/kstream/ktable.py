@@ -1,4 +1,4 @@
-"""Tables, alone and with windows, and groups of their entries.
+"""Defines tables, alone and with windows, and groups of their entries.
 
 ``tables/`` and ``windows/`` add the nodes of a method to the topology; each table holds its description
 (``known.py``).

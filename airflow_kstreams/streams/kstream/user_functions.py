@@ -1,5 +1,5 @@
-"""The nodes that call functions and processors of the user: a function for each record, predicates, batches,
-calls whose answers take time, processors. Methods of a stream add them.
+"""Adds the nodes that call functions and processors of the user: a function for each record, predicates,
+batches, calls whose answers take time, processors. Methods of a stream call it.
 """
 
 from __future__ import annotations

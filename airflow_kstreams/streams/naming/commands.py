@@ -1,4 +1,4 @@
-"""The commands that reset or expand an application, as messages name them."""
+"""Words the commands that reset or expand an application, for messages."""
 
 from __future__ import annotations
 
@@ -25,6 +25,22 @@ def drop_slice_command(application_id: str) -> str:
     'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --delete-stopoffsets'
     """
     return reset_command(application_id, "--delete-stopoffsets")
+
+
+def accept_command(application_id: str, partitions: Iterable[tuple[str, int]], scenario: str) -> str:
+    """Return the command that has reading go on elsewhere in some partitions, and changes nothing else.
+
+    :param partitions: (topic, number) of each.
+    :param scenario: ``--to-earliest``, ``--to-latest`` or ``--to-offset <offset>``.
+
+    >>> accept_command("orders", [("in", 0), ("in", 2)], "--to-earliest")
+    'airflow-kstreams reset --bootstrap-server <broker> --application-id orders --accept in:0,2 --to-earliest'
+    """
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(set(partitions)):
+        numbers.setdefault(topic, []).append(number)
+    named = [f"--accept {topic}:{','.join(map(str, found))}" for topic, found in numbers.items()]
+    return reset_command(application_id, *named, scenario)
 
 
 def give_up_command(application_id: str, changelogs: Iterable[str], *, drop_slice: bool = False) -> str:

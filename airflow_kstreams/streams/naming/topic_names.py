@@ -19,7 +19,7 @@ LEGAL_TOPIC = "use 1 to 249 letters, digits, dots, dashes and underscores"
 
 
 def is_legal_topic(name: str) -> bool:
-    """Say whether Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
+    """Return whether Kafka allows a name for a topic: 1 to 249 letters, digits, dots, dashes, underscores; no
     ``.``, ``..``.
     """
     return isinstance(name, str) and name not in {".", ".."} and _LEGAL.match(name) is not None
@@ -85,8 +85,8 @@ class ProtocolTopics:
         return self.internal(f"{store}{CHANGELOG_ENDING}")
 
     def is_internal(self, topic: str) -> bool:
-        """Say whether a topic is named as internal topics of the application are; another application's may
-        be, too.
+        """Return whether a topic is named as internal topics of the application are; another application's
+        may be, too.
         """
         own = self.internal("")
         return any(

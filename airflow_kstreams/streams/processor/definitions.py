@@ -41,7 +41,7 @@ def class_of(definition: object) -> type | None:
 
 
 def fits_threads(kind: type | None) -> bool:
-    """Say whether a class of processors declares that its calls may run on several threads."""
+    """Return whether a class of processors declares that its calls may run on several threads."""
     return kind is not None and getattr(kind, "threads", False) is True
 
 
@@ -235,7 +235,7 @@ def _check_definition(definition: object, base: type, where: str) -> None:
 
 
 def _takes_arguments(definition: Any) -> bool:
-    """Say whether a definition is known to need arguments."""
+    """Return whether a definition is known to need arguments."""
     try:
         signature = inspect.signature(definition)
     except (TypeError, ValueError):

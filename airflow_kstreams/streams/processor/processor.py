@@ -20,7 +20,7 @@ from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
 from airflow_kstreams.streams.processor.context import ProcessorContext
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
 

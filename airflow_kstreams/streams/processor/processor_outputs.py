@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, Protocol
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.services import Encoding, Forward, ProcessorServices
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept
 from airflow_kstreams.streams.records.result_facts import checked_headers, checked_time
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

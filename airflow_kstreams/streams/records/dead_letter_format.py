@@ -37,9 +37,9 @@ _TEXT_BYTES = 4_000
 
 
 class DeadLetter(NamedTuple):
-    """What is sent.
+    """A dead letter that was made of a record.
 
-    :param left_out: what did not fit, empty if all of the record did.
+    :param left_out: the parts that did not fit, empty if all of the record did.
     """
 
     key: bytes | None
@@ -52,7 +52,7 @@ class DeadLetters:
     """Sends dead letters.
 
     :param produce: sends a record.
-    :param topic: where to.
+    :param topic: the dead-letter topic.
     :param limit_bytes: the largest record that the topic takes.
     """
 
@@ -136,7 +136,7 @@ def _facts(record: Record | None, error: Exception, node: str) -> Headers:
 
 
 def text_of(error: BaseException) -> str:
-    """Return what an error says; a class of the user's may fail at that, too."""
+    """Return an error's text; a class of the user's may fail at that, too."""
     try:
         return str(error)
     except Exception as failed:
@@ -162,10 +162,10 @@ def _end(text: str) -> bytes:
 
 
 class DeadLetterOrigin(NamedTuple):
-    """Where a dead letter was consumed, and the headers it had there.
+    """The place where a dead letter was consumed, and the headers it had there.
 
     :param offset: -1 if the letter does not say.
-    :param left_out: what of the record the letter does not hold, empty if it holds all.
+    :param left_out: the parts of the record that the letter does not hold, empty if it holds all.
     """
 
     topic: str
@@ -211,7 +211,7 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
 class RefusedResultError(Exception):
     """A result that its topic does not take.
 
-    :param refused: what client or broker said.
+    :param refused: the words of the client or the broker.
     """
 
     own_words = True  # nothing of them is to be hidden
@@ -222,7 +222,7 @@ class RefusedResultError(Exception):
 
 
 def content_id(topic: str, key: bytes | None, value: bytes | None) -> str:
-    """Return what tells a record from those with other content.
+    """Return an id of a record's content.
 
     >>> content_id("out", b"a", None) == content_id("out", b"a", b"")
     False

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def _unwritten(node: SinkNode, encoded: tuple[Encoding, Any] | None) -> tuple[str, str]:
-    """Return what a sink could not do, and what to do about it.
+    """Return a text that says what a sink could not do, and its remedy.
 
     :param encoded: what it was encoding, if it was.
     """
@@ -142,7 +142,7 @@ class ErrorHandling:
 
     @property
     def handle(self) -> Callable[[Exception, str], None] | None:
-        """What is done with an error of a node, given the node's name; None if it ends the task."""
+        """The function that handles an error of a node, given the node's name; None if it ends the task."""
         policy = self._processing
         return None if policy == "fail" else lambda error, node: self._handle(error, node, policy)
 
@@ -264,7 +264,7 @@ class ErrorHandling:
         return f"with cached=False for store {self._context.cached_from!r}, errors name the record"
 
     def _undecoded(self, name: str) -> str:
-        """Say which side of the record is not of its serde; empty if that is not known."""
+        """Return which side of the record is not of its serde; empty if that is not known."""
         record = self._context.record
         source = None if record is None else self.sources.get(record.topic())
         if record is None or source is None or source.name != name:

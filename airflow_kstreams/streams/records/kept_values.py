@@ -1,12 +1,11 @@
-"""Keys and values that wait, for a call or for a later stage.
+"""Copies keys and values that wait for a call or for a later stage.
 
 Rule: what waits is a copy, made where the record reached the node, unless no one else can change it: it is
 immutable, or a source decoded it for this node alone. So a call, and a sink beside it, see the value as it is
 where it was reached, whatever other nodes and later records do with the object.
 
 The aggregate of a fold is kept likewise where the task goes on after an error (:func:`standing`): an
-aggregator that changes it in place and then raises has changed a copy. A fold that begins with a record's own
-value begins with a copy (:func:`begun`): other windows, folds and joins hold the value, too.
+aggregator that changes it in place and then raises has changed a copy.
 
 A value that cannot be copied is refused by name. A plain function that runs on a thread only because the task
 has several is then called where the record is, on the task's own thread, and what it gives is kept instead.
@@ -14,92 +13,13 @@ has several is then called where the record is, on the task's own thread, and wh
 
 from __future__ import annotations
 
-import copy
-import datetime
-import decimal
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import msgspec
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.components import parents
 from airflow_kstreams.streams.graph.nodes import Node, SourceNode
-
-_IMMUTABLE = frozenset(
-    (
-        type(None),
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        decimal.Decimal,
-        datetime.date,
-        datetime.datetime,
-        datetime.time,
-        datetime.timedelta,
-        uuid.UUID,
-    )
-)
-#: Where a dataclass says whether it is frozen.
-_DATACLASS = "__dataclass_params__"
-
-
-class UncopyableError(Exception):
-    """An object cannot be copied."""
-
-
-def kept(value: Any) -> Any:
-    """Return a value that stays as this one is: itself, if no one can change it.
-
-    :raises UncopyableError: it cannot be copied.
-    """
-    if type(value) in _IMMUTABLE:
-        return value
-    try:
-        return _copied(value)
-    except Exception as error:
-        raise UncopyableError(
-            f"an object of type {type(value).__name__} cannot be copied ({type(error).__name__}: {error})"
-        ) from error
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy of a value, flat where that is enough; a value that stays as it is, itself."""
-    kind = type(value)
-    if kind is list and all(map(_stays, value)):
-        return value.copy()
-    if kind is dict and all(map(_stays, value)) and all(map(_stays, value.values())):
-        return value.copy()
-    return value if _stays(value) else copy.deepcopy(value)
-
-
-def _stays(value: Any) -> bool:
-    """Say whether no one can change a value; some of which that is true are not known here."""
-    kind = type(value)
-    if kind in _IMMUTABLE:
-        return True
-    if kind is tuple:
-        return all(map(_stays, value))
-    # Other classes are asked for what they have themselves: one below a frozen one may have more attributes.
-    frozen = kind.__struct_config__ if isinstance(value, msgspec.Struct) else vars(kind).get(_DATACLASS)
-    if frozen is None or not frozen.frozen:
-        return False
-    names = kind.__struct_fields__ if isinstance(value, msgspec.Struct) else kind.__dataclass_fields__
-    return all(_stays(getattr(value, name, ...)) for name in names)
-
-
-def begun(aggregate: Any, value: Any) -> Any:
-    """Return the first aggregate of a fold: a copy, if it is the record's own value and can be copied."""
-    if aggregate is not value:
-        return aggregate
-    try:
-        return kept(value)
-    except UncopyableError:
-        return value
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 def standing(node: str) -> Callable[[Any], Any]:

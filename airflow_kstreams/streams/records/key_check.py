@@ -37,8 +37,7 @@ class KeyCheck:
     :param partition_bytes: of the topics in which not all bytes of a key decide its partition.
     :param task_id: of the task, for messages.
     :param group: the task's partition group.
-    :param processors: how keys find their task; None where a partition's keys have one task whatever they
-        are.
+    :param processors: finds the task of a key; None where all keys of a partition have one task.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class KeyCheck:
         self._seen: dict[TopicPartition, set[bytes]] = {}
 
     def look_at(self, partition: TopicPartition, records: Sequence[Record], end: int) -> None:
-        """Look at the keys of records of one partition.
+        """Check the keys of records of one partition.
 
         :param end: offset after the last record that is read.
         :raises TopologyError: a key lies where no way of growing puts it.

@@ -1,4 +1,4 @@
-"""The partitions of one task, and which record comes next.
+"""Holds the partitions of one task, and chooses the record that comes next.
 
 Rule (determinism): a record is chosen only when every unfinished partition holds
 ``buffered.records.per.partition`` records or all up to its stop offset; the smallest head timestamp goes
@@ -67,7 +67,7 @@ class RecordRun(NamedTuple):
     :param partition: theirs.
     :param records: one or more.
     :param timestamps_ms: of each.
-    :param stream_times_ms: what its topic's stream time is at each; empty unless the group is timed.
+    :param stream_times_ms: stream time of the topic at each; empty unless the group is timed.
     """
 
     partition: TopicPartition
@@ -79,7 +79,7 @@ class RecordRun(NamedTuple):
 class MixedRun(NamedTuple):
     """Records to process next, of several partitions, in processing order.
 
-    :param counts: how many there are of each partition.
+    :param counts: number of records of each partition.
     :param records: one or more.
     :param timestamps_ms: of each.
     :param topics: of each.
@@ -163,9 +163,9 @@ class PartitionGroup:
         return skipped
 
     @property
-    def dated_ahead(self) -> int:
-        """Records dated too far ahead that were processed, below the positions, by this attempt."""
-        return sum(facts.dated_ahead for _, facts in self._committable())
+    def misdated(self) -> int:
+        """Records with an implausible time that were processed, below the positions, by this attempt."""
+        return sum(facts.misdated for _, facts in self._committable())
 
     def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
         """Leave out every record of a partition that is dated outside an interval, from the first one on."""

@@ -1,4 +1,4 @@
-"""The record being processed, as operators, processors and functions of users see it."""
+"""Shows the record being processed to operators, processors and functions of users."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, islice
 from operator import le, methodcaller
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.ports import Record, TopicPartition
-from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, as_consumed, no_bound
+from airflow_kstreams.streams.records.timestamp_reading import SECONDS, LatestAllowed, as_consumed, no_bound
 
 _offset_of = methodcaller("offset")
 #: Stop offset of a partition that is read for ever.
@@ -38,17 +38,31 @@ UNBOUNDED = (1 << 63) - 1
 ReadTimestamps = Callable[[Sequence[Record]], tuple[Sequence[Record], list[int]]]
 
 
+class Closing(NamedTuple):
+    """What a commit says about a windowed store (``runtime/window_closings.py``).
+
+    :param open_ms: for how long after the moment it ages from a window takes records, in stream time.
+    :param closed_ms: windows that age from this moment or earlier were closed under less grace, epoch
+        milliseconds; None if stream time closes them under the present one, too.
+    """
+
+    open_ms: int
+    closed_ms: int | None = None
+
+
 class PartitionTimes(NamedTuple):
-    """What of a partition's time survives crashes and runs.
+    """The times of a partition that survive crashes and runs.
 
     :param partition_time_ms: its partition time, -1 before its first record.
     :param latest_ms: largest timestamp of the records before the committed offset, -1 when there was none.
     :param stream_time_ms: stream time of its topic in the task, -1 before its first record.
+    :param closings: of the task's windowed stores, by name.
     """
 
     partition_time_ms: int = -1
     latest_ms: int = -1
     stream_time_ms: int = -1
+    closings: Mapping[str, Closing] = {}
 
 
 class LastRecord(NamedTuple):
@@ -71,7 +85,7 @@ class LastRecord(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is to be committed of a partition at a record of it; the queue's attributes of these names.
+    """The facts of a partition to commit at one of its records; the queue has attributes of these names.
 
     :param last: the last record below the position, as the queue holds it, or what is kept of it.
     """
@@ -82,11 +96,11 @@ class QueueFacts(NamedTuple):
     latest_ms: int
     last: Record | LastRecord
     skipped: int
-    dated_ahead: int
+    misdated: int
 
     @property
     def last_record(self) -> LastRecord:
-        """What is kept of the last record."""
+        """The offset and epoch of the last record."""
         return self.last if isinstance(self.last, LastRecord) else last_of(self.last)
 
 
@@ -95,12 +109,13 @@ class RecordQueue:
 
     :param partition: the partition.
     :param bounds: offset of the first record to process, and the offset after the last one.
-    :param buffered: how many records make the buffer whose smallest timestamp is the partition time.
+    :param buffered: size of the buffer whose smallest timestamp is the partition time.
     :param times: what earlier attempts and runs left.
     :param read_timestamps: of its topic.
     :param last: the last record before the first one to process.
     :param allowed: the latest time that a record may be dated; one dated later is not remembered.
-    :ivar dated_ahead: records below the position that are dated later and were processed, by this attempt.
+    :ivar misdated: records below the position that were processed, by this attempt, and are dated later, or
+        so as seconds are that are taken for milliseconds.
     """
 
     def __init__(
@@ -127,7 +142,9 @@ class RecordQueue:
         self._read_timestamps = read_timestamps
         self._allowed = allowed
         self._allowed_ms = allowed()
-        self.dated_ahead = 0
+        self.misdated = 0
+        #: Whether a time of :data:`SECONDS` was read.
+        self._in_seconds = False
         self._records: list[Record] = []
         self._timestamps: list[int] = []
         self._cursor = 0
@@ -172,7 +189,7 @@ class RecordQueue:
         if self._filter is not None:
             last, skipped = LastRecord(), self._filter.skipped
         return QueueFacts(
-            self.partition, self.position, self.time_ms, self.latest_ms, last, skipped, self.dated_ahead
+            self.partition, self.position, self.time_ms, self.latest_ms, last, skipped, self.misdated
         )
 
     def keep_only(self, interval_ms: tuple[int, int]) -> None:
@@ -199,6 +216,7 @@ class RecordQueue:
             kept, timestamps = self._read_timestamps(records)
             self._records.extend(kept)
             self._timestamps.extend(timestamps)
+            self._in_seconds = self._in_seconds or min(timestamps) < SECONDS.stop
         self._settle()
 
     def reached(self, end: int) -> None:
@@ -302,8 +320,10 @@ class RecordQueue:
         latest_ms = max(timestamps)
         if latest_ms > self._allowed_ms:
             remembered = [timestamp_ms for timestamp_ms in timestamps if timestamp_ms <= self._allowed_ms]
-            self.dated_ahead += count - len(remembered)
+            self.misdated += count - len(remembered)
             latest_ms = max(remembered, default=-1)
+        if self._in_seconds:
+            self.misdated += sum(timestamp_ms in SECONDS for timestamp_ms in timestamps)
         self.latest_ms = max(self.latest_ms, latest_ms)
         if self._run_times is not None:
             self._run_at += count
@@ -325,15 +345,17 @@ class RecordQueue:
             return self.facts()
         record, timestamp_ms = self._records[cursor], self._timestamps[cursor]
         if timestamp_ms > self._allowed_ms:
-            self.dated_ahead += 1
-        elif timestamp_ms > self.latest_ms:
-            self.latest_ms = timestamp_ms
+            self.misdated += 1
+        else:
+            self.misdated += timestamp_ms in SECONDS
+            if timestamp_ms > self.latest_ms:
+                self.latest_ms = timestamp_ms
         if self._run_times is not None:
             self.time_ms = self._run_times[self._run_at]
             self._run_at += 1
         self.position = position = record.offset() + 1
         self._cursor = end
-        return QueueFacts(self.partition, position, self.time_ms, self.latest_ms, record, 0, self.dated_ahead)
+        return QueueFacts(self.partition, position, self.time_ms, self.latest_ms, record, 0, self.misdated)
 
     def _settle(self) -> None:
         if self._filter is not None and self._cursor >= len(self._records):
@@ -357,7 +379,7 @@ def last_of(record: Any) -> LastRecord:
 
 
 def _in_order(timestamps: Sequence[int]) -> bool:
-    """Say whether each timestamp is at least the one before it, as in most logs."""
+    """Return whether each timestamp is at least the one before it, as in most logs."""
     return all(map(le, timestamps, islice(timestamps, 1, None)))
 
 

@@ -1,6 +1,6 @@
-"""Checks of the time and the headers that users give a result.
+"""Checks the time and the headers that users give a result.
 
-A wrong one would show up where it is written, or lie in the output: which node gave it, nothing tells there.
+A wrong one would fail where it is written, or lie in the output, and nothing there names the node it is of.
 """
 
 from __future__ import annotations

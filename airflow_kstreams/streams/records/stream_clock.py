@@ -309,7 +309,7 @@ class TaskWallClock:
         return cancel
 
     def due(self) -> bool:
-        """Say whether anything is due."""
+        """Return whether anything is due."""
         if not self._timers:
             return False
         now_ms = self.now_ms()

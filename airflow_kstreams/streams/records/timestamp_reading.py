@@ -1,4 +1,4 @@
-"""Timestamps of consumed records, read when they are buffered.
+"""Reads the timestamps of consumed records when they are buffered.
 
 A record's own time needs no decoding. Any other extractor looks at the decoded record, so records of such a
 source are decoded here, once, and wait decoded (:class:`ReadRecord`).
@@ -25,6 +25,8 @@ from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtract
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LARGEST_MS = 2**63 - 1
+#: What a time of this century gives in seconds; taken for milliseconds it lies in the first weeks of 1970.
+SECONDS = range(946_684_800, 4_102_444_800)
 
 #: Why what might be a moment is none.
 _NO_MOMENT: dict[Any, str] = {
@@ -86,7 +88,7 @@ class RecordTimestamps:
 class UndatedRecord:
     """A record without a timestamp that could be used; decoding it raises.
 
-    :param error: why it has none.
+    :param error: the reason.
     """
 
     __slots__ = ("_error", "offset", "partition", "raw", "topic")
@@ -131,7 +133,7 @@ def as_consumed(record: Record | ReadRecord) -> Record:
 class ReadRecord:
     """A record decoded ahead of its turn.
 
-    :ivar error: why it cannot be processed, None if it can.
+    :ivar error: the reason why it cannot be processed, None if it can.
     :ivar skipped: whether it is to be dropped and counted.
     """
 
@@ -219,7 +221,7 @@ class ExtractedTimestamps:
 
 
 def dating_failed(error: BaseException) -> bool:
-    """Say whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
+    """Return whether an extractor raised the error, or gave no usable timestamp: its record was decoded."""
     if isinstance(error, InvalidTimestampError):
         return True
     reading = ExtractedTimestamps._read.__code__
@@ -258,7 +260,7 @@ def iso_of(epoch_ms: int) -> str:
 
 
 def shown_extractor(extractor: TimestampExtractor) -> str:
-    """Return what an extractor is called in messages: its id, and the name of a function of the user's."""
+    """Return an extractor's name for messages: its id, and the name of a function of the user's."""
     if extractor.id != "extract":
         return extractor.id
     return f"extract({getattr(extractor.function, '__name__', type(extractor.function).__name__)})"

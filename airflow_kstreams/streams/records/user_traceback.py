@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.graph.services import Encoding
 from airflow_kstreams.streams.hints.function_checks import PACKAGE_FOLDER
 
+_STANDARD = f"{sysconfig.get_path('stdlib')}/"
+_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _TITLE = "Traceback of the application's code (most recent call last):"
 
@@ -59,6 +61,22 @@ def last_user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
         if not _is_ours(frame.f_code) and not frame.f_code.co_filename.startswith(_LIBRARIES):
             return str(_place(frame, line))
     return ""
+
+
+def user_call(frames: Iterable[tuple[FrameType, int]]) -> FrameType | None:
+    """Return the outermost frame, of those inside what runs for a node, that is neither of this package nor
+    of the standard library: a call of a user's function. None where there is none.
+
+    :param frames: of a thread, the innermost first.
+    """
+    call: FrameType | None = None
+    for frame, _ in frames:
+        if _takes(frame, "_node"):
+            return call
+        file = frame.f_code.co_filename
+        if not _is_ours(frame.f_code) and (not file.startswith(_STANDARD) or file.startswith(_INSTALLED)):
+            call = frame
+    return None
 
 
 def user_traceback(error: BaseException, site_of: Callable[[str], str], *, node: str = "") -> str:

@@ -1,10 +1,10 @@
-"""Defines the execution of a task, which takes its records from the partition group through the topology.
+"""Defines the execution of a task and its progress, and brings stream time to the run's moment at the end.
 
-There are two. :class:`InlineExecution` processes each record to its end at once; its commit points are
-counted in records from the slice's start, so that every attempt has the same ones, and between two of them
-cached results wait. :class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline` takes
-records through stages while calls of asynchronous nodes run. A record is *released* when all that it brought
-about belongs to the next commit; inline, that is when it was processed.
+An execution takes the task's records from the partition group through the topology. There are two.
+:class:`~airflow_kstreams.streams.runtime.stream_task.InlineExecution` processes each record to its end at
+once. In a pipeline (:class:`~airflow_kstreams.streams.runtime.pipeline.async_pipeline.AsyncPipeline`) records
+go through stages while calls of asynchronous nodes run. A record is *released* when all that it brought about
+belongs to the next commit; inline, that is when it was processed.
 
 At the end of a run a task brings its stream time to a moment, once all of its records are processed.
 
@@ -23,18 +23,45 @@ stores and on stream time alone, which is restored with them, so an attempt that
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_kstreams.streams.figures.call_figures import CallFigures
+from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.services import NEVER
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.records.partition_group import PartitionGroup
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
 from airflow_kstreams.streams.records.stream_clock import StreamClock
-from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
-from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgress:
+    """The counts of a task since its slice's start, as of a commit; they travel in the offset metadata.
+
+    :param records_in: records consumed.
+    :param records_out: records handed to sinks.
+    :param records_dropped: records dropped by rule, and those an error handler skipped.
+    :param records_dead_lettered: records sent to the dead-letter topic.
+    :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
+        offsets.
+    :param partition_times: times of each partition.
+    :param last_records: the last record before each committed offset.
+    :param parked: node -> how many records are parked in its retry topic; nodes without such are absent.
+    :param parked_due_ms: when the first parked record is due, epoch milliseconds; None when none is parked,
+        or its time is not known.
+    """
+
+    records_in: int = 0
+    records_out: int = 0
+    records_dropped: int = 0
+    records_dead_lettered: int = 0
+    counts: RecordCounts | None = field(default_factory=RecordCounts)
+    partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
+    last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    parked: Mapping[str, int] = field(default_factory=dict)
+    parked_due_ms: int | None = None
 
 
 class Execution(Protocol):
@@ -48,7 +75,7 @@ class Execution(Protocol):
     commit_requested: bool
 
     def open(self, time_ms: int) -> None:
-        """Start what runs calls, and let the processors start.
+        """Start the caller, if there is one, and the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -67,7 +94,7 @@ class Execution(Protocol):
         ...
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there is anything new to commit."""
+        """Fire the wall-clock timers that are due, and return whether there is anything new to commit."""
         ...
 
     def pass_time(self, moment_ms: int) -> None:
@@ -79,7 +106,7 @@ class Execution(Protocol):
         ...
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close.
+        """Close the processors.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -137,11 +164,11 @@ class Execution(Protocol):
         ...
 
     def ask_for_commit_point(self) -> None:
-        """Have a commit point come soon, though none is due by the number of records."""
+        """Ask for a commit point soon, though none is due by the number of records."""
         ...
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         ...
 
     def waiting_for(self) -> str:
@@ -155,152 +182,12 @@ class Execution(Protocol):
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        """The moment at which the next parked record is due, epoch milliseconds; None when none is parked."""
         ...
 
     def call_figures(self) -> CallFigures | None:
         """Return the figures of the calls of this attempt; None of a task that makes none."""
         ...
-
-
-#: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
-SHORT_RUN = 64
-
-
-class InlineExecution:
-    """Runs the records of one task.
-
-    :param topology: bound, of one stage.
-    :param group: the task's record queues.
-    :param points_every: records between two commit points, 0 for none.
-    :param records_in: records processed by earlier attempts.
-    :param read: counts processed records by topic.
-    """
-
-    in_flight = wants_records = at_capacity = waits_for_retries = False
-    may_commit = True
-    parked: Mapping[str, int] = MappingProxyType({})
-    parked_due_ms = None
-
-    def __init__(
-        self,
-        topology: ProcessorTopology,
-        group: PartitionGroup,
-        *,
-        points_every: int,
-        records_in: int,
-        read: dict[str, int],
-    ) -> None:
-        self._topology = topology
-        self._group = group
-        self._points_every = points_every
-        self.records_in = records_in
-        self._read = read
-
-    @property
-    def commit_requested(self) -> bool:
-        """Whether user code has asked for a commit since the last one."""
-        return self._topology.commit_requested
-
-    @commit_requested.setter
-    def commit_requested(self, requested: bool) -> None:
-        self._topology.commit_requested = requested
-
-    @property
-    def at_point(self) -> bool:
-        """Whether the record processed last is a commit point."""
-        return self._points_every > 0 and self.records_in % self._points_every == 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether every record up to the stop offsets was processed."""
-        return self._group.complete
-
-    def open(self, time_ms: int) -> None:
-        """Let the processors start."""
-        self._topology.open(time_ms)
-
-    def process(self, limit: int) -> int:
-        """Run records, of one partition after the other, up to a commit point, where cached results
-        are emitted.
-
-        Where partitions alternate, few records lie in a row, and each call of this method has its price; so
-        has each run.
-        """
-        if self._points_every:
-            limit = min(limit, self._points_every - self.records_in % self._points_every)
-        group, topology, processed = self._group, self._topology, 0
-        while processed < limit and (chosen := group.choose(limit - processed)) is not None:
-            count = topology.run(chosen)
-            processed += self._ran(chosen.partition, count)
-            if self._topology.commit_requested:
-                break
-            if count < SHORT_RUN and topology.mixes and processed < limit:
-                mixed = group.mix(limit - processed)
-                if mixed is not None:
-                    topology.run_mixed(mixed)
-                    processed += sum(itertools.starmap(self._ran, mixed.counts.items()))
-        if processed and self.at_point:
-            topology.flush()
-        return processed
-
-    def _ran(self, partition: TopicPartition, count: int) -> int:
-        self._group.advance(partition, count)
-        self.records_in += count
-        self._read[partition.topic] += count
-        return count
-
-    def settle(self) -> None:
-        """Do nothing: a chosen record is processed at once."""
-
-    def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, and say whether there were any."""
-        return self._topology.wall_clock.fire()
-
-    def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, and let the timers fire that are due then."""
-        clock = self._topology.clock
-        clock.bring_to(moment_ms)
-        clock.fire()
-
-    def emit(self) -> None:
-        """Emit cached results."""
-        self._topology.flush()
-
-    def close_processors(self, time_ms: int) -> None:
-        """Let the processors close."""
-        self._topology.flush()
-        self._topology.close(time_ms)
-
-    def close(self) -> None:
-        """Do nothing: no call runs."""
-
-    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Yield nothing: a chosen record is processed at once."""
-        return iter(())
-
-    def changes(self, store: str, changelog: str) -> LoggedChanges:
-        """Return the changes of a store since this was asked last."""
-        return changes_of(self._topology.stores[store], changelog)
-
-    def undrained_count(self, store: str) -> int:
-        """Return how many changes of a store wait for a commit to log them."""
-        count: int = self._topology.stores[store].undrained_count()
-        return count
-
-    def ask_for_commit_point(self) -> None:
-        """Do nothing: a commit may come at any time."""
-
-    def calls_ended(self) -> bool:
-        """Say that no call has ended."""
-        return False
-
-    def waiting_for(self) -> str:
-        """Say that no record in flight waits."""
-        return "nothing"
-
-    def call_figures(self) -> None:
-        """Return None: there are no calls."""
 
 
 def pass_moments(
@@ -311,7 +198,7 @@ def pass_moments(
     A task without stream time stays without: it never saw a record, or nothing in it goes by time.
 
     :param clocks: stream time of each stage.
-    :param held: says whether records are parked that may be dated before any moment.
+    :param held: returns whether records are parked that may be dated before any moment.
     """
     if clocks[-1].latest_ms < 0 or held():
         return

@@ -1,4 +1,4 @@
-"""Checks that what a task's nodes counted fits together: the identities that hold within a subtopology.
+"""Checks that the counts of a task's nodes fit together, by identities that hold within a subtopology.
 
 Rule: a source node forwards what was read from its topics, less what it left out. An operator whose trait
 ``flow`` is ``kept`` forwards each record once, to every child, or counts it as left out; the children of one
@@ -27,8 +27,8 @@ class Unbalanced(NamedTuple):
     """A topic for which the counts do not fit together.
 
     :param topic: its real name.
-    :param arrived: how many records must have been written, by what was read and left out.
-    :param written: how many were counted when they were written.
+    :param arrived: the number of records that must have been written, by those read and left out.
+    :param written: the number that was counted as they were written.
     """
 
     topic: str

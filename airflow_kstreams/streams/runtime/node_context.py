@@ -1,4 +1,4 @@
-"""The services of a task's nodes.
+"""Implements the services of a task's nodes.
 
 While an operator is bound they refuse what its traits do not say: a trait that is wrong would mislead the
 engine without a sign.
@@ -35,6 +35,7 @@ from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
+from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 
 
 class NodeOwner(Protocol):
@@ -54,10 +55,13 @@ class NodeOwner(Protocol):
     tables: dict[str, TableView]
     global_entries: Mapping[str, GlobalEntries]
     table_changes: TableChanges
+    handing_to_functions: frozenset[str]
+    closings: WindowClosings
 
     def add_flush(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_open(self, node: str, callback: Callable[[], None]) -> None: ...
     def add_close(self, node: str, callback: Callable[[], None]) -> None: ...
+    def alone(self, node: str) -> bool: ...
     def clock_of(self, node: str) -> StreamClock: ...
     def wall_clock_of(self, node: str) -> TaskWallClock: ...
     def send_target(self, topic: str, node: str) -> SendTarget: ...
@@ -89,6 +93,8 @@ class BoundNodeContext:
         self.tables = owner.tables
         self.taking_changes = owner.table_changes.takers
         self.old_needed = node.name in owner.table_changes.old_needed
+        self.alone = owner.alone(node.name)
+        self.hands_to_functions = node.name in owner.handing_to_functions
         self.goes_on = owner.errors.handle is not None
 
     def store(self, name: str) -> Any:
@@ -101,7 +107,7 @@ class BoundNodeContext:
         return self._owner.stores[name]
 
     def global_entries(self, topic: str) -> GlobalEntries:
-        """Return what a global table holds.
+        """Return the entries of a global table.
 
         :raises TopologyError: the operator's traits do not name it.
         """
@@ -129,6 +135,10 @@ class BoundNodeContext:
         """
         self._go_by_stream_time()
         return self._owner.clock_of(self.node).node_time(self._topics)
+
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        """Return a function that gives the time by which the windows of a store are judged."""
+        return self._owner.closings.time_of(store, open_ms, stream_time)
 
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         """Make a timer on the node's stream time.
@@ -207,11 +217,14 @@ class BoundNodeContext:
         self._called = True
         return self._owner.calls(self.node, spec, give, failed)
 
-    def check_bound(self) -> None:
-        """Refuse an operator that is bound and did not do what its traits say.
+    def check_bound(self, *, passes_on: bool) -> None:
+        """Refuse a bound operator that did not do what its traits say.
 
-        :raises TopologyError: it makes no calls, and they say that it does.
+        :param passes_on: whether it is bound to its children.
+        :raises TopologyError: it makes no calls, or does more than pass on, and they say otherwise.
         """
+        if self._traits.passes_on and not passes_on:
+            raise self._contradiction("does more than pass on", "passes_on is True")
         if self._traits.calls is not None and not self._called:
             raise self._contradiction("makes no calls", "calls is set")
 

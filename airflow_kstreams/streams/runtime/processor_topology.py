@@ -17,7 +17,12 @@ from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.codegen.loop_code import Inlining, NodeCode, closure_of, forward_only
 from airflow_kstreams.streams.figures.record_counts import Counters
 from airflow_kstreams.streams.graph.calls import CallSpec, RetryPolicy, retry_store
-from airflow_kstreams.streams.graph.components import connected_stores, parents, table_changes
+from airflow_kstreams.streams.graph.components import (
+    connected_stores,
+    handing_to_functions,
+    parents,
+    table_changes,
+)
 from airflow_kstreams.streams.graph.nodes import Node, ProcessorNode, SinkNode, bound_operator, bound_to
 from airflow_kstreams.streams.graph.services import Forward, TableView, ignore_updates
 from airflow_kstreams.streams.graph.stages import on_threads, stages_of
@@ -34,7 +39,7 @@ from airflow_kstreams.streams.records.error_handling import ErrorHandling
 from airflow_kstreams.streams.records.kept_values import given_alone
 from airflow_kstreams.streams.records.partition_group import MixedRun, RecordRun
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.record_queue import PartitionTimes, ReadTimestamps
+from airflow_kstreams.streams.records.record_queue import Closing, PartitionTimes, ReadTimestamps
 from airflow_kstreams.streams.records.stream_clock import StreamClock, TaskWallClock
 from airflow_kstreams.streams.records.timestamp_reading import ExtractedTimestamps, LatestAllowed, no_bound
 from airflow_kstreams.streams.runtime.node_context import BoundNodeContext
@@ -44,6 +49,7 @@ from airflow_kstreams.streams.runtime.pipeline.repeated_calls import InPlace, Re
 from airflow_kstreams.streams.runtime.pipeline.retries import Retries
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.pipeline.stage_runner import NodeCallbacks, StagedTopology
+from airflow_kstreams.streams.runtime.shared_values import watched
 from airflow_kstreams.streams.runtime.sources_and_sinks import (
     KeyPlaces,
     RunBatch,
@@ -55,6 +61,7 @@ from airflow_kstreams.streams.runtime.sources_and_sinks import (
     source_loop,
 )
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, fan_out, topics_above
+from airflow_kstreams.streams.runtime.window_closings import WindowClosings
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.making import make_store
 from airflow_kstreams.streams.topology.sending import send_target
@@ -69,6 +76,7 @@ class ProcessorTopology:
     :param task_id: printed ``<subtopology>_<group>``.
     :param produce: sends one record.
     :param environment: clock and partition counts.
+    :param closings: of its windowed stores, as the last commit left them.
     """
 
     def __init__(
@@ -80,7 +88,9 @@ class ProcessorTopology:
         task_id: str,
         produce: Produce,
         environment: TaskEnvironment,
+        closings: Mapping[str, Closing],
     ) -> None:
+        self.closings = WindowClosings(closings)
         self._topology = topology
         self._subtopology = subtopology
         self._application_id = settings.application_id
@@ -96,6 +106,7 @@ class ProcessorTopology:
         self.global_entries = environment.global_entries
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
+        self._say_shared = environment.say_shared
         self._steady_ms = environment.steady_ms or environment.now_ms
         self.record_context = TaskRecordContext()
         if settings.num_threads_per_task > 1:
@@ -103,7 +114,7 @@ class ProcessorTopology:
                 subtopology, nodes=on_threads(subtopology.nodes, plain_calls(settings))
             )
             self._subtopology = subtopology
-        #: Into which stages asynchronous nodes cut it; one if there are none.
+        #: The stages into which asynchronous nodes divide it; one if it has none of those.
         self.stages = stages_of(subtopology.nodes)
         #: Its tables by their nodes, and which nodes take their changes.
         self.tables: dict[str, TableView] = {}
@@ -168,6 +179,7 @@ class ProcessorTopology:
         self._sources: dict[str, Source] = {}
         #: Sources whose records go to one node.
         self._alone = given_alone(subtopology.nodes)
+        self.handing_to_functions = handing_to_functions(subtopology.nodes)
         self._parkings: list[Parking] = []
         self._in_place: list[InPlace] = []
         self._parents = {node.name: parents(node) for node in subtopology.nodes}
@@ -182,9 +194,9 @@ class ProcessorTopology:
     def read_timestamps(
         self, times: Mapping[TopicPartition, PartitionTimes], partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ReadTimestamps]:
-        """Return how timestamps are read where it is not simply the records' own.
+        """Return the functions that read timestamps, where those are not simply the records' own.
 
-        :param times: what earlier attempts and runs left.
+        :param times: the partition times that earlier attempts and runs left.
         """
         reading: dict[TopicPartition, ReadTimestamps] = {}
         for partition in partitions:
@@ -202,7 +214,7 @@ class ProcessorTopology:
         return reading
 
     def latest_allowed(self, partition: TopicPartition) -> LatestAllowed:
-        """Return what gives the latest time that a partition's records may be dated."""
+        """Return the function that gives the latest time that a partition's records may be dated."""
         node, _ = self._sources[partition.topic]
         if node.timestamps is not None and node.timestamps.function is None:
             return no_bound  # the wall clock's own time
@@ -211,7 +223,7 @@ class ProcessorTopology:
     def run(self, chosen: RecordRun) -> int:
         """Run records through the topology.
 
-        :return: how many: all of them, unless one asked for a commit.
+        :return: their number: all of them, unless one asked for a commit.
         """
         run_batch = self._batches[chosen.partition.topic]
         return run_batch(chosen.records, chosen.timestamps_ms, chosen.stream_times_ms)
@@ -233,7 +245,7 @@ class ProcessorTopology:
         self._run_mixed(chosen.records, chosen.timestamps_ms, chosen.topics)
 
     def open(self, time_ms: int) -> None:
-        """Let every node start, in topological order.
+        """Start every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -241,11 +253,11 @@ class ProcessorTopology:
         self._call(self._opens)
 
     def flush(self) -> None:
-        """Let every cached node emit, in topological order."""
+        """Make every cached node emit, in topological order."""
         self._call(self._flushes)
 
     def close(self, time_ms: int) -> None:
-        """Let every node come to its end, in topological order.
+        """End every node, in topological order.
 
         :param time_ms: timestamp of what they forward.
         """
@@ -295,6 +307,10 @@ class ProcessorTopology:
         """Return the wall-clock timers of a node's stage."""
         return self.wall_clocks[self.stages.of[node]]
 
+    def alone(self, node: str) -> bool:
+        """Whether what a node gets was decoded for it alone."""
+        return self._alone.issuperset(self._parents[node])
+
     def calls(
         self,
         node: str,
@@ -313,7 +329,7 @@ class ProcessorTopology:
         async_node.failure_ends_task = failed is None and self.errors.handle is None
         if spec.options.retry is not None:
             return self._repeated(async_node, spec.options.retry, delivered)
-        return self.handoff.calling(async_node, delivered, alone=self._alone.issuperset(self._parents[node]))
+        return self.handoff.calling(async_node, delivered, alone=self.alone(node))
 
     def _repeated(
         self, async_node: AsyncNode, policy: RetryPolicy, delivered: Callable[[Call], None]
@@ -384,7 +400,7 @@ class ProcessorTopology:
             self.counters.sent(topic)[0] += 1
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> bool:
-        """Leave something to the record's release, and say whether that is still to come."""
+        """Put off a function until the record's release, and return whether that is still to come."""
         handoff = self.handoff
         if handoff.early:
             handoff.later(handoff.last, function, *arguments)
@@ -403,13 +419,15 @@ class ProcessorTopology:
         children: dict[str, dict[str, Forward]] = {node.name: {} for node in self._subtopology.nodes}
         for node in reversed(self._subtopology.nodes):
             below = dict(reversed(children[node.name].items()))
+            if self._say_shared is not None and len(below) > 1:
+                below = watched(node.name, below, self.inlining, self._say_shared)
             bound = self._bind_node(node, below)
             if isinstance(node, ProcessorNode | SinkNode):
                 for parent in node.parents:
                     children[parent][node.name] = self._reached(parent, node.name, bound)
 
     def _reached(self, parent: str, node: str, bound: Forward) -> Forward:
-        """Return what hands a parent's results to a node, perhaps of a later stage."""
+        """Return the function that hands a parent's results to a node, perhaps of a later stage."""
         stage = self.stages.of[node]
         if self.stages.gives_in[parent] == stage or bound is ignore_updates:
             return bound
@@ -431,7 +449,7 @@ class ProcessorTopology:
             )
             context = BoundNodeContext(self, node)
             bound = operator.bind(forward, context, below)
-            context.check_bound()
+            context.check_bound(passes_on=bound is forward)
             # A node that binds to its children, or to nothing, does nothing of its own that could fail.
             quiet = bound is forward or bound is ignore_updates
             return bound if quiet else self._guarded(node, bound)

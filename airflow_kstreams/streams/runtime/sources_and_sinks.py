@@ -180,7 +180,7 @@ def _run(
     errors: ErrorHandling,
     count_undated: Callable[[], None] | None = None,
 ) -> None:
-    """Write what is done with a record: how it is decoded, and what becomes of it."""
+    """Write the lines that decode a record and process it."""
     code.place(for_closures=True)
     with code.block("try"):
         if count_undated is None:
@@ -208,7 +208,7 @@ def _run(
 def decoded_ahead(record: ReadRecord) -> tuple[Any, Any]:
     """Return key and value of a record that came decoded.
 
-    :raises Exception: whatever kept it from being decoded.
+    :raises Exception: the error that kept it from being decoded.
     """
     if record.error is not None:
         raise record.error
@@ -216,11 +216,11 @@ def decoded_ahead(record: ReadRecord) -> tuple[Any, Any]:
 
 
 def sink_code(node: SinkNode, topic: str, *, produce: Produce, places: KeyPlaces) -> WriteCode:
-    """Return what writes a sink's lines; they count what they send.
+    """Return the function that writes a sink's lines; they count the records that they send.
 
     :param node: with the serdes of its topic.
     :param topic: real name.
-    :param places: where keys lie.
+    :param places: finds the partitions of keys.
     """
     partition_bytes = node.key_serde.partition_bytes
     by_object = None if partition_bytes is None else _of_part(partition_bytes, places.of(topic))
@@ -261,7 +261,7 @@ def _of_part(partition_bytes: Callable[[Any], bytes], place: Callable[[bytes], i
 
 
 def _by_user(partitioner: Partitioner, topic: str, places: KeyPlaces) -> Callable[[Any, Any, int], int]:
-    """Return what gives the partition of a key and a value: the user's, else the one that it is given."""
+    """Return the function that gives the partition of a key and a value: the user's, else the one given."""
 
     def partition_for(key: Any, value: Any, otherwise: int) -> int:
         count = places.count(topic)
@@ -293,7 +293,7 @@ class KeyPlaces:
         self._places: dict[str, Callable[[bytes], int]] = {}
 
     def has_grown(self, topic: str) -> bool:
-        """Say whether the client does not know where the keys of a topic lie."""
+        """Return whether the client does not know where the keys of a topic lie."""
         return topic in self._initial
 
     def count(self, topic: str) -> int:
@@ -301,7 +301,7 @@ class KeyPlaces:
         return self._partition_count(topic)
 
     def of(self, topic: str) -> Callable[[bytes], int]:
-        """Return what gives the partition to which the bytes of a key belong."""
+        """Return the function that gives the partition to which the bytes of a key belong."""
         place = self._places.get(topic)
         if place is None:
             place = self._places[topic] = self._placing(topic)

@@ -1,4 +1,4 @@
-"""A task: one partition group of one subtopology, its bound topology and its stores.
+"""Defines the task: one partition group of one subtopology, its bound topology and its stores.
 
 A task goes through these states::
 
@@ -26,7 +26,8 @@ Every other transition, and every step in a state in which it must not come, rai
 
 The task is pure: records come in by :meth:`StreamTask.add`, results leave through ``produce``, and its host
 decides when to fetch, lets wall-clock timers fire, and commits when :meth:`StreamTask.commit_due` says so.
-Its :class:`~airflow_kstreams.streams.runtime.execution.Execution` processes the records.
+Its :class:`~airflow_kstreams.streams.runtime.execution.Execution` processes the records; where no node calls
+functions asynchronously that is an :class:`InlineExecution`.
 
 Commit points: with cached results (tables), a task emits only at points counted in released records from the
 slice's start (``commit.every.records``) and at its end. A crash resumes at an earlier point with the same
@@ -39,35 +40,32 @@ decide it, so a crash does not change it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from airflow_kstreams.streams.calls.call import AsyncNode, Caller
 from airflow_kstreams.streams.calls.measured_caller import MeasuredCaller
 from airflow_kstreams.streams.errors import TaskStateError
-from airflow_kstreams.streams.figures.call_figures import CallFigures
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.ports import Record, TopicPartition
 from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.key_check import KeyCheck
 from airflow_kstreams.streams.records.partition_group import PartitionGroup
-from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
-from airflow_kstreams.streams.runtime.execution import (
-    Execution,
-    InlineExecution,
-    next_needed_ms,
-    pass_moments,
-)
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.runtime.execution import Execution, TaskProgress, next_needed_ms, pass_moments
 from airflow_kstreams.streams.runtime.flow_check import FlowCheck, Unbalanced
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import in_flight_limit
 from airflow_kstreams.streams.runtime.processor_topology import ProcessorTopology
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment, partition_bytes_of
+from airflow_kstreams.streams.runtime.window_closings import closings_in
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 from airflow_kstreams.streams.topology.topology import Topology
 
 #: Commit points of a task with cached results, in released records, unless the user sets another number.
@@ -108,45 +106,18 @@ class TaskId:
         return f"{self.subtopology}_{self.group}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskProgress:
-    """The counts of a task since its slice's start, as of a commit; they travel in the offset metadata.
-
-    :param records_in: records consumed.
-    :param records_out: records handed to sinks.
-    :param records_dropped: records dropped by rule, and those an error handler skipped.
-    :param records_dead_lettered: records sent to the dead-letter topic.
-    :param counts: the same by topic and node; None if an earlier attempt had no room for it beside its
-        offsets.
-    :param partition_times: times of each partition.
-    :param last_records: the last record before each committed offset.
-    :param parked: node -> how many records are parked in its retry topic; nodes without such are absent.
-    :param parked_due_ms: when the first parked record is due, epoch milliseconds; None when none is parked,
-        or its time is not known.
-    """
-
-    records_in: int = 0
-    records_out: int = 0
-    records_dropped: int = 0
-    records_dead_lettered: int = 0
-    counts: RecordCounts | None = field(default_factory=RecordCounts)
-    partition_times: Mapping[TopicPartition, PartitionTimes] = field(default_factory=dict)
-    last_records: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
-    parked: Mapping[str, int] = field(default_factory=dict)
-    parked_due_ms: int | None = None
-
-
 class StreamTask:
     """One task.
 
     :param topology: the whole topology.
-    :param task_id: which subtopology and group.
+    :param task_id: its subtopology and partition group.
     :param bounds: start and stop offset of each partition of the group, real topic names.
     :param produce: sends one record, see ``WriterPort``.
-    :param progress: what an earlier attempt had committed for this slice, and the partition times that
-        earlier runs left.
+    :param progress: the counts that an earlier attempt had committed for this slice, and the partition times
+        that earlier runs left.
     :param environment: the machine's clock and topics of one partition unless given.
-    :ivar state: where the task is in its life.
+    :ivar state: its state, see the diagram above.
+    :ivar execution: processes the records; says what is in flight, and whether a commit may come.
     """
 
     def __init__(
@@ -171,6 +142,7 @@ class StreamTask:
             task_id=str(task_id),
             produce=produce,
             environment=environment,
+            closings=closings_in(progress.partition_times.values()),
         )
         self._explaining = self._bound.errors.explaining
         self._before = progress
@@ -202,6 +174,7 @@ class StreamTask:
         for partition, left in times.items():
             for clock in self._bound.clocks:
                 clock.advance(partition.topic, left.stream_time_ms)
+        self._bound.closings.start()
         every = settings.commit_every_records
         points_every = every or (CACHED_COMMIT_EVERY_RECORDS if self._bound.cached else 0)
         self._commits_at_points = every > 0
@@ -210,7 +183,7 @@ class StreamTask:
             for spec in subtopology.stores
             if spec.logged
         }
-        self._execution = self._execution_of(settings, environment, points_every)
+        self.execution = self._execution_of(settings, environment, points_every)
 
     def _execution_of(
         self, settings: ApplicationSettings, environment: TaskEnvironment, points_every: int
@@ -246,11 +219,11 @@ class StreamTask:
         )
 
     def restored(self) -> None:
-        """Take note that the stores hold what earlier commits logged."""
+        """Enter RESTORED: the stores hold what earlier commits logged."""
         self._become(Lifecycle.RESTORED)
 
     def open(self) -> bool:
-        """Let the processors start, before the first record.
+        """Start the processors, before the first record.
 
         :return: whether they wrote anything, dead letters included; it belongs to the first commit.
         :raises RecordError: a processor's init failed, or what a resource's opening raised.
@@ -259,9 +232,9 @@ class StreamTask:
         counters = self._bound.counters
         before = counters.output + counters.dead_lettered
         with self._explaining:
-            self._execution.open(self._latest_ms())
+            self.execution.open(self._latest_ms())
         # Every attempt opens: emission must not depend on the number of attempts.
-        self._execution.commit_requested = False
+        self.execution.commit_requested = False
         return counters.output + counters.dead_lettered > before
 
     def add(self, partition: TopicPartition, records: Sequence[Record]) -> None:
@@ -277,23 +250,23 @@ class StreamTask:
         """Process the next records, up to a commit point at most; there, cached results are emitted.
 
         :param limit: the most records to release; a request for a commit ends the call earlier.
-        :return: how many were released; 0 means that more must be fetched first, that calls take their time,
-            or that all is done.
+        :return: the number of released records; 0 means that more must be fetched first, that calls take
+            their time, or that all is done.
         :raises RecordError: a record could not be decoded, processed or encoded.
         """
         self._require(Lifecycle.OPEN)
         with self._explaining:
-            return self._execution.process(limit)
+            return self.execution.process(limit)
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, between two calls of :meth:`process`.
+        """Fire the wall-clock timers that are due, between two calls of :meth:`process`.
 
         :return: whether any was due; what it forwarded belongs to the next commit.
         :raises RecordError: user code failed.
         """
         self._require(Lifecycle.OPEN)
         with self._explaining:
-            return self._execution.punctuate()
+            return self.execution.punctuate()
 
     def settle(self) -> None:
         """Wait until every record chosen is released.
@@ -301,7 +274,7 @@ class StreamTask:
         :raises RecordError: as :meth:`process`.
         """
         with self._explaining:
-            self._execution.settle()
+            self.execution.settle()
 
     def flush(self) -> None:
         """Emit what is cached; the first step of every commit.
@@ -313,16 +286,12 @@ class StreamTask:
         """
         self._require(Lifecycle.OPEN, Lifecycle.AT_STOP)
         self._emit()
-        self._execution.commit_requested = False
-
-    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
-        """Yield for every record chosen and not released its partition and the offset behind it."""
-        return self._execution.unreleased()
+        self.execution.commit_requested = False
 
     def changes(self) -> Iterator[LoggedChanges]:
         """Yield what goes to each changelog topic: one change per key that changed since the last call."""
         for name, changelog in self._changelogs.items():
-            yield self._execution.changes(name, changelog)
+            yield self.execution.changes(name, changelog)
 
     def stop(self) -> None:
         """Process no more records; those in flight are released first.
@@ -342,30 +311,33 @@ class StreamTask:
         self._require(Lifecycle.AT_STOP)
         with self._explaining:
             yield from pass_moments(
-                to_ms, self._bound.clocks, self._execution, held=lambda: not self.parked.keys() <= {*also}
+                to_ms,
+                self._bound.clocks,
+                self.execution,
+                held=lambda: not self.execution.parked.keys() <= {*also},
             )
 
     def close_processors(self) -> None:
-        """Let the processors close, before the last commit: what they forward or store is committed with it.
+        """Close the processors, before the last commit: what they forward or store is committed with it.
 
         :raises RecordError: a processor's close failed.
         """
         self._require(Lifecycle.AT_STOP)
         with self._explaining:
-            self._execution.close_processors(self._latest_ms())
+            self.execution.close_processors(self._latest_ms())
 
     def close(self) -> None:
         """Give up the calls that run, and close their resources."""
         self._become(Lifecycle.CLOSED)
-        self._execution.close()
+        self.execution.close()
 
     def commit_due(self, *, interval_elapsed: bool, processed: bool = True) -> bool:
-        """Say whether to commit now, between two calls of :meth:`process`.
+        """Return whether to commit now, between two calls of :meth:`process`.
 
         :param interval_elapsed: whether ``commit.interval.ms`` has passed since the last commit.
         :param processed: whether the last call processed anything; a commit point counts once.
         """
-        execution = self._execution
+        execution = self.execution
         if execution.commit_requested:
             return True
         if execution.at_point and self._commits_at_points:
@@ -373,63 +345,6 @@ class StreamTask:
         if self._bound.cached:
             return execution.at_point and (interval_elapsed or self._undrained() >= UNDRAINED_CHANGES)
         return interval_elapsed
-
-    @property
-    def commit_requested(self) -> bool:
-        """Whether user code has asked for a commit since the last one."""
-        return self._execution.commit_requested
-
-    @property
-    def may_commit(self) -> bool:
-        """Whether a commit may come now: no cached result of a released record waits for a later record."""
-        return self._execution.may_commit
-
-    def ask_for_commit_point(self) -> None:
-        """Have a commit point come soon, where commits come by the clock alone."""
-        self._execution.ask_for_commit_point()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every record up to the stop offsets is released, and no retry is to be waited for."""
-        return self._execution.complete
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether records were chosen that are not released yet."""
-        return self._execution.in_flight
-
-    @property
-    def wants_records(self) -> bool:
-        """Whether records should be fetched though some are in flight, so that calls do not run out."""
-        return self._execution.wants_records
-
-    @property
-    def at_capacity(self) -> bool:
-        """Whether no record can be chosen before others are released or retried."""
-        return self._execution.at_capacity
-
-    @property
-    def waits_for_retries(self) -> bool:
-        """Whether the task goes on only by retrying parked records."""
-        return self._execution.waits_for_retries
-
-    def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
-        return self._execution.calls_ended()
-
-    def waiting_for(self) -> str:
-        """Return, for an error message, which calls the first record in flight waits for."""
-        return self._execution.waiting_for()
-
-    @property
-    def parked(self) -> Mapping[str, int]:
-        """Node -> how many records are parked in its retry topic; nodes without such are absent."""
-        return self._execution.parked
-
-    @property
-    def calls(self) -> CallFigures | None:
-        """The figures of the calls of this attempt; None of a task that makes none."""
-        return self._execution.call_figures()
 
     @property
     def next_due_ms(self) -> int | None:
@@ -450,19 +365,20 @@ class StreamTask:
     def progress(self) -> TaskProgress:
         """Counts since the slice's start."""
         topics, counters, before = self._bound.clock.topics, self._bound.counters, self._before
+        closings = self._bound.closings.now()
         return TaskProgress(
-            records_in=self._execution.records_in,
+            records_in=self.execution.records_in,
             records_out=before.records_out + counters.output,
             records_dropped=before.records_dropped + counters.dropped,
             records_dead_lettered=before.records_dead_lettered + counters.dead_lettered,
             counts=self._counts(),
             partition_times={
-                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms)
+                partition: PartitionTimes(time_ms, latest_ms, topics[partition.topic].time_ms, closings)
                 for partition, (time_ms, latest_ms) in self.group.partition_times().items()
             },
             last_records=self.group.last_records(),
-            parked=self.parked,
-            parked_due_ms=self._execution.parked_due_ms,
+            parked=self.execution.parked,
+            parked_due_ms=self.execution.parked_due_ms,
         )
 
     def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
@@ -493,7 +409,7 @@ class StreamTask:
 
     def _emit(self) -> None:
         with self._explaining:
-            self._execution.emit()
+            self.execution.emit()
 
     def _counts(self) -> RecordCounts | None:
         before = self._before.counts
@@ -503,7 +419,7 @@ class StreamTask:
 
     def _undrained(self) -> int:
         """Return how many changes wait to be logged."""
-        return sum(map(self._execution.undrained_count, self._changelogs))
+        return sum(map(self.execution.undrained_count, self._changelogs))
 
     def _latest_ms(self) -> int:
         """Return the largest timestamp of the records processed, in this run or before it; 0 if none was.
@@ -512,3 +428,146 @@ class StreamTask:
         nothing left to process.
         """
         return max(0, *(latest_ms for _, latest_ms in self.group.partition_times().values()))
+
+
+#: Where a partition has fewer records in a row, those of several partitions are run together if they may be.
+_SHORT_RUN = 64
+
+
+class InlineExecution:
+    """Processes each record of one task to its end at once.
+
+    Its commit points are counted in records from the slice's start, so that every attempt has the same ones;
+    between two of them cached results wait.
+
+    :param topology: bound, of one stage.
+    :param group: the task's record queues.
+    :param points_every: records between two commit points, 0 for none.
+    :param records_in: records processed by earlier attempts.
+    :param read: counts processed records by topic.
+    """
+
+    in_flight = wants_records = at_capacity = waits_for_retries = False
+    may_commit = True
+    parked: Mapping[str, int] = MappingProxyType({})
+    parked_due_ms = None
+
+    def __init__(
+        self,
+        topology: ProcessorTopology,
+        group: PartitionGroup,
+        *,
+        points_every: int,
+        records_in: int,
+        read: dict[str, int],
+    ) -> None:
+        self._topology = topology
+        self._group = group
+        self._points_every = points_every
+        self.records_in = records_in
+        self._read = read
+
+    @property
+    def commit_requested(self) -> bool:
+        """Whether user code has asked for a commit since the last one."""
+        return self._topology.commit_requested
+
+    @commit_requested.setter
+    def commit_requested(self, requested: bool) -> None:
+        self._topology.commit_requested = requested
+
+    @property
+    def at_point(self) -> bool:
+        """Whether the record processed last is a commit point."""
+        return self._points_every > 0 and self.records_in % self._points_every == 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record up to the stop offsets was processed."""
+        return self._group.complete
+
+    def open(self, time_ms: int) -> None:
+        """Start the processors."""
+        self._topology.open(time_ms)
+
+    def process(self, limit: int) -> int:
+        """Run records, of one partition after the other, up to a commit point, where cached results
+        are emitted.
+
+        Where partitions alternate, few records lie in a row, and each call of this method has its price; so
+        has each run.
+        """
+        if self._points_every:
+            limit = min(limit, self._points_every - self.records_in % self._points_every)
+        group, topology, processed = self._group, self._topology, 0
+        while processed < limit and (chosen := group.choose(limit - processed)) is not None:
+            count = topology.run(chosen)
+            processed += self._ran(chosen.partition, count)
+            if self._topology.commit_requested:
+                break
+            if count < _SHORT_RUN and topology.mixes and processed < limit:
+                mixed = group.mix(limit - processed)
+                if mixed is not None:
+                    topology.run_mixed(mixed)
+                    processed += sum(itertools.starmap(self._ran, mixed.counts.items()))
+        if processed and self.at_point:
+            topology.flush()
+        return processed
+
+    def _ran(self, partition: TopicPartition, count: int) -> int:
+        self._group.advance(partition, count)
+        self.records_in += count
+        self._read[partition.topic] += count
+        return count
+
+    def settle(self) -> None:
+        """Do nothing: a chosen record is processed at once."""
+
+    def punctuate(self) -> bool:
+        """Fire the wall-clock timers that are due, and return whether there were any."""
+        return self._topology.wall_clock.fire()
+
+    def pass_time(self, moment_ms: int) -> None:
+        """Bring stream time to a moment, and fire the timers that are due then."""
+        clock = self._topology.clock
+        clock.bring_to(moment_ms)
+        clock.fire()
+
+    def emit(self) -> None:
+        """Emit cached results."""
+        self._topology.flush()
+
+    def close_processors(self, time_ms: int) -> None:
+        """Close the processors."""
+        self._topology.flush()
+        self._topology.close(time_ms)
+
+    def close(self) -> None:
+        """Do nothing: no call runs."""
+
+    def unreleased(self) -> Iterator[tuple[TopicPartition, int]]:
+        """Yield nothing: a chosen record is processed at once."""
+        return iter(())
+
+    def changes(self, store: str, changelog: str) -> LoggedChanges:
+        """Return the changes of a store since this was asked last."""
+        return changes_of(self._topology.stores[store], changelog)
+
+    def undrained_count(self, store: str) -> int:
+        """Return how many changes of a store wait for a commit to log them."""
+        count: int = self._topology.stores[store].undrained_count()
+        return count
+
+    def ask_for_commit_point(self) -> None:
+        """Do nothing: a commit may come at any time."""
+
+    def calls_ended(self) -> bool:
+        """Return False: there are no calls."""
+        return False
+
+    def waiting_for(self) -> str:
+        """Return no calls: no record in flight waits."""
+        return "nothing"
+
+    def call_figures(self) -> None:
+        """Return None: there are no calls."""

@@ -39,8 +39,8 @@ def topics_above(
 def partition_bytes_of(
     topology: Topology, subtopology: Subtopology, application_id: str
 ) -> dict[str, Callable[[bytes], bytes]]:
-    """Return what makes, of a serialized key, the bytes that decide its partition, by real topic name; topics
-    in which all bytes of a key do are absent.
+    """Return functions that take from a serialized key the bytes that decide its partition, by real topic
+    name; topics in which all bytes of a key do so are absent.
     """
     found: dict[str, Callable[[bytes], bytes]] = {}
     for node in subtopology.nodes:
@@ -99,8 +99,8 @@ class TaskEnvironment:
     """The host's answers.
 
     :param now_ms: wall clock, epoch milliseconds.
-    :param steady_ms: the same, though somebody sets it: what a back-off and the budget for it are measured
-        with; ``now_ms`` unless given.
+    :param steady_ms: a wall clock that is never set back or forward: it measures a back-off and the budget
+        for it; ``now_ms`` unless given.
     :param partition_count: how many partitions a topic has, real name; asked where the client does not place
         a key: where not all of its bytes decide, and for the topics of ``placements``.
     :param placements: topic that has grown, real name -> how many partitions it had before: its keys are
@@ -115,6 +115,8 @@ class TaskEnvironment:
     :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
     :param global_entries: what global tables hold, by topic.
+    :param say_shared: called with the names of a node and of its child that changed a value which the
+        children behind it share, in tests; None for not to look.
     :param make_caller: makes what runs the calls of asynchronous nodes; a loop and threads unless given.
     """
 
@@ -128,6 +130,7 @@ class TaskEnvironment:
     grown: Mapping[str, GrownTopic] = field(default_factory=dict)
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
+    say_shared: Callable[[str, str], None] | None = None
     global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

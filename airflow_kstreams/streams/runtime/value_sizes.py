@@ -1,4 +1,4 @@
-"""About how much memory an object takes up, for the bound of what waits.
+"""Estimates the memory that an object takes up, for the bound of records that wait.
 
 Rule: no code of the object's own runs: what is held is read past its methods. What cannot be read so counts
 as one small object, and never as an error, which would come at another place than the user's line.
@@ -26,7 +26,7 @@ _UNKNOWN_BYTES = 64
 
 
 def size_of(value: Any, depth: int = 3) -> int:
-    """Return about how many bytes an object takes up, what it holds included, some levels deep."""
+    """Return an estimate of the bytes that an object takes up, with what it holds, some levels deep."""
     kind = type(value)
     if kind in _FLAT:
         return value.__sizeof__()  # type: ignore[no-any-return]

@@ -246,7 +246,7 @@ _GIVE_BACK: tuple[tuple[Any, Any], ...] = (
 
 
 def gives_back(read: Serde, written: Serde) -> bool:
-    """Say whether one serde is known to write exactly the bytes that another one has read.
+    """Return whether one serde is known to write exactly the bytes that another one has read.
 
     It is known of the functions above only. A serde that combines one of them with a function of the user's
     is another one, whatever its id.

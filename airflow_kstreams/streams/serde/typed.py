@@ -61,7 +61,7 @@ def reading(call: str, annotation: Any, decoder: Callable[[Any], Any]) -> Callab
 
 
 def is_model(given: Any) -> bool:
-    """Say whether an object is a pydantic model, or an instance of one.
+    """Return whether an object is a pydantic model, or an instance of one.
 
     It compares names, not classes, because pydantic may not be installed.
     """

@@ -431,14 +431,14 @@ def _check_engine_topics(plan: TopologyPlan, user_topics: set[str]) -> None:
 
 
 def has_dead_letters(plan: TopologyPlan, settings: ApplicationSettings) -> bool:
-    """Say whether records may go to the dead-letter topic: by an error handler, or after their last call."""
+    """Return whether records may go to the dead-letter topic, by an error handler or after the last call."""
     return settings.dead_letters or plan.gives_up
 
 
 def refuse_dead_letter_topic(plan: TopologyPlan, settings: ApplicationSettings) -> None:
     """Refuse a dead-letter topic, if records may go there, that the topology reads or that is a changelog.
 
-    :raises ConfigError: the topic is such a one.
+    :raises ConfigError: the topology reads the topic, or it is a changelog.
     """
     topic = settings.dead_letter_topic
     taken = {*plan.sources, *plan.globals, *plan.changelogs}

@@ -223,7 +223,7 @@ def two_sources_error(topic: str, first: SourceNode, second: SourceNode) -> Topo
 
 
 def same_timestamps(one: TimestampExtractor | None, other: TimestampExtractor | None) -> bool:
-    """Say whether two extractors give records the same timestamps: their ids and policies say so, but for
+    """Return whether two extractors give records the same timestamps: their ids and policies say so, but for
     :func:`timestamps.extract`, whose function is the user's.
 
     :param one: None for the records' own timestamps.
@@ -234,7 +234,7 @@ def same_timestamps(one: TimestampExtractor | None, other: TimestampExtractor | 
 
 
 def _alike(one: object, other: object) -> bool:
-    """Say whether two functions are one, or were made by one piece of code with the same values around it."""
+    """Return whether two functions are one, or are made by the same code with the same values around it."""
     if one == other or not (isinstance(one, FunctionType) and isinstance(other, FunctionType)):
         return one == other
     return one.__code__ is other.__code__ and all(

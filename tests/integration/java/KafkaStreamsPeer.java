@@ -26,6 +26,7 @@ import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 import java.util.function.BiFunction;
+import java.util.function.IntFunction;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.Partitioner;
@@ -71,6 +72,7 @@ import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.KeyValueMapper;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Merger;
 import org.apache.kafka.streams.kstream.Named;
@@ -90,7 +92,9 @@ import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindowedSerializer;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.ValueJoiner;
+import org.apache.kafka.streams.kstream.ValueJoinerWithKey;
 import org.apache.kafka.streams.kstream.ValueMapper;
+import org.apache.kafka.streams.kstream.ValueMapperWithKey;
 import org.apache.kafka.streams.kstream.ValueTransformerWithKey;
 import org.apache.kafka.streams.kstream.ValueTransformerWithKeySupplier;
 import org.apache.kafka.streams.kstream.Windowed;
@@ -944,7 +948,9 @@ public final class KafkaStreamsPeer {
                             Functions.key(arguments.get("key"), k, v),
                             Functions.value(arguments.get("value"), 0, v)), named(arguments));
                 case "map_values":
-                    return stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v), named(arguments));
+                    return keyed(arguments)
+                            ? stream.mapValues((k, v) -> Functions.keyedValue(arguments, 0, k, v), named(arguments))
+                            : stream.mapValues(v -> Functions.value(arguments.get("value"), 0, v), named(arguments));
                 case "flat_map":
                     return stream.flatMap((k, v) -> {
                         List<KeyValue<Object, Object>> copies = new ArrayList<>();
@@ -956,13 +962,15 @@ public final class KafkaStreamsPeer {
                         return copies;
                     }, named(arguments));
                 case "flat_map_values":
-                    return stream.flatMapValues(v -> {
-                        List<Object> copies = new ArrayList<>();
-                        for (int copy = 0; copy < Functions.copies(arguments.get("copies"), v); copy++) {
-                            copies.add(Functions.value(arguments.get("value"), copy, v));
-                        }
-                        return copies;
-                    }, named(arguments));
+                    return keyed(arguments)
+                            ? stream.flatMapValues(
+                                    (k, v) -> Functions.valueCopies(
+                                            arguments, v, copy -> Functions.keyedValue(arguments, copy, k, v)),
+                                    named(arguments))
+                            : stream.flatMapValues(
+                                    v -> Functions.valueCopies(
+                                            arguments, v, copy -> Functions.value(arguments.get("value"), copy, v)),
+                                    named(arguments));
                 case "select_key":
                     return stream.selectKey((k, v) -> Functions.key(arguments.get("key"), k, v), named(arguments));
                 case "peek":
@@ -1080,52 +1088,20 @@ public final class KafkaStreamsPeer {
                                     .withName(arguments.path("name").asText("step-" + made.size())));
                 case "to_stream":
                     return ((KTable) first).toStream(named(arguments));
-                case "table_join":
-                case "versioned_join":
-                    return stream.join(
-                            (KTable<Object, Object>) taken.get(1),
-                            (left, right) -> Functions.joined(arguments, left, right),
-                            joined(arguments));
-                case "table_left_join":
-                case "versioned_left_join":
-                    return stream.leftJoin(
-                            (KTable<Object, Object>) taken.get(1),
-                            (left, right) -> Functions.joined(arguments, left, right),
-                            joined(arguments));
                 case "global_table":
                     return builder.globalTable(
                             arguments.get("topic").asText(),
                             Consumed.with(serde(arguments.get("key")), serde(arguments.get("value"))));
+                case "table_join":
+                case "versioned_join":
+                case "table_left_join":
+                case "versioned_left_join":
                 case "global_join":
-                    return stream.join(
-                            (GlobalKTable<Object, Object>) taken.get(1),
-                            (k, v) -> Functions.key(arguments.get("by"), k, v),
-                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right),
-                            named(arguments));
                 case "global_left_join":
-                    return stream.leftJoin(
-                            (GlobalKTable<Object, Object>) taken.get(1),
-                            (k, v) -> Functions.key(arguments.get("by"), k, v),
-                            (ValueJoiner<Object, Object, Object>) (left, right) -> Functions.joined(arguments, left, right),
-                            named(arguments));
                 case "stream_join":
-                    return stream.join(
-                            (KStream<Object, Object>) taken.get(1),
-                            (left, right) -> Functions.joined(arguments, left, right),
-                            joinWindows(arguments),
-                            joinedWith(arguments));
                 case "stream_left_join":
-                    return stream.leftJoin(
-                            (KStream<Object, Object>) taken.get(1),
-                            (left, right) -> Functions.joined(arguments, left, right),
-                            joinWindows(arguments),
-                            joinedWith(arguments));
                 case "stream_outer_join":
-                    return stream.outerJoin(
-                            (KStream<Object, Object>) taken.get(1),
-                            (left, right) -> Functions.joined(arguments, left, right),
-                            joinWindows(arguments),
-                            joinedWith(arguments));
+                    return valuesJoined(operator, stream, taken.get(1), arguments);
                 case "send_to_by":
                     outputs.add(arguments.get("topic").asText());
                     stream.to(
@@ -1147,6 +1123,57 @@ public final class KafkaStreamsPeer {
                 default:
                     throw new IllegalArgumentException("no operator " + operator);
             }
+        }
+
+        /** The joins of a stream, whose joiner sees the key too if a step says so. */
+        private Object valuesJoined(
+                String operator, KStream<Object, Object> stream, Object other, JsonNode arguments) {
+            ValueJoiner<Object, Object, Object> joiner = (left, right) -> Functions.joined(arguments, left, right);
+            ValueJoinerWithKey<Object, Object, Object, Object> keyedJoiner = (key, left, right) ->
+                    Functions.numbered(Functions.joined(arguments, left, right), Functions.weight(key));
+            boolean keyed = keyed(arguments);
+            if (other instanceof GlobalKTable) {
+                GlobalKTable<Object, Object> table = (GlobalKTable<Object, Object>) other;
+                KeyValueMapper<Object, Object, Object> keyOf = (k, v) -> Functions.key(arguments.get("by"), k, v);
+                if (operator.equals("global_join")) {
+                    return keyed
+                            ? stream.join(table, keyOf, keyedJoiner, named(arguments))
+                            : stream.join(table, keyOf, joiner, named(arguments));
+                }
+                return keyed
+                        ? stream.leftJoin(table, keyOf, keyedJoiner, named(arguments))
+                        : stream.leftJoin(table, keyOf, joiner, named(arguments));
+            }
+            if (other instanceof KTable) {
+                KTable<Object, Object> table = (KTable<Object, Object>) other;
+                Joined<Object, Object, Object> joined = joined(arguments);
+                if (operator.endsWith("left_join")) {
+                    return keyed ? stream.leftJoin(table, keyedJoiner, joined) : stream.leftJoin(table, joiner, joined);
+                }
+                return keyed ? stream.join(table, keyedJoiner, joined) : stream.join(table, joiner, joined);
+            }
+            KStream<Object, Object> right = (KStream<Object, Object>) other;
+            JoinWindows windows = joinWindows(arguments);
+            StreamJoined<Object, Object, Object> joined = joinedWith(arguments);
+            switch (operator) {
+                case "stream_join":
+                    return keyed
+                            ? stream.join(right, keyedJoiner, windows, joined)
+                            : stream.join(right, joiner, windows, joined);
+                case "stream_left_join":
+                    return keyed
+                            ? stream.leftJoin(right, keyedJoiner, windows, joined)
+                            : stream.leftJoin(right, joiner, windows, joined);
+                default:
+                    return keyed
+                            ? stream.outerJoin(right, keyedJoiner, windows, joined)
+                            : stream.outerJoin(right, joiner, windows, joined);
+            }
+        }
+
+        /** Whether a mapper or joiner of values sees the key too. */
+        private static boolean keyed(JsonNode arguments) {
+            return arguments.path("keyed").asBoolean();
         }
 
         private List<Object> branches(KStream<Object, Object> stream, JsonNode predicates, String prefix) {
@@ -1343,6 +1370,13 @@ public final class KafkaStreamsPeer {
                     return kept ? table.filterNot(predicate, named(arguments), stored) : table.filterNot(predicate, named(arguments));
                 case "table_map_values":
                     ValueMapper<Object, Object> mapper = v -> Functions.value(arguments.get("value"), 0, v);
+                    ValueMapperWithKey<Object, Object, Object> keyedMapper =
+                            (k, v) -> Functions.keyedValue(arguments, 0, k, v);
+                    if (keyed(arguments)) {
+                        return kept
+                                ? table.mapValues(keyedMapper, named(arguments), stored)
+                                : table.mapValues(keyedMapper, named(arguments));
+                    }
                     return kept ? table.mapValues(mapper, named(arguments), stored) : table.mapValues(mapper, named(arguments));
                 default:
                     String[] stores = counts(arguments);
@@ -1720,6 +1754,20 @@ public final class KafkaStreamsPeer {
             }
             long add = arguments.get("add").asLong() + more;
             return givesText(arguments) ? shortened(shown(value) + "." + add) : (Object) ((weight(value) * 7 + add) % MODULUS);
+        }
+
+        /** A value with what its key weighs in it. */
+        static Object keyedValue(JsonNode arguments, int more, Object key, Object value) {
+            return numbered(value(arguments.get("value"), more, value), weight(key));
+        }
+
+        /** The copies that a value has, each made of its number. */
+        static List<Object> valueCopies(JsonNode arguments, Object value, IntFunction<Object> made) {
+            List<Object> copies = new ArrayList<>();
+            for (int copy = 0; copy < copies(arguments.get("copies"), value); copy++) {
+                copies.add(made.apply(copy));
+            }
+            return copies;
         }
 
         static int copies(JsonNode arguments, Object value) {

@@ -186,7 +186,7 @@ def test_topic_that_vanished_is_created_and_accepted_by_the_printed_commands(sce
     assert f"topic {scene.source} does not exist any more, and runs have read it" in error.cause
     assert [command[0] for command in accept(error, scene.bootstrap)] == [
         "kafka-topics.sh",
-        "kafka-consumer-groups.sh",
+        "airflow-kstreams",
     ]
     scene.publish("a")
     scene.run("run-2")
@@ -295,7 +295,7 @@ def test_nothing_of_a_topic_created_again_under_a_task_is_committed(scene: Scene
     if records > 3:
         assert [command[0] for command in printed_commands(error.fix)] == [
             "airflow-kstreams",
-            "kafka-consumer-groups.sh",
+            "airflow-kstreams",
         ]
         return
     accept(error, scene.bootstrap)

@@ -57,6 +57,25 @@ def test_second_run_is_refused_when_the_first_is_at_work(
     assert scene.results() == scene.sums(scene.sent), "the first run was not disturbed"
 
 
+@pytest.mark.promise("stuck-functions-are-named")
+def test_run_fails_with_the_functions_name_and_a_retry_goes_on_when_a_function_never_returned(
+    scene: Scene, wait_until: Callable[..., Any]
+) -> None:
+    scene.publish(0, 500)
+    marker = scene.arm("first", 200)
+    stuck = scene.start("run-1", run_stall_timeout_ms="3000", num_stream_threads="2")
+    wait_until(reached(marker, stuck), "gate first", seconds=120)
+    assert stuck.wait() == 1
+    error = json.loads(stuck.output().rpartition("KSTREAMS-ERROR ")[2].splitlines()[0])
+    assert error["type"] == "CallsStuckError"
+    assert "has been inside one call of first at " in error["cause"]
+    assert "now in gate at " in error["cause"]
+    scene.open_gates()
+    retried = scene.start("run-1", run_stall_timeout_ms="3000")
+    assert retried.wait() == 0, retried.output()[-6000:]
+    assert scene.results() == scene.sums(scene.sent)
+
+
 @pytest.mark.promise("orphans-write-nothing")
 def test_older_driver_leaves_when_a_newer_attempt_takes_the_run_over(
     scene: Scene, wait_until: Callable[..., Any]

@@ -29,7 +29,8 @@ from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import PartitionGrouper
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application

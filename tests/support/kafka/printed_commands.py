@@ -6,12 +6,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from airflow_kstreams.batch.reset.acceptance import partitions_in
 from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+from airflow_kstreams.batch.reset.scenario import Scenario, scenario_of, to_offset
 from airflow_kstreams.streams.errors import KStreamsError
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from dev.servers.embedded import tool_command
 
@@ -51,6 +53,16 @@ def accept(error: KStreamsError, bootstrap: str) -> list[list[str]]:
     return commands
 
 
+def accept_at(kafka: InMemoryKafka, to: Mapping[TopicPartition, int], application_id: str) -> None:
+    """Have reading go on elsewhere, as ``airflow-kstreams reset --accept ... --to-offset`` does."""
+    for tp, at in to.items():
+        request = ResetRequest(
+            application_id=application_id, accept=(tp,), scenario=to_offset(at), force=True
+        )
+        with ApplicationReset(kafka, request, clock=kafka.clock) as command:
+            command.run()
+
+
 def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[str]]:
     """Do to a Kafka in memory what the commands that an error prints would do to a real one."""
     commands = printed_commands(error.fix)
@@ -66,18 +78,18 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
                 internal_topics=_topics(options, "--internal-topics"),
                 unread_topics=_topics(options, "--unread-topics"),
                 delete_stop_offsets="--delete-stopoffsets" in options,
+                accept=partitions_in(options.get("--accept")),
+                scenario=_scenario(options),
                 force=True,
             )
             with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
                 reset.run()
         elif tool == "kafka-topics.sh" and "--delete" in options:
             kafka.admin().delete_topics(options["--topic"])
-        elif tool == "kafka-topics.sh":
+        else:
+            assert tool == "kafka-topics.sh"
             assert "--create" in options
             kafka.create_topic(options["--topic"][0], partitions=int(options["--partitions"][0]))
-        else:
-            assert tool == "kafka-consumer-groups.sh"
-            _reset_offsets(options, kafka)
     return commands
 
 
@@ -93,23 +105,9 @@ def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:
     return tuple(topic for word in options.get(name, ()) for topic in word.split(","))
 
 
-def _reset_offsets(options: dict[str, list[str]], kafka: InMemoryKafka) -> None:
-    assert options.keys() >= {"--reset-offsets", "--execute", "--bootstrap-server"}
-    partitions = [
-        TopicPartition(topic, int(number))
-        for topic, numbers in (word.split(":") for word in options["--topic"])
-        for number in numbers.split(",")
-    ]
-    admin = kafka.admin()
-    low, high = admin.start_offsets(partitions), admin.end_offsets(partitions, isolation="read_uncommitted")
-    to = {"--to-earliest": low, "--to-latest": high}
-    chosen = [to[name] for name in options if name in to]
-    if not chosen:
-        at = int(options["--to-offset"][0])
-        chosen = [{tp: min(max(at, low[tp]), high[tp]) for tp in partitions}]
-    reader = kafka.reader(group_id=options["--group"][0])
-    reader.commit({tp: CommittedOffset(offset) for tp, offset in chosen[0].items()})
-    reader.close()
+def _scenario(options: dict[str, list[str]]) -> Scenario:
+    names = ("--to-earliest", "--to-latest", "--to-offset")
+    return scenario_of({name: (options[name] or ["true"])[0] for name in names if name in options})
 
 
 def _options(arguments: Sequence[str]) -> dict[str, list[str]]:

@@ -212,6 +212,10 @@ class World:
                 return {"least": self.pick(0, 0, 1), "modulus": self.pick(2, 3)}
         raise ValueError(what)
 
+    def key_beside(self) -> dict[str, Any]:
+        """Draw whether a mapper or joiner of values declares the key too, as a step's argument."""
+        return {"keyed": True} if self.chance(0.5) else {}
+
     def arrivals(self, part: Part, topic: str, *, without_nulls: bool = False, by_time: bool = False) -> Part:
         """Return what a part is where it is grouped or joined: read from its own topic if it was rekeyed.
 

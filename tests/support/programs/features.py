@@ -35,12 +35,27 @@ _PRODUCING = ("send_to_failing", "send_to_refused")
 #: What fails for some records, and needs a handler.
 FAILING = ("failing", *_PRODUCING)
 
+#: Operators whose mapper or joiner of values may declare the key too.
+_OF_VALUES = {
+    "mapper": ("map_values", "flat_map_values", "table_map_values"),
+    "joiner": (
+        *("stream_join", "stream_left_join", "stream_outer_join", "table_join", "table_left_join"),
+        *("versioned_join", "versioned_left_join", "global_join", "global_left_join"),
+    ),
+}
+
+
+def _keyed(*operators: str) -> Callable[[Program, Step], bool]:
+    return lambda program, step: step.operator in operators and step.arguments.get("keyed", False)
+
+
 #: What says whether a step has what is counted.
 OF_STEPS: dict[str, Callable[[Program, Step], bool]] = {
     "processing handler: skip": _handled(("failing",), "skip"),
     "processing handler: dead-letter": _handled(("failing",), "dead-letter"),
     "production handler: skip": _handled(_PRODUCING, "skip"),
     "production handler: dead-letter": _handled(_PRODUCING, "dead-letter"),
+    **{f"{name} with key": _keyed(*operators) for name, operators in _OF_VALUES.items()},
     "name=": lambda program, step: "name" in step.arguments,
     "repartition(n)": lambda program, step: step.arguments.get("partitions", 1) > 1,
     "versions kept by a table of a table": lambda program, step: (

@@ -94,6 +94,17 @@ def value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any], str | in
     return value_of
 
 
+def mapper(arguments: Arguments, copy: int = 0) -> Callable[..., str | int | None]:
+    """Return what makes a step's value of another one, and of the key where the step says so.
+
+    :param copy: added to what is added.
+    """
+    value_of = value_maker(arguments["value"], copy)
+    if not arguments.get("keyed"):
+        return value_of
+    return lambda value, key: _numbered(value_of(value), weight(key))
+
+
 def counted_value_maker(arguments: Arguments, more: int = 0) -> Callable[[Any, int], str | int | None]:
     """Return what makes a value of another one and a count.
 
@@ -285,8 +296,8 @@ def merger(arguments: Arguments) -> Callable[[Any, Any, Any], Any]:
     return merge
 
 
-def joiner(arguments: Arguments) -> Callable[[Any, Any], Any]:
-    """Return what makes one value of two, of which one may be None."""
+def joiner(arguments: Arguments) -> Callable[..., Any]:
+    """Return what makes one value of two, of which one may be None, and of the key where the step says so."""
     gives = arguments["gives"]
 
     def join(left: Any, right: Any) -> Any:
@@ -296,7 +307,9 @@ def joiner(arguments: Arguments) -> Callable[[Any, Any], Any]:
             return _short(f"{shown(left)}+{shown(right)}")
         return (weight(left) * 31 + weight(right)) % _MODULUS
 
-    return join
+    if not arguments.get("keyed"):
+        return join
+    return lambda left, right, key: _numbered(join(left, right), weight(key))
 
 
 def _folded(gives: str, deletes: int, so_far: Any, value: Any, *, taken: bool = False) -> Any:

@@ -54,6 +54,7 @@ def _stream_join(operator: str) -> Callable[[World, Part], bool]:
             gives=gives,
             value=part.value,
             other=other.value,
+            **world.key_beside(),
         )
         world.add(
             Part(

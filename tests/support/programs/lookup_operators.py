@@ -41,7 +41,7 @@ def _table_join(operator: str) -> Callable[[World, Part], bool]:
         world.add(
             replace(
                 arrived,
-                ref=world.step(operator, part, table, gives=gives, value=part.value),
+                ref=world.step(operator, part, table, gives=gives, value=part.value, **world.key_beside()),
                 value=gives,
                 topics=arrived.topics | table.topics,
                 null_keys=left and part.null_keys,
@@ -116,7 +116,7 @@ def _global_join(operator: str) -> Callable[[World, Part], bool]:
         world.add(
             replace(
                 part,
-                ref=world.step(operator, part, table, gives=gives, by=by),
+                ref=world.step(operator, part, table, gives=gives, by=by, **world.key_beside()),
                 value=gives,
                 null_values=False,
                 # A record without value is left out.

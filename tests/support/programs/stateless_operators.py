@@ -31,7 +31,8 @@ def _map(world: World, part: Part) -> bool:
 
 def _map_values(world: World, part: Part) -> bool:
     value = world.arguments_of("value")
-    world.add(mapped(part, None, value, ref=world.step("map_values", part, value=value)))
+    ref = world.step("map_values", part, value=value, **world.key_beside())
+    world.add(mapped(part, None, value, ref=ref))
     return True
 
 
@@ -45,7 +46,7 @@ def _flat_map(world: World, part: Part) -> bool:
 
 def _flat_map_values(world: World, part: Part) -> bool:
     value, copies = world.arguments_of("value"), world.arguments_of("copies")
-    ref = world.step("flat_map_values", part, value=value, copies=copies)
+    ref = world.step("flat_map_values", part, value=value, copies=copies, **world.key_beside())
     steady = part.steady and copies["least"] > 0
     world.add(mapped(part, None, value, ref=ref, steady=steady, single=False))
     return True
@@ -127,7 +128,11 @@ def _built_flat_map(building: Building, arguments: dict[str, Any], stream: Any) 
 
 def _built_flat_map_values(building: Building, arguments: dict[str, Any], stream: Any) -> Any:
     count_of = functions.copy_count(arguments["copies"])
-    makers = [functions.value_maker(arguments["value"], number) for number in range(4)]
+    makers = [functions.mapper(arguments, number) for number in range(4)]
+    if arguments.get("keyed"):
+        return stream.flat_map_values(
+            lambda value, key: [make(value, key) for make in makers[: count_of(value)]]
+        )
     return stream.flat_map_values(lambda value: [make(value) for make in makers[: count_of(value)]])
 
 
@@ -152,9 +157,7 @@ OPERATORS: dict[str, Operator] = {
     "map_values": Operator(
         takes=STREAM,
         extend=_map_values,
-        build=lambda building, arguments, stream: stream.map_values(
-            functions.value_maker(arguments["value"])
-        ),
+        build=lambda building, arguments, stream: stream.map_values(functions.mapper(arguments)),
     ),
     "flat_map": Operator(takes=STREAM, extend=_flat_map, build=_built_flat_map),
     "flat_map_values": Operator(

@@ -79,7 +79,8 @@ def _filtered(operator: str, closer: bool) -> Callable[[World, Part], bool]:
 
 def _map_values(world: World, part: Part) -> bool:
     value = world.arguments_of("value")
-    world.add(_derived(world, part, "table_map_values", value["gives"], {"value": value}))
+    arguments = {"value": value, **world.key_beside()}
+    world.add(_derived(world, part, "table_map_values", value["gives"], arguments))
     return True
 
 
@@ -230,7 +231,7 @@ def _built_filter(call: str) -> Callable[..., Any]:
 
 def _built_map_values(building: Building, arguments: dict[str, Any], table: Any) -> Any:
     return table.map_values(
-        functions.value_maker(arguments["value"]),
+        functions.mapper(arguments),
         store=_store(building, arguments),
         value_serde=serde_of(arguments["gives"]),
     )

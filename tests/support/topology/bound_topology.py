@@ -62,6 +62,9 @@ class NodeServices:
     def old_needed(self) -> bool:
         return self.node in table_changes(self.owner.topology.nodes).old_needed
 
+    alone = False
+    hands_to_functions = True
+
     @property
     def goes_on(self) -> bool:
         return False
@@ -86,6 +89,9 @@ class NodeServices:
 
     def stream_time(self) -> Callable[[], int]:
         return self.owner.clock.node_time(["all"])
+
+    def closing_time(self, store: str, open_ms: int, stream_time: Callable[[], int]) -> Callable[[], int]:
+        return stream_time
 
     def stream_timer(self, callback: Callable[[int], None], *, behind: bool = False) -> StreamTimer:
         return self.owner.clock.timer(self.node, ["all"], callback, behind=behind)

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.calls.call import MakeCaller
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -106,7 +107,7 @@ class TaskOnLogs:
         task.open()
         fetched = {partition: self.positions.get(partition, 0) for partition in self.logs}
         steps = 0
-        while not task.complete:
+        while not task.execution.complete:
             self._fetch(task, fetched, stops)
             while count := task.process(self.rng.randint(1, 9)):
                 steps += 1

@@ -169,7 +169,7 @@ def _of_table(fold: str) -> Build:
 
 def _looking_up(call: str) -> Build:
     def build(line: Line, streams: list[KStream], tables: list[Any]) -> Any:
-        return getattr(streams[0], call)(tables[1], _pair, **line.named("operator"))
+        return getattr(streams[0], call)(tables[0], _pair, **line.named("operator"))
 
     return build
 
@@ -246,12 +246,10 @@ def topology(lines: Sequence[Line]) -> Topology:
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
     for line in lines:
         _, build = OPERATORS[line.operator]
-        streams, tables = list[KStream](), list[Any]()
-        if line.operator.partition("-")[0] in TABLES:
-            tables = [builder.table(topic) for topic in line.topics]
-        if not tables or line.operator.startswith("look"):
-            first, *others = (builder.stream(topic) for topic in line.topics)
-            streams = [_stepped(line, first), *others]
+        as_tables = tables_of(line)
+        tables = [builder.table(topic) for topic in line.topics if topic in as_tables]
+        streams = [builder.stream(topic) for topic in line.topics if topic not in as_tables]
+        streams[:1] = [_stepped(line, first) for first in streams[:1]]
         build(line, streams, tables).send_to(line.out, value_serde=serdes.json(), **line.named("sink"))
     return builder.build()
 

@@ -440,8 +440,8 @@ def test_intervals_of_one_name_share_their_state_and_come_in_order(
 @pytest.mark.parametrize(
     ("interval", "said"),
     [
-        ({"interval_end": None}, "interval_end is None, which is no date or time"),
-        ({"interval_start": "yesterday"}, "interval_start is 'yesterday', which is no date or time"),
+        ({"interval_end": None}, "interval_end is left out"),
+        ({"interval_start": "yesterday"}, "interval_start='yesterday' is not a time"),
         ({"interval_start": START + 2 * HOUR}, "is empty"),
     ],
 )

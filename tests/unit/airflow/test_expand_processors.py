@@ -104,11 +104,11 @@ def test_task_that_waits_ends_when_a_run_has_taken_over(
     [
         ({"processors": 1}, "it never has fewer than it had"),
         ({"processors": 5}, "and in has 4"),
-        ({"processors": "many"}, "processors is 'many'"),
+        ({"processors": "many"}, "processors='many' is not a whole number"),
         ({"processors": 4, "subtopology": "1"}, "no subtopology 1"),
-        ({"processors": 4, "rate": "fast"}, "rate is 'fast'"),
-        ({"processors": 4, "rate": 0}, "would copy nothing"),
-        ({"processors": 4, "parallel": 0}, "would copy nothing"),
+        ({"processors": 4, "rate": "fast"}, "rate='fast' is not a number above 0"),
+        ({"processors": 4, "rate": 0}, "rate=0 is not a number above 0"),
+        ({"processors": 4, "parallel": 0}, "parallel=0 is not a whole number of 1"),
     ],
 )
 def test_what_cannot_be_is_refused_for_good_before_anything_changes(

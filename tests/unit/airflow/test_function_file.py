@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG, task
@@ -106,6 +107,77 @@ def test_argument_is_refused_by_name_when_it_cannot_travel(
 ) -> None:
     with pytest.raises(ConfigError, match=r"argument 'at_least' of .* 'large' cannot travel to Spark"):
         application_text(large, arguments, keywords)
+
+
+def top(word: str = "top") -> Any:
+    """Local names of a function of this name are global to symtable."""
+    letters = [letter for letter in word if letter]
+    return sorted(letters)
+
+
+def top_with_a_global() -> Any:
+    def top() -> int:
+        global LIMIT
+        LIMIT = 8
+        return LIMIT
+
+    return top()
+
+
+def of_context(ds: str, params: Any, at_least: int = 1, *, run_id: str | None = None) -> Any:
+    return [ds, params, at_least, run_id]
+
+
+def of_all_context(**context: Any) -> Any:
+    return context
+
+
+def of_time(data_interval_start: Any = None) -> Any:
+    return data_interval_start
+
+
+def _called(text: str) -> Any:
+    made: dict[str, Any] = {"__name__": "application"}
+    exec(text, made)
+    return made["topology"]()
+
+
+def test_function_called_top_is_taken_when_its_names_are_its_own() -> None:
+    assert _called(application_text(top, ["ab"])) == ["a", "b"]
+    with pytest.raises(ConfigError, match="uses LIMIT of its DAG file"):
+        function_source(top_with_a_global)
+
+
+@pytest.mark.promise("context-of-the-task-is-given-or-refused")
+def test_parameters_take_the_context_of_the_task_as_in_every_task() -> None:
+    context = {"ds": "2024-03-01", "run_id": "manual", "params": {"n": [1]}, "ti": object()}
+    given = application_text(of_context, context=context)
+    assert _called(given) == ["2024-03-01", {"n": [1]}, 1, "manual"]
+    said = application_text(of_context, ["mine"], {"at_least": 5}, context)
+    assert _called(said) == ["mine", {"n": [1]}, 5, "manual"]
+
+
+@pytest.mark.promise("context-of-the-task-is-given-or-refused")
+def test_context_is_refused_by_name_when_it_cannot_travel() -> None:
+    start = datetime.datetime(2024, 3, 1, tzinfo=datetime.UTC)
+    with pytest.raises(ConfigError, match=r"'data_interval_start' of .* cannot travel") as caught:
+        application_text(of_time, context={"data_interval_start": start})
+    assert 'data_interval_start="{{ data_interval_start | ts }}"' in caught.value.fix
+    with DAG("inline", schedule=None):
+        called: Any = task.kstreams(application_id="app")(of_time)("{{ data_interval_start | ts }}")
+        with pytest.raises(ConfigError, match=r"takes \*\*context") as caught:
+            task.kstreams(application_id="app")(of_all_context)()
+    operator = called.operator
+    operator.render_template_fields(cast("Any", {"data_interval_start": start}))
+    text = application_text(of_time, operator.op_args, operator.op_kwargs, {"data_interval_start": start})
+    assert _called(text) == "2024-03-01T00:00:00+00:00"
+    assert "def of_all_context(ds, params)" in caught.value.fix
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: "a"}, float("nan")])
+def test_argument_is_refused_when_it_would_arrive_as_another(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"'word' of .* cannot travel to Spark: .* would arrive as"):
+        application_text(top, [value])
 
 
 def test_function_becomes_a_task_when_it_is_called_in_a_dag() -> None:

@@ -14,14 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka import delivery as module
 from airflow_kstreams.kafka.client_errors import Access
-from airflow_kstreams.kafka.delivery import (
-    DeliveryFailures,
-    WriterRefusals,
-    make_produce,
-    sized,
-    warn_of_small_limit,
-)
+from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, sized, warn_of_small_limit
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.writer import make_produce
 from airflow_kstreams.streams.errors import KStreamsError
 
 

@@ -24,7 +24,7 @@ _NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the settings of the broker."""
+    """Check the settings of the broker."""
     try:
         configs = seen.admin.broker_configs()
     except KafkaClientError as refused:
@@ -35,7 +35,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _features(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at what the broker can do."""
+    """Check that the broker has the features that the engine uses."""
     if _NO_TOPIC_ID in {topic.topic_id for topic in seen.topics.values()}:
         yield error(
             "broker features",
@@ -56,7 +56,7 @@ def _features(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _transactions(seen: DoctorView, configs: Mapping[str, str]) -> Iterator[Finding]:
-    """Look whether transactions can last, and how long the broker remembers who may write."""
+    """Check that transactions can last long enough, and how long the broker keeps transactional ids."""
     settings = seen.subject.settings
     limit_ms = number(configs, MAX_TIMEOUT)
     try:

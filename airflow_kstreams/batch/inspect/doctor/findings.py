@@ -13,12 +13,13 @@ from importlib import import_module
 from itertools import pairwise
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.metadata_owner import refuse_others_metadata
 from airflow_kstreams.batch.ledger.ledger import Ledger, read_ledger
 from airflow_kstreams.batch.protocol.needed_permissions import BROKERS_OWN
 from airflow_kstreams.batch.protocol.topics import alter_command, internal_settings
 from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.source_topics import matched_plan
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
@@ -62,7 +63,16 @@ def _findings(
         found |= admin.describe_topics(BROKERS_OWN)
     except KafkaClientError as refused:
         yield not_permitted("the brokers' own topics", refused)
-    ledger = read_ledger(cluster, plan.application_id, admin=admin, reader=reader, wait_ms=0, clock=clock)
+    app = plan.application_id
+    try:
+        ledger = read_ledger(cluster, app, admin=admin, reader=reader, wait_ms=0, clock=clock)
+        refuse_others_metadata(
+            cluster, ledger, app, topics=lambda: plan.sources, admin=admin, reader=reader, clock=clock
+        )
+    except ConfigError as theirs:
+        # Nothing else can be said of an application that has no topics for what it knows.
+        yield error("topics", theirs.cause, theirs.fix)
+        return
     seen = DoctorView(subject=subject, cluster=cluster, admin=admin, clock=clock, topics=found, ledger=ledger)
     for name in CHECKS:
         yield from import_module(f"{__package__}.{name}").check(seen)

@@ -65,7 +65,7 @@ class _KeyVerdict(NamedTuple):
 
 
 def _keys(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the newest keys of every topic that has grown and is read into state."""
+    """Check the newest keys of every topic that has grown and is read into state."""
     for topic, growth in sorted(_grown(seen).items()):
         try:
             keys = _newest_keys(seen, topic, growth.history[-1])
@@ -155,14 +155,14 @@ _HOUR_MS = 3_600_000
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at blocked partitions, then at expansions, which wait for them."""
+    """Check blocked partitions, then expansions, which wait for them."""
     yield from _keys(seen)
     yield from _blocked(seen)
     yield from _expanding(seen)
 
 
 def _blocked(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the blocked partitions, and for how many runs they have been."""
+    """Check the blocked partitions, and for how many runs they have been blocked."""
     grouped = {int(sub): entry for sub, entry in seen.ledger.assignment.subtopologies.items()}
     topics = {topic for entry in grouped.values() if entry.boundaries for topic in entry.grown}
     if not topics:
@@ -191,7 +191,7 @@ def _judged_blocked(
 
 
 def _left(seen: DoctorView, blocked: Mapping[TopicPartition, int]) -> bool:
-    """Say whether each of the last runs has left one and the same partition where it is.
+    """Return whether each of the last runs has left one and the same partition where it is.
 
     :param blocked: where they are read up to.
     """
@@ -204,7 +204,7 @@ def _left(seen: DoctorView, blocked: Mapping[TopicPartition, int]) -> bool:
 
 
 def _expanding(seen: DoctorView) -> Iterator[Finding]:
-    """Look at every expansion that is under way."""
+    """Check every expansion that is under way."""
     try:
         with closing(CoordinatorSession(seen.cluster, seen.subject.settings, clock=seen.clock)) as session:
             for plan in expansions(session, seen.plan, seen.ledger):

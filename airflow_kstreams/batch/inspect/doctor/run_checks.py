@@ -12,6 +12,7 @@ from airflow_kstreams.batch.evidence.complete_logs import (
     find_lost_state,
 )
 from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
+from airflow_kstreams.batch.evidence.moved_offsets import say_members
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import Neighbours, known_topics, refuse_foreign
@@ -21,6 +22,7 @@ from airflow_kstreams.batch.inspect.doctor.findings import (
     Level,
     duration,
     error,
+    not_permitted,
     ok,
     warning,
 )
@@ -34,7 +36,7 @@ from airflow_kstreams.batch.report.results import iso_of
 from airflow_kstreams.batch.run.begin.freeze import find_lost_slice, find_unfit
 from airflow_kstreams.batch.run.begin.groundwork import find_vanished
 from airflow_kstreams.batch.task.work import refuse_slice_loss
-from airflow_kstreams.streams.errors import DataLossError, TopologyError
+from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.ports import (
     AdminPort,
@@ -44,7 +46,7 @@ from airflow_kstreams.streams.ports import (
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at what is under way, and at what the next run would meet."""
+    """Check the run that is under way, and everything that the next begin would check."""
     yield from _open_transactions(seen)
     app, sources = seen.plan.application_id, seen.plan.sources
     with closing(seen.cluster.reader(group_id=app)) as reader:
@@ -64,6 +66,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
             yield warning("metadata topic", hidden.cause, hidden.fix)
             facts = read()
         yield from _state(facts, now_ms=seen.clock.now_ms())
+        yield from _members(seen)
         yield from _foreign_topics(seen, reader, facts)
         found = _losses(seen, reader, facts)
         again = read()
@@ -74,7 +77,7 @@ def check(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
-    """Say who works on the application and what is unfinished."""
+    """Report which driver works on the application, and which run is unfinished."""
     ledger = facts.ledger
     lease = ledger.held_lease
     if lease is not None:
@@ -97,8 +100,22 @@ def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
         yield ok("slice", f"{facts.state.value}, {ledger.past.finished} finished runs in the ledger")
 
 
+def _members(seen: DoctorView) -> Iterator[Finding]:
+    """Look for other programs that use the group."""
+    app = seen.plan.application_id
+    try:
+        members = seen.admin.group_members(app)
+    except KafkaClientError as refused:
+        yield not_permitted(f"the members of consumer group {app}", refused)
+        return
+    if members:
+        yield warning("group members", say_members(members, app), "stop them, or give them another group.id")
+    else:
+        yield ok("group members", "none: no other program uses the consumer group")
+
+
 def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Iterator[Finding]:
-    """Look for internal topics that are another application's."""
+    """Find internal topics that are another application's."""
     neighbours = Neighbours(cluster=seen.cluster, admin=seen.admin, reader=reader, clock=seen.clock)
     found = seen.admin.describe_topics(internal_settings(seen.plan))
     try:
@@ -108,7 +125,7 @@ def _foreign_topics(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> It
 
 
 def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
-    """Look for what the next begin, or the next attempt of the slice that is under way, would refuse."""
+    """Find losses that the next begin, or the next attempt of the slice under way, would refuse."""
     try:
         losses = facts.disagreements()
         if facts.under_way is not None:
@@ -128,7 +145,7 @@ def _losses(seen: DoctorView, reader: ReaderPort, facts: RunFacts) -> Finding:
 
 
 def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[Loss]]:
-    """Look where changelogs start and end, and whether they are whole."""
+    """Check that changelogs are whole, by where they start and end."""
     found = seen.admin.describe_topics(seen.plan.changelogs)
     ids = {topic: description.topic_id for topic, description in found.items()}
     counts = {topic: description.partitions for topic, description in found.items()}
@@ -137,13 +154,13 @@ def _state_logs(seen: DoctorView, ledger: Ledger) -> tuple[ChangelogLogs, list[L
 
 
 def _ahead(seen: DoctorView, reader: ReaderPort, ledger: Ledger, logs: ChangelogLogs) -> list[Loss]:
-    """Look whether changelogs know of later commits than the offsets, which are read after them."""
+    """Check that changelogs know of no later commits than the offsets, which are read after them."""
     committed = reader.committed(described_partitions(seen.topics, seen.plan.sources))
     return logs.find_ahead(ledger, committed, seen.admin, reader, clock=seen.clock)
 
 
 def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> None:
-    """Look at the inputs; where intermediates stop is not known before their writers are done."""
+    """Check the inputs; the stops of intermediates are not known before their writers are done."""
     partitions = [tp for topic in slice_.plan.topology.inputs for tp in partitions_of(slice_, topic)]
     committed = reader.committed(partitions)
     starts = slice_starts(slice_)
@@ -157,7 +174,7 @@ def _refuse_in_slice(admin: AdminPort, reader: ReaderPort, slice_: Slice) -> Non
     refuse_other_topics(admin, slice_, slice_.plan.changelog_ids)
     refuse_slice_loss(admin, slice_, spans)
     to_read = {tp: (at, stop) for tp, (at, stop) in spans.items() if at < stop}
-    refuse_unfit_progress(slice_, to_read, committed)
+    refuse_unfit_progress(slice_, to_read, committed, admin)
 
 
 def _between_runs(
@@ -183,7 +200,7 @@ def _between_runs(
 
 
 def _open_transactions(seen: DoctorView) -> Iterator[Finding]:
-    """Look for transactions that hold the last stable offset of a source back."""
+    """Find transactions that hold the last stable offset of a source back."""
     partitions = described_partitions(seen.topics, seen.plan.sources)
     bounds = log_bounds(seen.admin, partitions, settle_ms=0, clock=seen.clock)
     held = {tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high}

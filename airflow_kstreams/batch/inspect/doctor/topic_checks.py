@@ -37,7 +37,7 @@ _FIRST_RUN_MS = 24 * 3_600_000
 
 
 def _global_tables(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the settings of the topics of global tables."""
+    """Check the settings of the topics of global tables."""
     configs = seen.admin.topic_configs([t for t in seen.plan.globals if t in seen.topics]).found
     topics = sorted(configs)
     if not topics:
@@ -68,7 +68,7 @@ def _global_tables(seen: DoctorView) -> Iterator[Finding]:
 
 
 def _deletes(configs: Mapping[str, str]) -> bool:
-    """Say whether records are deleted when they are old, or too many."""
+    """Return whether records are deleted when they are old, or too many."""
     limits = (configs.get("retention.ms", _WEEK_MS), configs.get("retention.bytes", "-1"))
     return "delete" in configs.get("cleanup.policy", "delete") and any(int(limit) >= 0 for limit in limits)
 
@@ -131,7 +131,7 @@ class RecordTimes:
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:
-    """Look at the topics of the application, and at those in which the brokers keep offsets."""
+    """Check the topics of the application, and those in which the brokers keep offsets."""
     plan = seen.plan
     try:
         check_topics(
@@ -177,7 +177,7 @@ def _record_times(seen: DoctorView) -> RecordTimes:
 
 
 def _replication(topics: Topics) -> Iterator[Finding]:
-    """Look for settings under which acknowledged records can be lost."""
+    """Find settings under which acknowledged records can be lost."""
     unclean = topics.having(_UNCLEAN, lambda value: value == "true")
     if unclean:
         yield error(
@@ -231,21 +231,25 @@ def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
 
 
 def _retention(topics: Topics) -> Iterator[Finding]:
-    """Look whether inputs keep records until a run reads them."""
+    """Check that inputs keep records until a run reads them."""
     inputs, gap_ms = topics.seen.plan.inputs, topics.seen.gap_ms
     watched = [t for t in (*inputs, *topics.intermediates) if t in topics.configs]
     short: list[str] = []
     for topic in watched:
         kept_ms = number(topics.configs[topic], "retention.ms")
         deletes = "delete" in topics.configs[topic].get("cleanup.policy", "delete")
-        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < 2 * gap_ms:
+        age_ms = _age_ms(topics, topic)
+        needed_ms = gap_ms + max(gap_ms, age_ms)
+        if deletes and kept_ms is not None and kept_ms != _UNLIMITED and kept_ms < needed_ms:
             short.append(topic)
-            level = error if kept_ms < gap_ms else warning
+            level = error if kept_ms < max(gap_ms, age_ms) else warning
+            dated = f", the newest that were read last were dated {duration(age_ms)} before their run"
             yield level(
                 "input retention",
-                f"{topic} keeps records for {duration(kept_ms)} (retention.ms), the longest gap between runs "
-                f"is {duration(gap_ms)}: what is deleted before a run reads it is lost",
-                set_topic(topic, retention_ms=str(2 * gap_ms)),
+                f"{topic} keeps records for {duration(kept_ms)} after their own time (retention.ms), the "
+                f"longest gap between runs is {duration(gap_ms)}{dated if age_ms > gap_ms else ''}: what is "
+                "deleted before a run reads it is lost",
+                set_topic(topic, retention_ms=str(needed_ms)),
             )
     sized = [t for t in watched if (number(topics.configs[t], "retention.bytes") or _UNLIMITED) != _UNLIMITED]
     if sized:
@@ -267,8 +271,25 @@ def _retention(topics: Topics) -> Iterator[Finding]:
         yield ok("input retention", f"{len(watched)} topics keep records longer than two gaps between runs")
 
 
+def _age_ms(topics: Topics, topic: str) -> int:
+    """Return how old the newest records of a topic were when a run found new ones; 0 where their own times
+    do not count, or no such run is known.
+    """
+    ledger = topics.seen.ledger
+    left = ledger.past.left.get(topic)
+    if left is None or topics.configs[topic].get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    begun = [
+        run.begun_ms
+        for run in ledger.latest(_WATCHED_RUNS)
+        if any(read.topic == topic and read.start < read.stop for read in run.read)
+    ]
+    newest_ms = max((times.latest_ms for times in left.times), default=-1)
+    return max(0, max(begun) - newest_ms) if begun and newest_ms >= 0 else 0
+
+
 def _outputs(topics: Topics) -> Iterator[Finding]:
-    """Look whether outputs take and keep what runs write."""
+    """Check that outputs take and keep what runs write."""
     seen = topics.seen
     largest, times = seen.subject.producer_max_bytes, _record_times(seen)
     written = [t for t in (*seen.plan.outputs, *topics.intermediates) if t in topics.configs]

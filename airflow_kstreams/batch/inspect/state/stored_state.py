@@ -167,7 +167,7 @@ class StoredState:
 
     @property
     def _named(self) -> str:
-        """By what its entries are named."""
+        """The parts that name an entry of the store, in words."""
         if self._versioned:
             return "its versions are named by the key and one moment"
         moments = ("", " and a time", " and the start and end of a window")[self._form.moments]
@@ -382,7 +382,7 @@ def _found(
 
 
 def _valid(entry: StateEntry, as_of_ms: int | None = None) -> bool:
-    """Say whether a version is the one of a moment, the latest if none is given."""
+    """Return whether a version is the one of a moment, the latest if none is given."""
     if as_of_ms is None:
         return entry.end_ms is None
     return (entry.start_ms or 0) <= as_of_ms and (entry.end_ms is None or as_of_ms < entry.end_ms)

@@ -2,18 +2,22 @@
 
 Rule: a run never passes over a loss, and never accepts it by itself. An error names every partition of which
 something is missing, its offsets and how many records there were at most, and ends with commands in which
-only the broker's address is left to fill in; the run after them works. They are Kafka's own
-(``kafka-consumer-groups.sh --reset-offsets``: a committed offset without our metadata was set by an operator,
-who thereby accepted the topic as it is) and ``airflow-kstreams reset``.
+only the broker's address is left to fill in; the run after them works. They are forms of ``airflow-kstreams
+reset``, whose ``--accept`` records what an operator accepts
+(:mod:`airflow_kstreams.batch.evidence.moved_offsets`), and Kafka's own for topics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up_command
+from airflow_kstreams.streams.naming.commands import (
+    accept_command,
+    drop_slice_command,
+    give_up_command,
+)
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -28,8 +32,8 @@ class Loss:
     """A loss of data.
 
     :param partitions: those whose offset must be set to accept it.
-    :param text: what is missing, where, and how many records at most.
-    :param scenario: where reading goes on once it is accepted, an option of ``kafka-consumer-groups.sh``.
+    :param text: the missing offsets, their places, and the most records that they may hold.
+    :param scenario: where reading goes on once it is accepted, as an option of ``airflow-kstreams reset``.
     :param advice: the reason for that option, and others; empty when there is no choice.
     :param first: commands to execute before.
     """
@@ -45,7 +49,7 @@ def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader:
     """Describe records that retention, or an operator, deleted before they were read.
 
     :param expected: offset to read next.
-    :param reader: who had to read it.
+    :param reader: the task or run that had to read it.
     """
     return Loss(
         partitions=(partition,),
@@ -57,7 +61,7 @@ def deleted(partition: TopicPartition, *, expected: int, log_start: int, reader:
 def interval_deleted(partition: TopicPartition, *, log_start: int, interval: str) -> Loss:
     """Describe a log that begins in or past the data interval that is to be read.
 
-    :param interval: in words.
+    :param interval: the data interval in words.
     """
     return Loss(
         partitions=(partition,),
@@ -72,7 +76,7 @@ def truncated(partition: TopicPartition, *, expected: int, log_end: int, why: st
     """Describe a log that ends before an offset that it had reached.
 
     :param expected: that offset.
-    :param why: how it is known.
+    :param why: the evidence, in words.
     """
     return Loss(
         partitions=(partition,),
@@ -137,7 +141,7 @@ def truncated_below(
     """Describe a log that ends before the stop offset of the slice that is under way.
 
     :param span: offset to read next, and stop offset.
-    :param run: the run in words.
+    :param run: the run, as the message names it.
     :param drop: the command that drops its slice.
     """
     position, stop = span
@@ -189,7 +193,7 @@ def slice_lost(run_id: str, application_id: str, topic: str) -> Loss:
 def state_lost(plan: TopologyPlan, changelog: str, text: str, *, drop_slice: bool = False) -> Loss:
     """Describe a store whose changelog does not hold the whole of its state.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     :param drop_slice: whether a run is under way.
     """
     dropped = " and drops the slice, so that the next run goes on where this one has committed"
@@ -223,7 +227,7 @@ def changelog_truncated(
     """Describe a changelog that ends before an offset that it had reached.
 
     :param expected: that offset.
-    :param why: how it is known.
+    :param why: the evidence, in words.
     """
     text = f"{partition}: the changelog ends at {log_end}, but {why} {expected}: it was truncated"
     return state_lost(plan, partition.topic, text, drop_slice=drop_slice)
@@ -232,7 +236,7 @@ def changelog_truncated(
 def not_whole(topic: str, text: str, *, application_id: str, deleted: bool = False) -> Loss:
     """Describe a ledger or metadata topic that does not hold all that runs have written.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     :param deleted: whether the topic must be made anew, because records of it were deleted.
     """
     return Loss(
@@ -263,8 +267,8 @@ def progress_lost(partition: TopicPartition, *, start: int, stop: int | None, ru
 def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -> list[Loss]:
     """Describe committed offsets that are older than what was committed with them.
 
-    :param positions: where they are now.
-    :param text: how that is known.
+    :param positions: the offsets now.
+    :param text: the evidence, in words.
     """
     return [
         taken_back(tp, to=at, text=f"{text}: the group's offsets were taken back, {tp} to {at}")
@@ -275,8 +279,8 @@ def progress_taken_back(positions: Mapping[TopicPartition, int], *, text: str) -
 def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
     """Describe a committed offset with which a run that is under way must not go on by itself.
 
-    :param to: where it may go on.
-    :param text: how that is known.
+    :param to: the offset at which it may go on.
+    :param text: the evidence, in words.
     """
     return Loss(
         partitions=(partition,),
@@ -290,7 +294,7 @@ def taken_back(partition: TopicPartition, *, to: int, text: str) -> Loss:
 def drop_slice(text: str, application_id: str) -> Loss:
     """Describe a slice that cannot be the one that is under way.
 
-    :param text: how that is known.
+    :param text: the evidence, in words.
     """
     return Loss(
         partitions=(),
@@ -300,12 +304,30 @@ def drop_slice(text: str, application_id: str) -> Loss:
     )
 
 
+def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, run: str = "") -> Loss:
+    """Describe a committed offset that another program moved over records.
+
+    :param start: the last offset that is known to be of a run, or of an acceptance.
+    :param by: how that is known, in words.
+    :param run: the run that is under way and may have read some of them; empty between two runs.
+    """
+    again = f", and what run {run!r} has written of it comes twice, in state too" if run else ""
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: its committed offset is {to}, which no run has committed, but {by} {start}: a "
+        f"program that uses the group of the application (a consumer with its id as group.id?) moved it from "
+        f"{start} to {to}, over at most {to - start} records",
+        scenario=f"--to-offset {start}",
+        advice=f"stop that program first; this reads them{again}; --to-offset {to} instead leaves them out",
+    )
+
+
 def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, by: str) -> Loss:
     """Describe a committed offset that is not the one with which the last run ended.
 
     :param run_id: of the run that has committed it.
-    :param left: where it was then.
-    :param by: how that is known, in words.
+    :param left: the offset then.
+    :param by: the evidence, in words.
     """
     to = max(at, left)
     return Loss(
@@ -365,7 +387,7 @@ def vanished(topic: str, missing: Sequence[tuple[int, int | None]], there: Seque
 def forgotten(partition: TopicPartition, why: str) -> Loss:
     """Describe a partition of which it cannot be known how far it was read.
 
-    :param why: how it is known that it was.
+    :param why: the evidence that it was read, in words.
     """
     return Loss(
         partitions=(partition,),
@@ -373,21 +395,6 @@ def forgotten(partition: TopicPartition, why: str) -> Loss:
         f"a finished run takes its place, but {why}; how many records were read cannot be known",
         advice="this reads it again from its beginning; --to-latest instead leaves out all that is there, "
         "--to-offset <offset> goes on where you know that reading ended",
-    )
-
-
-def reset_offsets(application_id: str, partitions: Iterable[TopicPartition], scenario: str) -> str:
-    """Return the command that sets the group's offsets.
-
-    :param scenario: ``--to-earliest``, ``--to-latest`` or ``--to-offset <offset>``.
-    """
-    numbers: dict[str, list[int]] = {}
-    for topic, number in sorted(set(partitions)):
-        numbers.setdefault(topic, []).append(number)
-    topics = " ".join(f"--topic {topic}:{','.join(map(str, found))}" for topic, found in numbers.items())
-    return (
-        f"kafka-consumer-groups.sh --bootstrap-server {BROKER} --group {application_id} {topics} "
-        f"--reset-offsets {scenario} --execute"
     )
 
 
@@ -416,7 +423,7 @@ def data_loss(losses: Sequence[Loss], application_id: str, *, run_id: str) -> Da
         if loss.partitions:
             resets.setdefault(loss.scenario, []).extend(loss.partitions)
     commands = list(dict.fromkeys(command for loss in losses for command in loss.first))
-    commands += [reset_offsets(application_id, tps, scenario) for scenario, tps in resets.items()]
+    commands += [accept_command(application_id, tps, scenario) for scenario, tps in resets.items()]
     accept = "; then ".join(commands)
     advice = list(dict.fromkeys(loss.advice for loss in losses if loss.advice))
     return DataLossError(

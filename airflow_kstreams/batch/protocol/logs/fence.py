@@ -71,7 +71,7 @@ def written_topics(
 
     :param plans: of the tasks' topologies.
     :param settings: say where dead letters go.
-    :param subtopology: whose tasks; None for all.
+    :param subtopology: the subtopology of the tasks; None for all.
     """
     topics = {ProtocolTopics(plan.application_id).metadata for plan in plans}
     for sub in (sub for plan in plans for sub in plan.subtopologies):

@@ -97,7 +97,7 @@ def has_records(
 
 
 def any_record(reader: ReaderPort, spans: Spans, *, clock: Clock) -> bool:
-    """Say whether a read_committed reader finds a record in any of the spans.
+    """Return whether a read_committed reader finds a record in any of the spans.
 
     It reads few partitions at a time, the widest spans first: mostly the first fetch finds a record.
 

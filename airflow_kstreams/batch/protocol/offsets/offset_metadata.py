@@ -25,7 +25,7 @@ from airflow_kstreams.streams.figures.call_figures import CallFigures, Latencies
 from airflow_kstreams.streams.figures.record_counts import OTHER_NODES, LeftOut, RecordCounts
 from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind
 from airflow_kstreams.streams.plan import SubtopologyPlan, decode_json
-from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+from airflow_kstreams.streams.records.record_queue import Closing, LastRecord, PartitionTimes
 
 #: The broker's default ``offset.metadata.max.bytes``.
 LIMIT_BYTES = 4096
@@ -54,8 +54,9 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     :param outcome: ``done``, ``already_done`` when it found its stop reached, or ``stopped`` when it belongs
         to a continuous run.
     :param peak_memory_bytes: of the Python worker.
-    :param records_ahead: records dated later than ``max.timestamp.ahead.ms`` allows that were processed,
-        because nothing in the task goes by stream time.
+    :param records_misdated: processed records with an implausible time: later than ``max.timestamp.ahead.ms``
+        allows, as nothing in the task goes by stream time, or in the weeks of 1970 in which seconds lie that
+        are taken for milliseconds.
     :param metrics: how fast it was; None where there was no room for it.
     :param parked: node -> how many records it left parked, None where that is not known; nodes without such
         are absent.
@@ -75,7 +76,7 @@ class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     outcome: str = "done"
     peak_memory_bytes: int = 0
-    records_ahead: int = 0
+    records_misdated: int = 0
     metrics: TaskMetrics | None = None
     parked: dict[str, int | None] = {}
     parked_due_ms: int | None = None
@@ -220,16 +221,18 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         that it had written to them; empty when it has none, when they are not known, and when there was no
         room for them: the ledger has them once the run is finished.
     :param stop_set: name of the slice's stop set; empty when a continuous run committed.
-    :param records_ahead: as in ``TaskReport``.
+    :param records_misdated: as in ``TaskReport``.
     :param counts: the counters by topic and node; None when there was no room for them.
     :param complete: whether this is the task's last commit for the slice.
     :param metrics: how fast the task was; None when there was no room for them.
+    :param closings: as in ``PartitionTimes``; None when there is none, or was no room for them.
     :param parked: node -> how many records the task has parked; None when there was no room for them.
     :param parked_due_ms: when the first of them is due, epoch milliseconds; None when none is, or that is not
         known.
     :param next_due_ms: stream time at which the task has something to do next, though no record comes;
         ``NOTHING_DUE`` when at none, None when that is not known, because the task may be another one since.
     :param ruled_out: kinds of growth of the partition's topic that its keys exclude.
+    :param accepted: whether an operator set the offset by our command, which the ledger knows, too.
     """
 
     run_id: str = msgspec.field(default="", name="run")
@@ -250,23 +253,30 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     version: int = msgspec.field(default=0, name="v")
     last_offset: int = msgspec.field(default=-1, name="last")
     last_epoch: int = msgspec.field(default=-1, name="epoch")
-    records_ahead: int = msgspec.field(default=0, name="ahead")
+    records_misdated: int = msgspec.field(default=0, name="misdated")
     changelog_ends: tuple[int, ...] = msgspec.field(default=(), name="ends")
     counts: PackedCounts | None = msgspec.field(default=None, name="record_counts")
     stop_set: str = msgspec.field(default="", name="slice")
     complete: bool = False
     metrics: TaskMetrics | None = None
+    closings: dict[str, Closing] | None = msgspec.field(default=None, name="windows")
     parked: dict[str, int] | None = None
     parked_due_ms: int | None = msgspec.field(default=None, name="due")
     next_due_ms: int | None = msgspec.field(default=None, name="next")
     ruled_out: tuple[GrowthKind, ...] = msgspec.field(default=(), name="not")
+    accepted: bool = False
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another program committed: neither a run nor our command wrote this text."""
+        return not self.run_id and not self.accepted
 
     def encode(self) -> str:
         """Return the text, at most 4096 bytes; run ids are checked to leave it room.
 
         What decides nothing is left out first: the figures of calls, the later half of their nodes at a time,
         then the other metrics. Then fewer nodes have counts by name; then the counts are left out or, where
-        they take less than is missing, the ends of changelogs, and what is parked.
+        they take less than is missing, the ends of changelogs, what is parked, and what windows are closed.
         """
         if (text := self._text()) is not None:
             return text
@@ -281,12 +291,14 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             return text
         if self.changelog_ends:
             return self._with(changelog_ends=()).encode()
-        return self._with(parked=None).encode()
+        if self.parked is not None:
+            return self._with(parked=None).encode()
+        return self._with(closings=None).encode()
 
     def _text(self) -> str | None:
         """Return the text if it is short enough, or nothing can be left out."""
         text = msgspec.json.encode(self._with(version=VERSION))
-        large = (self.metrics, self.counts, self.parked)
+        large = (self.metrics, self.counts, self.parked, self.closings)
         final = all(each is None for each in large) and not self.changelog_ends
         return text.decode() if len(text) <= LIMIT_BYTES or final else None
 
@@ -308,6 +320,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             partition_time_ms=times.partition_time_ms,
             latest_ms=times.latest_ms,
             stream_time_ms=times.stream_time_ms,
+            closings=dict(times.closings) or None,
             last_offset=known.offset,
             last_epoch=known.epoch,
             ruled_out=ruled_out,
@@ -329,7 +342,9 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     @property
     def times(self) -> PartitionTimes:
         """The partition's times."""
-        return PartitionTimes(self.partition_time_ms, self.latest_ms, self.stream_time_ms)
+        return PartitionTimes(
+            self.partition_time_ms, self.latest_ms, self.stream_time_ms, self.closings or {}
+        )
 
     @classmethod
     def decode(cls, text: str) -> OffsetMetadata:
@@ -371,7 +386,7 @@ class OffsetMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
             attempts=self.attempts,
             seconds=self.seconds,
             peak_memory_bytes=self.peak_memory_bytes,
-            records_ahead=self.records_ahead,
+            records_misdated=self.records_misdated,
             metrics=self.metrics,
             parked=dict(self.parked or {}),
             parked_due_ms=self.parked_due_ms,

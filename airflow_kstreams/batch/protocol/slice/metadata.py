@@ -325,8 +325,7 @@ def _foreign(
     """
     stops: dict[TopicPartition, int] = {}
     notifications: dict[tuple[TopicPartition, TopicPartition], int] = {}
-    partition = f"({'|'.join(map(re.escape, sorted(topics)))})_{_NUMBER}"
-    stop, notification = re.compile(partition), re.compile(f"{partition}-{partition}")
+    stop, notification = _bare_keys(f"({'|'.join(map(re.escape, sorted(topics)))})")
     for entry in entries if topics else ():
         if H_VERSION in entry.headers:
             continue
@@ -338,6 +337,45 @@ def _foreign(
         if found := notification.fullmatch(key):
             notifications[_partition(found[1], found[2]), _partition(found[3], found[4])] = int(value)
     return Folded(state=state, foreign_stops=stops, notifications=notifications, live_keys=keys)
+
+
+def _bare_keys(topic: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what matches the keys of stop offsets and of notifications in the spec's bare format.
+
+    :param topic: matches a topic, in a group.
+    """
+    partition = f"{topic}_{_NUMBER}"
+    return re.compile(partition), re.compile(f"{partition}-{partition}")
+
+
+def first_stranger(
+    records: Iterable[Record], application_id: str, *, topics: Collection[str] | None
+) -> Record | None:
+    """Return the first record that neither the engine nor a program in the spec's bare format has written.
+
+    A tombstone says nothing but its key: it may be of topics that earlier runs have read.
+
+    :param topics: the topics that keys in the bare format may name; None for any.
+    """
+    any_of_them = "(.+)" if topics is None else f"({'|'.join(map(re.escape, sorted(topics)))})"
+    bare, deleted = _bare_keys(any_of_them), _bare_keys("(.+)")
+    marker = re.compile(rf"{re.escape(application_id)}(#\d+)?")
+    for record in records:
+        key, value = record.key(), record.value()
+        headers = headers_of(record)
+        if key is not None and (H_VERSION in headers or H_KIND in headers):
+            continue
+        name = "" if key is None else key.decode(errors="replace")
+        if value is None:
+            fits = any(form.fullmatch(name) for form in (*deleted, marker))
+        elif name == application_id:
+            fits = value in (COMPLETED, FINISHED)
+        else:
+            number = re.fullmatch(_NUMBER, value.decode(errors="replace"))
+            fits = number is not None and any(form.fullmatch(name) for form in bare)
+        if not fits:
+            return record
+    return None
 
 
 def _partition(topic: str, number: str) -> TopicPartition:

@@ -58,7 +58,7 @@ from airflow_kstreams.streams.ports import TopicPartition
 
 
 class EndOfRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """To where the end of a run brings stream time.
+    """The moment to which the end of a run brings stream time.
 
     :param moment_ms: the moment, epoch milliseconds.
     :param subtopologies: subtopology id as text -> the moment less what may still come to it; one that is not
@@ -71,7 +71,7 @@ class EndOfRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     also: tuple[str, ...] = ()
 
     def moment_of(self, subtopology: int) -> int | None:
-        """Return to where it brings a subtopology; None if it does not."""
+        """Return the moment to which it brings a subtopology; None if it does not."""
         return self.subtopologies.get(str(subtopology))
 
 
@@ -135,7 +135,7 @@ class BehindCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def total(self) -> int:
-        """How many there are in all topics, at least."""
+        """The number of records in all topics, at least."""
         return sum(self.records.values())
 
 
@@ -165,7 +165,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param intermediate_starts: where the slice starts in every intermediate partition: ``topic-partition`` ->
         offset. Begin commits these and the inputs' starts, so that a partition without a committed offset is
         one whose progress was lost.
-    :param warnings: what an operator should look at, one line each, the first few.
+    :param warnings: the first few warnings for an operator, one line each.
     :param interval_ms: the data interval the run was started for, epoch milliseconds; None outside schedules.
     :param kept_ms: the interval ``[from, to)`` in which a record of an input topic must be dated to be
         processed, epoch milliseconds; None for every record. Topics that the topology writes are read whole.
@@ -184,9 +184,9 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
         what may be looked at meanwhile, ``topic-partition`` -> offset.
     :param processors: subtopology id as text -> how keys find their task, where there are more tasks than
         there were partitions at first.
-    :param global_tables: what every task sees of global tables.
-    :param behind_cut: what lies behind the cut and is dated before it; None where no cut was made.
-    :param end_of_run: to where the end of the run brings stream time; None if nowhere.
+    :param global_tables: the piece of each global table that every task sees.
+    :param behind_cut: records that lie behind the cut and are dated before it; None where no cut was made.
+    :param end_of_run: the moment to which the end of the run brings stream time; None without one.
     """
 
     topology: TopologyPlan
@@ -215,7 +215,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     end_of_run: EndOfRun | None = None
 
     def moment_of(self, subtopology: int) -> int | None:
-        """Return to where the end of the run brings a subtopology's stream time; None if nowhere."""
+        """Return the moment to which the run's end brings a subtopology's stream time; None without one."""
         return None if self.end_of_run is None else self.end_of_run.moment_of(subtopology)
 
     @property
@@ -229,7 +229,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     :param run_id: the run that owns it.
     :param generation: grows by one each time a driver claims the slice.
-    :param plan: what begin froze.
+    :param plan: the facts that begin froze.
     :param inputs: every input partition's start and stop.
     """
 

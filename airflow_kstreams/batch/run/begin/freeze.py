@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import find_rolled_back
+from airflow_kstreams.batch.evidence.moved_offsets import find_moved_between_runs
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.growing.grown_groups import (
@@ -76,15 +77,15 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """What a new slice reads.
+    """The offsets that a new slice reads, with all that is frozen beside them.
 
     :param inputs: start and stop of every input partition.
-    :param begun: what to commit: the start of every source partition, or its end when the slice is empty.
+    :param begun: the offsets to commit: the start of every source partition, its end if the slice is empty.
     :param empty: whether there is no record in the slice, none is parked, and no task has anything to do when
         stream time advances.
     :param held: partitions whose end an open transaction holds back: last stable offset, high watermark.
     :param kept_ms: the interval in which input records must be dated to be processed; None for all.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param blocked: partitions that wait for their ancestors -> the ends of their logs.
     :param behind_cut: records behind the cut that are dated before it; None where none was made.
@@ -111,7 +112,7 @@ def freeze(
     """Freeze a new slice.
 
     :param ground: no slice of ours is under way; the stop offsets of another program's are kept.
-    :param end_of_run: to where the end of the run is to bring stream time.
+    :param end_of_run: the moment to which the end of the run is to bring stream time.
     :raises DataLossError: what the new slice would start at is gone.
     """
     plan, settings, prior, topic_ids = request.plan, session.settings, ground.prior, ground.topics.topic_ids
@@ -295,6 +296,9 @@ def find_losses(
         elif remembered > log_of.high:
             why = "runs have processed it up to"
             losses.append(truncated(tp, expected=remembered, log_end=log_of.high, why=why))
+    named = {tp for loss in losses for tp in loss.partitions}
+    inside = {tp: log_of for tp, log_of in bounds.items() if tp not in named}
+    losses += find_moved_between_runs(inside, prior, topic_ids)
     return losses + find_recreated(bounds, prior, topic_ids)
 
 
@@ -327,7 +331,8 @@ def find_recreated(
 
 def _created_again(tp: TopicPartition, prior: PriorRuns, topic_ids: Mapping[str, str]) -> bool:
     before = prior.topic_ids.get(tp.topic)
-    if before is None or before == topic_ids[tp.topic] or prior.set_by_a_person(tp):
+    accepted = prior.set_by_a_person(tp) or tp in prior.accepted
+    if before is None or before == topic_ids[tp.topic] or accepted:
         return False
     return prior.remembered(tp) is not None or prior.was_read(tp)
 
@@ -372,9 +377,10 @@ def _dated_inside(
 ) -> tuple[FrozenPartition, ...]:
     """Freeze the inputs of a run that keeps to its data interval.
 
-    Committed offsets do not count, for an earlier interval's run has left them, unless a person set them.
+    Committed offsets do not count, for an earlier interval's run has left them, or another program has,
+    unless a person accepted a loss.
 
-    :param lost: what is lost already.
+    :param lost: losses that were found before.
     :raises DataLossError: what the interval held may be gone.
     """
     # Negative times have a meaning of their own in the protocol.
@@ -456,7 +462,7 @@ def _with_foreign_stops(
 
 @contextmanager
 def _reading(session: CoordinatorSession, spans: Spans, request: SliceRequest) -> Iterator[None]:
-    """Read records of some spans, and say what was deleted, if that is why they could not be read.
+    """Read records of some spans; if deleted records are why that fails, raise an error that names them.
 
     :raises DataLossError: records were deleted since the logs were looked at.
     """

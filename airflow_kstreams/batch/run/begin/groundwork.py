@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
@@ -66,7 +67,7 @@ _WARNINGS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceRequest:
-    """What to build a slice, or a continuous run, for.
+    """The request for a slice, or for a continuous run.
 
     :param generation: 1 when a driver begins it, 0 when it waits for its first driver.
     :param groups: asks the user's own partition grouper; None when the plan has none.
@@ -84,18 +85,18 @@ class SliceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groundwork:
-    """What a start is decided from.
+    """The facts from which a start is decided.
 
-    :param facts: what the metadata topic and the ledger say.
+    :param facts: the facts that metadata topic and ledger give.
     :param topics: source topics, their partitions and groups.
     :param partitions: of all source topics.
     :param committed: the group's committed offsets of those.
-    :param prior: what earlier runs left, those offsets included.
+    :param prior: the traces of earlier runs, those offsets included.
     :param known: internal topics of earlier runs.
-    :param changelogs: where they start and end.
-    :param parked: what earlier runs left parked.
+    :param changelogs: the changelogs, with where they start and end.
+    :param parked: records that earlier runs left parked.
     :param taken_over: subtopologies that have more processors from this start on.
-    :param warnings: what a person should look at.
+    :param warnings: warnings for an operator.
     :param last_alike: the last run that finished, if it was of this topology; else empty.
     """
 
@@ -171,7 +172,11 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         changelogs=changelogs,
         parked=parked,
         taken_over=frozenset(taken.expansions),
-        warnings=(*gone_warnings(plan, ledger), *taken.warnings),
+        warnings=(
+            *gone_warnings(plan, ledger),
+            *taken.warnings,
+            *member_warnings(session.admin, plan.application_id),
+        ),
         last_alike=_last_alike(plan, ledger),
     )
 
@@ -206,7 +211,7 @@ def run_plan(
     *,
     warnings: tuple[str, ...] = (),
 ) -> RunPlan:
-    """Return what both kinds of run write of their plan; what a person should look at is logged, too.
+    """Return the plan, as both kinds of run write it, and log its warnings.
 
     :param warnings: of this kind of run.
     """

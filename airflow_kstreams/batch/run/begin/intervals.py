@@ -124,7 +124,7 @@ def find_interval_losses(
         for tp, log_of in sorted(bounds.items())
         if log_of.start > 0
         and found.get(tp, log_of.high) <= log_of.start
-        and not (prior.set_by_a_person(tp) and prior.committed[tp].offset >= log_of.start)
+        and not (prior.accepts(tp, log_of) and prior.committed[tp].offset >= log_of.start)
     ]
 
 
@@ -136,7 +136,7 @@ def start_by_time(
 
     :param found: first offset dated at or after the interval's start.
     """
-    if prior.set_by_a_person(tp):
+    if prior.accepts(tp, log_of):
         return max(log_of.start, min(prior.committed[tp].offset, log_of.stable))
     return min(found.get(tp, log_of.stable), log_of.stable)
 
@@ -196,7 +196,7 @@ def count_behind(
     :param cut: the partitions up to the cut.
     :param ends: the ends of their logs when the run began.
     :param before_ms: the end of the data interval.
-    :param looked_at: how many records to look at, at most.
+    :param looked_at: the largest number of records to look at.
     """
     spans = {
         part.topic_partition: (part.stop_offset, ends[part.topic_partition])

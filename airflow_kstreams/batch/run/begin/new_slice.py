@@ -142,7 +142,7 @@ def _moved(inputs: Iterable[FrozenPartition], ledger: Ledger) -> dict[str, int]:
 
 
 def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Say that a person set offsets back, so that records are processed again."""
+    """Return a warning that an operator set offsets back, so that records are processed again."""
     back = [
         f"{tp} from {prior.last_stops[tp]} to {prior.committed[tp].offset}"
         for tp in sorted(begun)
@@ -158,7 +158,7 @@ def _set_back(plan: TopologyPlan, prior: PriorRuns, begun: Mapping[TopicPartitio
 
 
 def _expired(prior: PriorRuns, begun: Mapping[TopicPartition, int]) -> tuple[str, ...]:
-    """Say that committed offsets were gone and that the last run's stops took their place."""
+    """Return a warning that committed offsets were gone and that the last run's stops took their place."""
     gone = sorted(tp for tp in begun if tp not in prior.committed and prior.remembered(tp) is not None)
     if not gone:
         return ()

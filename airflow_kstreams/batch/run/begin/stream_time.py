@@ -10,15 +10,19 @@ import msgspec
 
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
-from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
+from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.records.record_queue import PartitionTimes
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _ALSO = "stream.time.advance.also"
+#: For longer than this an input that goes on is seldom quiet.
+_QUIET_MS = 3_600_000
 
 
 def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -> None:
@@ -58,7 +62,7 @@ def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -
 def frozen_end_of_run(
     settings: ApplicationSettings, plan: TopologyPlan, *, begun_ms: int, interval_ms: tuple[int, int] | None
 ) -> EndOfRun | None:
-    """Return to where the end of a run brings stream time.
+    """Return the moment to which the end of a run brings stream time.
 
     :param begun_ms: when it began.
     :param interval_ms: its data interval.
@@ -146,7 +150,7 @@ def closes_any(end_of_run: EndOfRun | None, plan: TopologyPlan) -> bool:
 
 
 def early_warnings(plan: TopologyPlan, end_of_run: EndOfRun | None, begun_ms: int) -> tuple[str, ...]:
-    """Say that the data interval of a run is not over yet, where its end closes windows or joins."""
+    """Return a warning that a run's data interval is not over yet, where its end closes windows or joins."""
     if end_of_run is None or end_of_run.moment_ms <= begun_ms or not closes_any(end_of_run, plan):
         return ()
     return (
@@ -184,6 +188,24 @@ def _not_with_foreign_stops(plan: TopologyPlan) -> tuple[str, ...]:
         "stream time is not advanced to the end of the run: another program has frozen its stop offsets, and "
         "records behind them may be dated before that; windows close in the next run, or when later records "
         "come",
+    )
+
+
+def clock_warnings(plan: RunPlan, times: Mapping[TopicPartition, PartitionTimes]) -> tuple[str, ...]:
+    """Say that the moment of begin lies far ahead of the newest record, where that closes windows or joins:
+    the driver's clock may be wrong.
+
+    :param times: of the partitions that the run read.
+    """
+    newest_ms = max((its.latest_ms for its in times.values()), default=-1)
+    moment_ms = -1 if plan.end_of_run is None else plan.end_of_run.moment_ms
+    if newest_ms < 0 or moment_ms - newest_ms <= _QUIET_MS or not closes_any(plan.end_of_run, plan.topology):
+        return ()
+    return (
+        f"stream time was brought to {iso_of(moment_ms)}, when the run began by its driver's clock, and the "
+        f"newest record that was read is dated {iso_of(newest_ms)}: what is dated between them and comes "
+        "later is late, by its windows' grace; if the driver's clock is wrong, mend it before the next run; "
+        "if records come as late as that, give windows a grace, or set stream.time.advance=none",
     )
 
 

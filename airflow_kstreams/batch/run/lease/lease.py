@@ -46,7 +46,7 @@ _CLAIMS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """Who calls begin.
+    """The caller of begin.
 
     :param order: (clear number, try number); a higher one of the same run claims it.
     :param owner: text naming it in messages.

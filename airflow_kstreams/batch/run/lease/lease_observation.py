@@ -27,7 +27,7 @@ _POLL_SECONDS = 1.0
 
 
 class LeaseObservation:
-    """What one process has seen of the lease of others.
+    """Remembers what one process has seen of the leases of others.
 
     :param session: reads the ledger; its clock waits.
     """
@@ -44,7 +44,7 @@ class LeaseObservation:
         """Wait until the lease changes in any way, at most for as long as it lasts.
 
         :param ledger: as it was just read; it says from where on to look for a change.
-        :param waiting: what waits, for the log.
+        :param waiting: the caller that waits, as the log names it.
         :return: the ledger then: with the lease free, or another record of it.
         :raises KafkaClientError: the broker did not answer.
         """
@@ -55,8 +55,8 @@ class LeaseObservation:
         clock, app = session.clock, session.application_id
         seconds = lease.lease_ms / 1000
         log.warning(
-            "application %s: %s waits up to %.0f s: %s has not released its lease for run %s, and whether it "
-            "is alive shows when it renews it",
+            "application %s: %s waits up to %.0f s: %s has not released its lease for run %s; a renewal "
+            "of the lease will show that it is alive",
             app,
             waiting,
             seconds,

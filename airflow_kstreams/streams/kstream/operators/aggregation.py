@@ -1,11 +1,16 @@
-"""Operators that fold records, or the entries of a grouped table, into a table kept in a store.
+"""Defines the operators that fold records, or the entries of a grouped table, into a table in a store.
 
 Rule: the entry of a key holds the folded value and the largest timestamp folded into it. Emission follows the
 rule of :mod:`airflow_kstreams.streams.kstream.operators.table_emitter`.
 
 If the task goes on after an error (``processing.exception.handler`` is ``skip`` or ``dead-letter``), a
 reducer or aggregator gets a copy of a mutable aggregate. So a record that is left out leaves nothing behind,
-though the function changed its aggregate in place before it raised, wherever runs are cut.
+though the function changed its aggregate in place before it raised, wherever runs end.
+
+**Whose objects.** A function may change the aggregate that it is given, and return it. What it returns
+instead, and what the first record of a key gives, is kept as a copy: others may hold it. An aggregate that
+may take in parts of a record's value gets them from a copy, unless a source decoded the value for this node
+alone.
 
 **Cogroup.** Several streams are folded by one fold: ahead of it a node of each stream makes a value (number
 of the stream, value), and the fold calls that stream's aggregator. So every kind of fold takes records of
@@ -24,9 +29,10 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.kstream.operators.fold_code import AggregateCode, Folding, write_fold
-from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
-from airflow_kstreams.streams.records.kept_values import begun, standing
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, taken_in
+from airflow_kstreams.streams.records.kept_values import standing
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
+from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE, kept_if_copyable
 from airflow_kstreams.streams.type_variables import VR, K, V
 
 Initializer = Callable[[], VR]
@@ -76,11 +82,11 @@ def reducing(reducer: Reducer) -> Fold:
     def write(code: LoopCode, key: str, value: str, so_far: str) -> str:
         if so_far:
             return f"{code.name(reducer, 'reducer')}({so_far}, {value})"
-        return f"{code.name(begun, 'begun')}({value}, {value})"
+        return value
 
     return Fold(
         kind="reduce",
-        begin=lambda key, value: begun(value, value),
+        begin=lambda key, value: value,
         add=lambda key, value, reduced: reducer(reduced, value),
         merge=lambda key, left, right: reducer(left, right),
         write=write,
@@ -101,12 +107,11 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
         called = code.name(aggregator, "aggregator")
         if so_far:
             return f"{called}({key}, {value}, {so_far})"
-        first = f"{called}({key}, {value}, {code.name(initializer, 'initializer')}())"
-        return f"{code.name(begun, 'begun')}({first}, {value})"
+        return f"{called}({key}, {value}, {code.name(initializer, 'initializer')}())"
 
     return Fold(
         kind="aggregate",
-        begin=lambda key, value: begun(aggregator(key, value, initializer()), value),
+        begin=lambda key, value: aggregator(key, value, initializer()),
         add=aggregator,
         merge=merger,
         write=write,
@@ -114,11 +119,15 @@ def aggregating(initializer: Initializer, aggregator: Aggregator, merger: Merger
     )
 
 
-def fold_of(fold: Fold, context: NodeContext) -> Fold:
-    """Return a fold as a node does it: one after whose errors the task goes on gives its functions copies of
-    what is in the store, and a reducer that gives None is named in the log.
+def fold_of(fold: Fold, context: NodeContext, store: Any, *, alone: bool = False) -> Fold:
+    """Return a fold as a node does it: what others may hold is copied, one after whose errors the task goes
+    on gives its functions copies of what is in the store, and a reducer that gives None is named in the log.
+
+    :param store: of the aggregates.
+    :param alone: whether nothing else holds the values.
     """
     copied = copier(context, fold.kind)
+    fold = _with_own_aggregates(fold, taken_in(store), alone=alone)
     if fold.kind == "reduce":
         reduce_, nothing = fold.add, nothing_kept(context, fold.kind)
 
@@ -133,6 +142,34 @@ def fold_of(fold: Fold, context: NodeContext) -> Fold:
         fold,
         add=lambda key, value, aggregate: fold.add(key, value, copied(aggregate)),
         merge=lambda key, left, right: fold.merge(key, copied(left), copied(right)),
+    )
+
+
+def _with_own_aggregates(fold: Fold, copied: Callable[[Any], Any] | None, *, alone: bool) -> Fold:
+    """Return a fold whose aggregates no one else holds.
+
+    :param copied: copies an aggregate; None if they never change.
+    """
+    if copied is None or fold.kind == "count":
+        return fold
+    begin, add, merge, empty = fold.begin, fold.add, fold.merge, fold.empty
+
+    def added(key: Any, value: Any, so_far: Any) -> Any:
+        if not alone and type(so_far) not in IMMUTABLE:
+            value = kept_if_copyable(value)
+        result = add(key, value, so_far)
+        return result if result is so_far else copied(result)
+
+    def merged(key: Any, left: Any, right: Any) -> Any:
+        result = merge(key, left, right)
+        return result if result is left or result is right else copied(result)
+
+    return replace(
+        fold,
+        begin=lambda key, value: copied(begin(key, value)),
+        add=added,
+        merge=merged,
+        empty=None if empty is None else lambda: copied(empty()),
     )
 
 
@@ -192,6 +229,8 @@ class KeyFold:
         count_null = context.counting("null")
         copied = copier(context, self.fold.kind)
         nothing = nothing_kept(context, self.fold.kind)
+        kept = None if self.fold.kind == "count" else taken_in(store)
+        value_copied = None if kept is None or context.alone else kept_if_copyable
 
         def aggregate(code: LoopCode, key: str, value: str, so_far: str) -> str:
             before = bool(so_far)
@@ -203,11 +242,13 @@ class KeyFold:
             made = code.variable("made")
             return f"({made} if ({made} := {written}) is not None else {code.name(nothing, 'nothing')}())"
 
+        folding = Folding(aggregate, nothing, kept, value_copied)
+
         def write(code: LoopCode, key: str, value: str) -> None:
             with code.block(f"if {key} is None or {value} is None"):
                 code.line(f"{code.name(count_null, 'count_null')}()")
             with code.block("else"):
-                write_fold(code, (key, value), Folding(aggregate, nothing), emitter, store)
+                write_fold(code, (key, value), folding, emitter, store)
 
         return context.written(write, forward, children)
 
@@ -238,8 +279,12 @@ class TableFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        begin, add, subtract = self.fold.begin, self.fold.add, self.subtract
         store = context.store(self.store.name)
+        fold = _with_own_aggregates(self.fold, taken_in(store), alone=context.alone)
+        begin, add = fold.begin, fold.add
+        subtract = _with_own_aggregates(
+            replace(self.fold, add=self.subtract), taken_in(store), alone=context.alone
+        ).add
         serialize_key, get_entry = store.serialize_key, store.get_entry
         copied = copier(context, self.fold.kind)
         record_context = context.record_context
@@ -301,6 +346,6 @@ def cogrouping(aggregators: Sequence[Aggregator]) -> Aggregator:
 
     def aggregate(key: Any, marked: tuple[int, Any], aggregated: Any) -> Any:
         number, value = marked
-        return begun(chosen[number](key, value, aggregated), value)
+        return chosen[number](key, value, aggregated)
 
     return aggregate

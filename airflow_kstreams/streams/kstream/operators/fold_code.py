@@ -1,4 +1,4 @@
-"""Folds as lines of code.
+"""Writes folds as lines of code.
 
 In tables in memory that emit at commit points, the lines change an entry where it is, one lookup a record. A
 change is noted once between two commit points, among those to emit and those to log; the cell remembers that
@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from airflow_kstreams.streams.graph.services import LoopCode
-from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter
+from airflow_kstreams.streams.kstream.operators.table_emitter import TableEmitter, write_copy
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.value_copies import IMMUTABLE
 
 #: Expression for an aggregate, given code, key and value, and the aggregate so far: "" when there is none.
 AggregateCode = Callable[[LoopCode, str, str, str], str]
@@ -24,10 +25,38 @@ class Folding(NamedTuple):
 
     :param aggregate: the aggregate of a record's value and the aggregate so far.
     :param nothing: called where there was no aggregate and is none now.
+    :param copied: copies an aggregate that is another object than the one so far: a function that gave it may
+        hold it. None if aggregates never change.
+    :param value_copied: copies a record's value for an aggregate that may take it in; None if nothing else
+        holds it, or it cannot be taken in.
     """
 
     aggregate: AggregateCode
     nothing: Callable[[], None]
+    copied: Callable[[Any], Any] | None
+    value_copied: Callable[[Any], Any] | None
+
+    def write(self, code: LoopCode, record: tuple[str, str], so_far: str) -> str:
+        """Write the new aggregate, and return the variable that holds it.
+
+        :param so_far: expression for the aggregate so far, "" for none.
+        """
+        (key, value), result = record, code.variable("result")
+        if so_far and self.value_copied is not None:
+            taken_in = code.variable("value")
+            immutable = code.name(IMMUTABLE, "immutable")
+            copied = f"{code.name(self.value_copied, 'value_copied')}({value})"
+            code.line(f"{taken_in} = {value} if type({so_far}) in {immutable} else {copied}")
+            value = taken_in
+        code.line(f"{result} = {self.aggregate(code, key, value, so_far)}")
+        if self.copied is None:
+            return result
+        if not so_far:
+            write_copy(code, self.copied, result)
+            return result
+        with code.block(f"if {result} is not {so_far}"):
+            write_copy(code, self.copied, result)
+        return result
 
 
 def write_fold(
@@ -39,17 +68,16 @@ def write_fold(
     :param folding: writes the new aggregate.
     :param store: a key-value store of any kind.
     """
-    key, value = record
     if changes.cached and not changes.tracked and isinstance(store, InMemoryKeyValueStore):
-        _write_cell_fold(code, key, value, folding, changes, store)
+        _write_cell_fold(code, record, folding, changes, store)
     else:
-        _write_entry_fold(code, key, value, folding, changes, store)
+        _write_entry_fold(code, record, folding, changes, store)
 
 
 def _write_entry_fold(
-    code: LoopCode, key: str, value: str, folding: Folding, changes: TableEmitter, store: Any
+    code: LoopCode, record: tuple[str, str], folding: Folding, changes: TableEmitter, store: Any
 ) -> None:
-    aggregate = folding.aggregate
+    key = record[0]
     # The store and the nodes below, which run as closures, look at the record context.
     code.place()
     key_bytes, entry, entry_ms, result = (
@@ -62,9 +90,9 @@ def _write_entry_fold(
     if changes.tracked:
         code.line(f"{old} = {code.name(changes.before, 'before')}({key_bytes}, {entry})")
     with code.block(f"if {entry} is None"):
-        code.line(f"{result} = {aggregate(code, key, value, '')}")
+        code.line(f"{result} = {folding.write(code, record, '')}")
     with code.block("else"):
-        code.line(f"{result} = {aggregate(code, key, value, f'{entry}[0]')}")
+        code.line(f"{result} = {folding.write(code, record, f'{entry}[0]')}")
         with code.block(f"if {entry}[1] > {entry_ms}"):
             code.line(f"{entry_ms} = {entry}[1]")
     if changes.tracked:
@@ -91,27 +119,26 @@ def _write_entry_fold(
 
 def _write_cell_fold(
     code: LoopCode,
-    key: str,
-    value: str,
+    record: tuple[str, str],
     folding: Folding,
     changes: TableEmitter,
     store: InMemoryKeyValueStore,
 ) -> None:
-    aggregate = folding.aggregate
+    key = record[0]
     find, restored = code.name(store.cells.get, "find"), code.name(store.restored, "restored")
-    key_bytes, cell, result = (code.variable(hint) for hint in ("key_bytes", "cell", "result"))
+    key_bytes, cell = (code.variable(hint) for hint in ("key_bytes", "cell"))
     code.line(f"{key_bytes} = {code.serialized(key, store.spec.key_serde, store.serialize_key)}")
     code.line(f"{cell} = {find}({key_bytes})")
     with code.block(f"if {cell} is None and {restored}"):
         code.line(f"{cell} = {code.name(store.load, 'load')}({key_bytes})")
     with code.block(f"if {cell} is None"):
-        code.line(f"{result} = {aggregate(code, key, value, '')}")
+        result = folding.write(code, record, "")
         with code.block(f"if {result} is not None"):
             _write_birth(code, key, (key_bytes, cell, result), store, changes)
         with code.block("else"):
             code.line(f"{code.name(folding.nothing, 'nothing')}()")
     with code.block("else"):
-        code.line(f"{result} = {aggregate(code, key, value, f'{cell}.value')}")
+        result = folding.write(code, record, f"{cell}.value")
         with code.block(f"if {result} is None"):
             _write_deletion(code, key, (key_bytes, cell), changes)
         with code.block("else"):

@@ -1,6 +1,6 @@
 """Hands records to a vectorised function, many at a time, as Arrow record batches.
 
-Rule: records are kept in the order in which they come. A batch is cut when it holds ``batch_size`` of them
+Rule: records are kept in the order in which they come. A batch ends when it holds ``batch_size`` of them
 and at every commit point. The function takes it whole; the rows of what it returns are forwarded one by one,
 in order.
 
@@ -8,8 +8,8 @@ Invariant: nothing is kept when a commit point has passed. Since commit points a
 with tables (the node registers for them), batches are the same whatever the fetch sizes, delays and crashes.
 
 Crash argument: a crash loses the kept records together with the uncommitted offsets of the records that made
-them. The attempt that resumes reads them again from a commit point, where nothing was kept, and cuts the same
-batches.
+them. The attempt that resumes reads them again from a commit point, where nothing was kept, and makes the
+same batches.
 
 An error of the function belongs to a batch, not to a record. It is raised as ``RecordError``, which no error
 policy skips: to skip would lose a whole batch and count one record.
@@ -94,7 +94,7 @@ class UnfitRowsError(ValueError):
 
 
 class OpenBatch:
-    """The records that one task's node keeps until its batch is cut.
+    """The records that one task's node keeps until its batch ends.
 
     :param operator: the definition.
     :param forward: to the children.
@@ -122,10 +122,10 @@ class OpenBatch:
         self._node = context.node
 
     def emit(self) -> None:
-        """Cut the batch and forward what the function makes of it; results belong to no record and have no
+        """End the batch and forward what the function makes of it; results belong to no record and have no
         headers.
 
-        :raises RecordError: the function failed, or returned no such batch as it must.
+        :raises RecordError: the function failed, or returned something else than a fitting batch.
         """
         if not self.keys:
             return
@@ -258,7 +258,7 @@ def _fits_columns(schema: Any) -> bool:
 
 
 def _mixed(name: str, objects: Sequence[Any], wanted: Any, error: Exception) -> str:
-    """Say which Python types a column holds; the library's own text would show a value."""
+    """Name the Python types that a column holds; the library's own text would show a value."""
     kinds = ", ".join(sorted({type(found).__name__ for found in objects}))
     expected = "one Arrow type" if wanted is None else str(wanted)
     detail = str(error).partition(" with type ")[2]

@@ -199,7 +199,7 @@ class PassThrough:
 
     type: str
 
-    traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept")
+    traits: ClassVar[OperatorTraits] = OperatorTraits(flow="kept", passes_on=True)
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Return the function that takes records below."""

@@ -15,8 +15,12 @@ below needs old values, none are computed.
 **Where old values come from.** A table with a store has them there: the entry before the record. A cached
 table emits once per key and commit point; its old value is the one of the last emission, which it remembers
 from the key's first change after that (``TableEmitter.olds``) until it emits the key. A table without a store
-computes its old value from its parent's: the function of ``map_values`` runs on both. Functions may change
-aggregates in place, so of an aggregate a copy is remembered.
+computes its old value from its parent's: the function of ``map_values`` runs on both. Aggregators may change
+their aggregate in place, so of an aggregate a copy is remembered.
+
+**What is handed on is a copy** of what the store holds, except to sinks, as
+:mod:`airflow_kstreams.streams.state.stores.value_copies` says: functions below may change it. Children that
+share a value share one copy, as in Kafka Streams.
 
 **Null is deletion.** A change whose new value is None deletes the key; one without old value adds it. A table
 without a store never emits that nothing became nothing where Kafka Streams would not.
@@ -46,7 +50,6 @@ records, emits the same keys in the same order.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -55,6 +58,12 @@ from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeConte
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.keyed_access import KeyedAccess
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
+from airflow_kstreams.streams.state.stores.value_copies import (
+    IMMUTABLE,
+    ValueCopies,
+    all_immutable,
+    kept_if_copyable,
+)
 
 #: (value, timestamp_ms) of a key.
 Entry = tuple[Any, int]
@@ -94,6 +103,10 @@ class TableEmitter:
         self._store = context.store(store)
         self._store_name = store
         self._put_entry = self._store.put_entry
+        #: Makes a copy of a value of the store; None if values never change.
+        self._copied = handed_out(self._store)
+        #: The same for what is emitted; None if it only goes to sinks.
+        self._handed_on = self._copied if context.hands_to_functions else None
         self.cached = cached
         self.tracked = not context.taking_changes.isdisjoint(children)
         if self.tracked:
@@ -115,15 +128,17 @@ class TableEmitter:
             if before is not None:
                 return before[0]
             if key_bytes in self.olds:
-                return self.olds[key_bytes]
-        entry: Entry | None = self._store.get_entry(key_bytes)
-        return entry
+                return self._apart(self.olds[key_bytes])
+        return self._apart(self._store.get_entry(key_bytes))
+
+    def _apart(self, entry: Entry | None) -> Entry | None:
+        return entry if entry is None or self._copied is None else (self._copied(entry[0]), entry[1])
 
     def before(self, key_bytes: Any, entry: Entry | None) -> Entry | None:
         """Return an entry for :meth:`change` before a function may change its value where it is."""
         if entry is None or not self.tracked or key_bytes in self.olds:
             return entry
-        return copy.deepcopy(entry[0]), entry[1]
+        return self._apart(entry)
 
     def change(self, key_bytes: Any, key: Any, old: Entry | None, value: Any, timestamp_ms: int) -> None:
         """Give a key another value and emit it, at once or at the next commit point.
@@ -154,7 +169,7 @@ class TableEmitter:
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
-        self._forward(key, value)
+        self._forward(key, value if self._handed_on is None else self._handed_on(value))
         # The record may still have to visit other children of this node's parent.
         record_context.timestamp_ms = before
 
@@ -163,6 +178,8 @@ class TableEmitter:
         record_context = self._record_context
         before = record_context.timestamp_ms
         record_context.timestamp_ms = timestamp_ms
+        if self._handed_on is not None:
+            value = self._handed_on(value)
         self.deliveries.give(key, OldAndNew(value, *(old or ABSENT)))
         record_context.timestamp_ms = before
 
@@ -199,6 +216,7 @@ class TableEmitter:
             with code.block("elif old is None"):
                 code.line("continue")
             self._write_deleted(code)
+            write_copy(code, self._handed_on, "value")
             change, absent = code.name(OldAndNew, "Change"), code.name(ABSENT, "absent")
             code.line(f"change = {change}(value, *(old or {absent}))")
             code.place()
@@ -216,6 +234,7 @@ class TableEmitter:
             with code.block(f"elif key_bytes in {code.name(self.born, 'born')}"):
                 code.line("continue")
             self._write_deleted(code)
+            write_copy(code, self._handed_on, "value")
             code.place(for_closures=True)
             code.forward("key", "value")
         emit_dirty: Callable[[int], None] = code.function("emit_dirty")
@@ -289,7 +308,32 @@ class Deliveries:
         change = self._change
         if child is None or change is None or self._place >= self._places[child] or key != self._key:
             return None
-        return (None,) if change.old is None else ((change.old, change.old_ms),)
+        return (None,) if change.old is None else ((kept_if_copyable(change.old), change.old_ms),)
+
+
+def taken_in(store: Any) -> Callable[[Any], Any] | None:
+    """Return what copies a value for a store, None if its values never change."""
+    copies: ValueCopies | None = store.copies
+    return None if copies is None else copies.taken_in
+
+
+def handed_out(store: Any) -> Callable[[Any], Any] | None:
+    """Return what copies a value of a store, None if its values never change."""
+    copies: ValueCopies | None = store.copies
+    return None if copies is None else copies.handed_out
+
+
+def write_copy(code: LoopCode, copied: Callable[[Any], Any] | None, variable: str) -> None:
+    """Write that a variable holds a copy from there on.
+
+    :param copied: makes it; None to write nothing.
+    """
+    if copied is not None:
+        flat = f"type({variable}) is dict and {code.name(all_immutable, 'all_immutable')}"
+        with code.block(f"if {flat}(map(type, {variable}.values()))"):
+            code.line(f"{variable} = {variable}.copy()")
+        with code.block(f"elif type({variable}) not in {code.name(IMMUTABLE, 'immutable')}"):
+            code.line(f"{variable} = {code.name(copied, 'copied')}({variable})")
 
 
 def _write_reading(code: LoopCode, store: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables of tables: how a call on a table becomes nodes.
+"""Turns a call on a table into nodes, and so makes tables of tables.
 
 Called by the classes of the DSL. What a node does is in ``operators/tables``.
 """

@@ -2,8 +2,8 @@
 stand in ``operators/tables/foreign_key_steps.py``.
 
 **The shape.** Kafka Streams (KIP-213) sends subscriptions to the right table's task, and its responses back
-to the left table's: a cycle of topics, which a run that reads up to frozen stops could never end. Here it is
-cut:
+to the left table's: a cycle of topics, which a run that reads up to frozen stops could never end. Here no
+topic leads back:
 
 ```
 left table ── subscribe ──► <name>-subscriptions ──► answer (beside the right table) ──► <name>-answers ──┐

@@ -1,5 +1,5 @@
-"""A table of a topic that every task sees whole, and the node that joins a stream with it, whose operator
-stands in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
+"""Defines the table of a topic that every task sees whole, and adds the node that joins a stream with it. Its
+operator stands in :mod:`airflow_kstreams.streams.kstream.operators.tables.table_join`.
 
 No partition counts have to fit, and no stream is repartitioned: whichever task a record is in, the entry that
 it names is there.

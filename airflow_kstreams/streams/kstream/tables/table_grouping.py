@@ -1,4 +1,4 @@
-"""A table whose entries are grouped by a key of their own; a fold makes a table of the groups."""
+"""Groups the entries of a table by a key of their own; a fold makes a table of the groups."""
 
 from __future__ import annotations
 

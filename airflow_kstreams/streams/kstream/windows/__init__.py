@@ -1,4 +1,4 @@
-"""Folds by windows: how a call on grouped records becomes nodes and stores.
+"""Turns a fold by windows into nodes and stores.
 
 Called by the classes of the DSL. What a node does is in ``operators/windows``.
 """

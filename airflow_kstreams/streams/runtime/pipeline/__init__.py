@@ -1,5 +1,5 @@
-"""Takes the records of a task with calls through its stages, releases them in order, and calls again what
-failed.
+"""Takes the records of a task with calls through its stages, releases them in order, and repeats failed
+calls.
 
-Called by ``stream_task``. What makes a call is in ``streams/calls``.
+Called by ``stream_task``. Calls are made in ``streams/calls``.
 """

@@ -1,4 +1,4 @@
-"""The execution of a task with asynchronous nodes: a pipeline of stages that releases records in input order.
+"""Executes a task with asynchronous nodes: a pipeline of stages that releases records in input order.
 
 Rule: the pipeline chooses records in the order of ``partition_group.py`` while its limit allows more, and
 runs each through stage 0 at once. A record enters the next stage when it is the first of its stage and all
@@ -137,11 +137,11 @@ class AsyncPipeline:
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the next parked record is due, epoch milliseconds; None when none is parked."""
+        """The moment at which the next parked record is due, epoch milliseconds; None when none is parked."""
         return self._retries.parked_due_ms if any(self._parked.values()) else None
 
     def calls_ended(self) -> bool:
-        """Say whether any call has ended since this was asked last."""
+        """Return whether any call has ended since this was asked last."""
         seen, self._ended_seen = self._ended_seen, self._ended
         return seen != self._ended
 
@@ -157,14 +157,14 @@ class AsyncPipeline:
         return self._caller.figures()
 
     def open(self, time_ms: int) -> None:
-        """Load what is parked, start the caller, and let the processors start."""
+        """Load the parked records, and start the caller and the processors."""
         moved_up = self._retries.load()
         self._parked = self._retries.parked
         self._caller.open()
         self._step(moved_up, self._topology.opens, timestamp_ms=time_ms)
 
     def close_processors(self, time_ms: int) -> None:
-        """Let the processors close, and wait until all that follows is released."""
+        """Close the processors, and wait until all that follows is released."""
         self.settle()
         self.emit()
         self._step(self._topology.closes, timestamp_ms=time_ms)
@@ -269,7 +269,7 @@ class AsyncPipeline:
             self._enter(flight)
 
     def punctuate(self) -> bool:
-        """Let the wall-clock timers fire that are due, each in its stage, behind the records in flight.
+        """Fire the wall-clock timers that are due, each in its stage, behind the records in flight.
 
         :return: whether any has fired, or a parked record was retried, since this was asked last.
         """
@@ -306,7 +306,7 @@ class AsyncPipeline:
         return in_store + self._changes.count(store)
 
     def _choose(self) -> bool:
-        """Begin records, some at a time, while the limit allows more, and say whether there were any."""
+        """Begin records, some at a time, while the limit allows more, and return whether there were any."""
         chosen, limit, runner = 0, self._limit, self._runner
         self.wants_records = False
         while chosen < _CHOSEN_AT_ONCE and self._may_choose():
@@ -383,7 +383,7 @@ class AsyncPipeline:
         self._running -= len(ended)
 
     def _retry(self) -> bool:
-        """Begin the retries that are due, while the limit allows more, and say whether there were any."""
+        """Begin the retries that are due, while the limit allows more, and return whether there were any."""
         if self._runner.failing:
             return False
         begun = self._repeat_in_place()

@@ -18,9 +18,9 @@ def delivery(
     failed: Callable[[Exception], None] | None,
     handle: Callable[[Exception, str], None] | None,
 ) -> Callable[[Call], None]:
-    """Return what takes a call that has ended, when its record has its turn.
+    """Return the function that takes an ended call when its record has its turn.
 
-    :param give: gets what the function returned.
+    :param give: gets the answer of the function.
     :param failed: gets the error of a call that failed; None: it is raised, as by a function called at once.
     :param handle: the processing error handler, None if errors end the task.
     """
@@ -48,7 +48,7 @@ def delivery(
 
 
 def plain_calls(settings: ApplicationSettings) -> CallOptions:
-    """Return how functions run on threads that were not written for it: they may take their time."""
+    """Return the call options of functions that were not written for threads: they may take their time."""
     return CallOptions(
         max_in_flight=settings.num_threads_per_task,
         timeout_ms=settings.run_stall_timeout_ms - 1,
@@ -60,7 +60,7 @@ def plain_calls(settings: ApplicationSettings) -> CallOptions:
 def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, task_id: str) -> None:
     """Refuse calls that could keep a task for longer than a run bears without progress.
 
-    :raises ConfigError: they could.
+    :raises ConfigError: a call could keep the task so long.
     """
     timeout_ms, stall_ms = spec.options.timeout_ms, settings.run_stall_timeout_ms
     if timeout_ms >= stall_ms:
@@ -76,9 +76,9 @@ def refuse_long_calls(node: str, spec: CallSpec, settings: ApplicationSettings, 
 def _refuse_long_retries(
     node: str, options: CallOptions, retry: RetryPolicy, settings: ApplicationSettings, task_id: str
 ) -> None:
-    """Refuse what could look like a standstill.
+    """Refuse retries that could look like a standstill.
 
-    :raises ConfigError: it could.
+    :raises ConfigError: the retries of a call could last so long.
     """
     where, budget_ms = f"task {task_id}: node {node!r}", settings.retry_run_budget_ms
     stall_ms = settings.run_stall_timeout_ms

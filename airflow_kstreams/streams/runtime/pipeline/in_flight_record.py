@@ -92,7 +92,7 @@ class InFlightRecord:
     :ivar counts: counts of the nodes of those stages.
     :ivar point: whether cached results are emitted behind it.
     :ivar commit: whether user code asked for a commit.
-    :ivar parked: node -> by how many it changes the number of records in the node's retry topic.
+    :ivar parked: node -> the change of the number of records in the node's retry topic.
     :ivar size_bytes: estimate of the memory that it holds.
     """
 
@@ -140,7 +140,7 @@ class InFlightRecord:
         return f"{branch}.{number}" if branch else str(number)
 
     def waits_for(self) -> str:
-        """Return, for an error message, which calls it waits for."""
+        """Return the calls that it waits for, in words, for an error message."""
         nodes = sorted({effect.call.async_node.name for effect in self.effects if effect.call is not None})
         record = next((effect.record for effect in self.effects if effect.record is not None), None)
         place = "no record"

@@ -1,5 +1,5 @@
-"""Keeps the retry topic of one node in one task: which records are parked there, and when each is called
-again.
+"""Keeps the retry topic of one node in one task: knows the parked records, and calls each again when it is
+due.
 
 The retry topic is the changelog of a store of the stage that the node gives in. So parking, another failed
 attempt, and the end of a parked record are changes of state, released with their record and logged in the
@@ -100,12 +100,12 @@ class Parking:
 
     @property
     def full(self) -> bool:
-        """Whether so much is parked that no more records may be chosen."""
+        """Whether so many records are parked that no more may be chosen."""
         return self.count >= self._policy.max_parked
 
     @property
     def due_ms(self) -> int | None:
-        """When the next entry may be called again, None if there is none that waits for that alone."""
+        """The moment at which the next entry may be called again, None if none waits for that alone."""
         return self._due[0][0] if self._due else None
 
     def callable_at(self, now_ms: int) -> int:
@@ -220,7 +220,7 @@ class Parking:
         self._handoff.start(call)
 
     def _hold(self, call: Call) -> None:
-        """Leave a call unmade: its record is parked when it comes to the stage behind the node."""
+        """Keep a call from being made: its record is parked when it comes to the stage behind the node."""
         call.again.held = True
         self._coming[call.turn] = self._coming.get(call.turn, 0) + 1
 
@@ -388,7 +388,7 @@ class ParkedOrigin:
         return self._parked.headers
 
     def leader_epoch(self) -> int | None:
-        """Return that it is not known."""
+        """Return None: the leader epoch is not kept."""
         return None
 
 

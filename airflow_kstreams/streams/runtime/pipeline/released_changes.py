@@ -1,4 +1,4 @@
-"""Changes of released records to stores of early stages, until a commit logs them, once per key."""
+"""Keeps the changes of released records to stores of early stages, until a commit logs them, once per key."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class ReleasedChanges:
         self._changes: dict[str, dict[bytes, tuple[bytes | None, int]]] = {name: {} for name in stores}
 
     def add(self, changes: Iterable[StoreChanges]) -> None:
-        """Take what a released record has changed."""
+        """Add the changes of a released record."""
         for name, entries in changes:
             merged = self._changes[name]
             for key, value, timestamp_ms in entries:
                 merged[key] = (value, timestamp_ms)
 
     def keeps(self, store: str) -> bool:
-        """Say whether a store is in a stage before the last."""
+        """Return whether a store is in a stage before the last."""
         return store in self._changes
 
     def drain(self, store: str) -> Iterator[Change]:

@@ -1,4 +1,4 @@
-"""Calls that are made again when they fail: their state, how a node makes them, and those repeated in place.
+"""Makes calls again when they fail: keeps their state, and repeats in place those without a retry topic.
 
 A node with a retry topic parks the record of a failed call (``parking.py``). Order ``partition`` has no retry
 topic: its calls are repeated in place.
@@ -20,11 +20,12 @@ from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.graph.calls import RetryPolicy, calls_again_after, delay_after
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.ports import Record
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
+from airflow_kstreams.streams.records.kept_values import refused
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -37,8 +38,8 @@ class RepeatedCall:
     :ivar failed: whether it failed, and is to be made again.
     :ivar entry: the parked record that it is made for; None for a record that has just come.
     :ivar last: the call made last in place.
-    :ivar failures: how many calls in place have failed.
-    :ivar since_ms: when the first of them failed.
+    :ivar failures: number of failed calls in place.
+    :ivar since_ms: the moment at which the first of them failed.
     """
 
     node: Any
@@ -106,7 +107,7 @@ class Repeating:
         return call
 
     def fails_for_now(self, call: Call) -> bool:
-        """Say whether a call failed and may be made again, if it has calls left."""
+        """Return whether a call failed and may be made again, if it has calls left."""
         return calls_again_after(self.policy, call.error)
 
     def delay_ms(self, failures: int, record: Record | None, ordinal: str) -> int:
@@ -137,7 +138,7 @@ class InPlace:
     """The calls of one node that repeats them in place.
 
     :param repeating: makes and ends its calls.
-    :param budget_ms: for how long a call is repeated.
+    :param budget_ms: time for which a call is repeated.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class InPlace:
 
     @property
     def due_ms(self) -> int | None:
-        """When the next call is to be made again, None if none waits."""
+        """The moment at which the next call is made again, None if none waits."""
         return self._waiting[0][0] if self._waiting else None
 
     def forward(self) -> Forward:
@@ -178,7 +179,7 @@ class InPlace:
         return run
 
     def ended(self, call: Call) -> Sequence[Call]:
-        """Let a call that has ended wait for its repetition if there is to be one.
+        """Keep an ended call for its repetition, if there is to be one.
 
         :return: the call, unless it is made again.
         """

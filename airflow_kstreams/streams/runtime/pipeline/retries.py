@@ -1,4 +1,4 @@
-"""The retries of a task: which call is made again next, and how long the task stays for parked records.
+"""Chooses the call of a task that is made again next, and how long the task stays for parked records.
 
 Rule: the pipeline makes calls that are due before it chooses further records. Once the inputs are at their
 stop, the task stays for ``retry.run.budget.ms`` while a parked record will be due within that time, and in
@@ -24,7 +24,7 @@ class Retries:
     :param in_place: of the other nodes.
     :param now_ms: epoch milliseconds, of a clock that is never set back or forward.
     :param pause: waits for some seconds.
-    :param budget_ms: how long the task stays at its stop.
+    :param budget_ms: longest stay of the task at its stop.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Retries:
 
     @property
     def parked(self) -> dict[str, int]:
-        """Node -> how many records are parked, by records in flight too."""
+        """Node -> number of parked records, those of records in flight included."""
         return {parking.node: parking.count for parking in self._parkings}
 
     @property
     def parks(self) -> bool:
-        """Whether there are retry topics."""
+        """Whether the task has retry topics."""
         return bool(self._parkings)
 
     @property
     def full(self) -> bool:
-        """Whether so much is parked that no more records may be chosen."""
+        """Whether so many records are parked that no more may be chosen."""
         return bool(self._parkings) and any(parking.full for parking in self._parkings)
 
     @property
     def parked_due_ms(self) -> int | None:
-        """When the next parked record is due; None if none waits for that alone."""
+        """The moment at which the next parked record is due; None if none waits for that alone."""
         return _first_due(self._parkings)
 
     def next_parked(self) -> Call | None:
@@ -100,7 +100,7 @@ class Retries:
             self._pause(min(seconds, max(0, due_ms - self._now_ms()) / 1000))
 
     def stays(self) -> bool:
-        """Say whether a task whose inputs are at their stop is to wait for a parked record to be due."""
+        """Return whether a task whose inputs are at their stop is to wait for a parked record to be due."""
         if not self._parkings:
             return False
         now_ms = self._now_ms()

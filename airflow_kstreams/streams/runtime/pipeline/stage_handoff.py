@@ -1,4 +1,4 @@
-"""Keeps what a record in flight leaves for later stages, and the calls that it makes.
+"""Keeps the work that a record in flight leaves for later stages, and the calls that it makes.
 
 Rule: what is left to a later stage keeps its place in the record's flight, in the order in which the record
 would have travelled depth first. A call starts where its node stands, and keeps its place in the same way.
@@ -12,15 +12,16 @@ from typing import Any
 from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallContext
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.graph.services import Forward
-from airflow_kstreams.streams.records.kept_values import UncopyableError, kept, refused
+from airflow_kstreams.streams.records.kept_values import refused
 from airflow_kstreams.streams.records.record_context import RecordContext, TaskRecordContext
 from airflow_kstreams.streams.records.stream_clock import Moment, StreamClock
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.state.stores.value_copies import UncopyableError, kept
 
 
 class StageHandoff:
-    """Where the flight under way keeps what goes to later stages; one per task.
+    """Keeps the work of the flight under way for later stages; one per task.
 
     :param last: the last stage.
     :param implicit: whether nodes call on threads only because the task has several.
@@ -43,11 +44,11 @@ class StageHandoff:
         self.start: Callable[[Call], None] = _not_open
 
     def later(self, stage: int, function: Callable[..., None], *arguments: Any) -> None:
-        """Leave something to a later stage."""
+        """Keep a function with its arguments for a later stage."""
         self.effects.append(PendingEffect(stage, self._context, function, arguments, moment=self._moment))
 
     def into(self, stage: int, target: Forward, node: str, *, alone: bool) -> Forward:
-        """Return what hands a key and a value to a node of a later stage.
+        """Return the function that hands a key and a value to a node of a later stage.
 
         :param alone: whether the node alone has them.
         """
@@ -64,7 +65,7 @@ class StageHandoff:
         return cross
 
     def calling(self, async_node: AsyncNode, delivered: Callable[[Call], None], *, alone: bool) -> Forward:
-        """Return what starts a call for a key and a value, and keeps its place.
+        """Return the function that starts a call for a key and a value, and keeps its place.
 
         :param delivered: takes the call in the next stage.
         :param alone: whether the node alone has what it is given.
@@ -110,7 +111,7 @@ class StageHandoff:
         return run
 
     def keep_place(self, call: Call, delivered: Callable[[Call], None]) -> None:
-        """Leave to the next stage what takes a call once it has ended."""
+        """Keep for the next stage the function that takes the call once it has ended."""
         moment = self.moment
         if moment is None and self.clock is not None:
             moment = self.clock.moment
@@ -133,7 +134,7 @@ class StageHandoff:
 def _call_here(call: Call) -> None:
     """Call a function where the record is, and keep what its node needs of what cannot be copied.
 
-    :raises TopologyError: it needs that itself, or gives it.
+    :raises TopologyError: the function needs an object that cannot be copied, or gives one.
     """
     spec = call.async_node.spec
     hands_on = spec.hands_on

@@ -44,7 +44,7 @@ class StageRunner:
         self.failing = False
 
     def run(self, flight: InFlightRecord, stage: int, chosen: RecordRun | None = None) -> None:
-        """Do what a stage does for a flight.
+        """Run a stage for a flight.
 
         :param chosen: the record, if the stage is its first.
         """
@@ -104,7 +104,7 @@ class StageRunner:
         """Bring stream time to the record's, and do what timers of earlier stages brought about ahead of it,
         among the timers of this one in the order of their moments.
 
-        :return: what is left to do.
+        :return: the effects that are left to do.
         """
         flight, clock = self._handoff.flight, self._clocks[stage]
         to_ms, number = flight.time_ms, 0
@@ -137,7 +137,7 @@ class StageRunner:
                 context.timestamp_ms = timestamp_ms
 
     def _at_end(self, flight: InFlightRecord, stage: int) -> None:
-        """Do what a stage does behind a record: emit what waited for a commit point."""
+        """End a stage behind a record: emit the results that waited for a commit point."""
         topology, context = self._topology, self._context
         of = topology.stages.of
         at_end, later = [*flight.at_end], list[PendingEffect]()
@@ -180,7 +180,7 @@ class StageRunner:
         )
 
     def _take_effects(self, flight: InFlightRecord, stage: int) -> None:
-        """Keep what a stage before the last has changed and counted until the flight is released."""
+        """Keep the changes and counts of a stage before the last until the flight is released."""
         counts = self._take_early()
         if counts:
             flight.counts = [*flight.counts, *counts]
@@ -200,7 +200,7 @@ NodeCallbacks = Sequence[tuple[str, Callable[[], None]]]
 
 
 class StagedTopology(NamedTuple):
-    """The stages of a bound subtopology, and what belongs to each.
+    """The stages of a bound subtopology, with the parts of each.
 
     :param clocks: stream time of each stage.
     :param wall_clocks: wall-clock timers of each stage.
@@ -208,10 +208,10 @@ class StagedTopology(NamedTuple):
     :param early_stores: the logged stores of each stage but the last, by name.
     :param cached: node -> stage, of the nodes that emit at commit points.
     :param flushes: emit at commit points.
-    :param opens: let the processors start.
-    :param closes: let the processors close.
+    :param opens: start the processors.
+    :param closes: close the processors.
     :param requests: whether user code asks for a commit.
-    :param retries: what is called again.
+    :param retries: the calls that are made again.
     :param begin: runs a record through the first stage.
     """
 

@@ -107,7 +107,7 @@ class LocalState:
         return opened
 
     def keep(self, checkpoint: Checkpoint) -> bool:
-        """Leave the files for the next attempt, after the task's last commit.
+        """Keep the files for the next attempt, after the task's last commit.
 
         :param checkpoint: the entries that the files hold; files of stores without an entry are removed.
         :return: False if a later attempt has left its own files.

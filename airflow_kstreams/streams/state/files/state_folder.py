@@ -63,7 +63,7 @@ class StateFolder:
         return folder
 
     def give_back(self) -> bool:
-        """Leave the folder as the task's home.
+        """Rename the folder to the task's home.
 
         :return: False if a later attempt has left a home; then this folder is removed.
         """

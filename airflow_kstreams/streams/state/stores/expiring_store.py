@@ -35,6 +35,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
+from airflow_kstreams.streams.state.stores.value_copies import copies_of
 from airflow_kstreams.streams.type_variables import K, V
 from airflow_kstreams.streams.windows import Windowed
 
@@ -77,6 +78,8 @@ class ExpiringStore:
         self.kept_ms = kept_ms
         self._times = struct.Struct(f">{self.times}q")
         self.stored_values = StoredValues(spec, put=put)
+        #: Copy values; None if these never change.
+        self.copies = copies_of(spec)
         self.serialize_key = key_serializer(spec)
         #: Called with each entry that expired, in order, when the node that keeps the store expires it.
         self.expiry_listeners: list[Callable[[EntryId, Entry], None]] = []
@@ -183,14 +186,21 @@ class ExpiringStore:
         """
         ids = self.ids_of(key, () if first_ms is None else (first_ms,), last_ms)
         found = [(entry_id, self.get_entry(entry_id)) for entry_id in ids]
-        return ((entry_id, entry[0]) for entry_id, entry in found if entry is not None)
+        return ((entry_id, self._handed_out(entry[0])) for entry_id, entry in found if entry is not None)
+
+    def _taken_in(self, value: Any) -> Any:
+        return value if self.copies is None else self.copies.taken_in(value)
+
+    def _handed_out(self, value: Any) -> Any:
+        return value if self.copies is None else self.copies.handed_out(value)
 
     def _set(self, entry_id: EntryId, value: Any) -> None:
-        self.put_entry(entry_id, None if value is None else (value, self._context.timestamp_ms))
+        entry = None if value is None else (self._taken_in(value), self._context.timestamp_ms)
+        self.put_entry(entry_id, entry)
 
     def _value(self, entry_id: EntryId) -> Any:
         entry = self.get_entry(entry_id)
-        return None if entry is None else entry[0]
+        return None if entry is None else self._handed_out(entry[0])
 
     def _key_bytes(self, key: Any, *times_ms: int | None) -> bytes:
         """Serialize a key that a user gave.
@@ -212,7 +222,7 @@ def bind_expiry(
     store: ExpiringStore,
     leaving: Callable[[EntryId, Entry], None] | None = None,
 ) -> None:
-    """Let a node expire its store as its stream time goes on; one node per store.
+    """Make a node expire its store as its stream time goes on; one node per store.
 
     Expiry alone starts a run only if listeners use the expired entries: all other waiting results of the node
     have left it by each commit.
@@ -254,8 +264,8 @@ class SessionStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a session store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a session is named by its
-    start and end. A value handed out belongs to the store: change it only to ``put`` it back, else the change
-    misses the changelog. Entries are deleted when stream time has passed their end by more than the spec's
+    start and end. What is put in, and what is handed out, are copies: only ``put`` changes the store. Entries
+    are deleted when stream time has passed their end by more than the spec's
     ``retention_ms``. Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(end_ms, start_ms, serialized key)``.
@@ -330,7 +340,7 @@ class SessionStore(ExpiringStore, Generic[K, V]):
         """Iterate over every (Windowed, value), by end, then by start, then by serialized key."""
         deserialize = key_deserializer(self.spec)
         return (
-            (Windowed(deserialize(key), start_ms, end_ms), entry[0])
+            (Windowed(deserialize(key), start_ms, end_ms), self._handed_out(entry[0]))
             for (end_ms, start_ms, key), entry in self.entries()
         )
 
@@ -342,8 +352,8 @@ class WindowStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a window store.
 
     Keys and values are Python objects, written in the serdes of the store's spec; a window is named by its
-    start. A value handed out belongs to the store: change it only to ``put`` it back, else the change misses
-    the changelog. Entries are deleted when stream time reaches their start plus the spec's ``retention_ms``.
+    start. What is put in, and what is handed out, are copies: only ``put`` changes the store.
+    Entries are deleted when stream time reaches their start plus the spec's ``retention_ms``.
     Iteration is over the entries at its beginning.
 
     Operators name an entry by the id ``(start_ms, serialized key)``.
@@ -417,7 +427,8 @@ class WindowStore(ExpiringStore, Generic[K, V]):
     def all(self) -> Iterator[tuple[tuple[K, int], V]]:
         """Iterate over every ((key, start_ms), value), by start, then by serialized key."""
         deserialize = key_deserializer(self.spec)
-        return (((deserialize(key), start_ms), entry[0]) for (start_ms, key), entry in self.entries())
+        out = self._handed_out
+        return (((deserialize(key), start_ms), out(entry[0])) for (start_ms, key), entry in self.entries())
 
 
 def window_store_keys(key_serde: Serde) -> Serde:

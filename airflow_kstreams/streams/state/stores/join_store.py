@@ -41,6 +41,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
+from airflow_kstreams.streams.state.stores.value_copies import copies_of, same
 
 #: (t, arrival number, value); the value None marks a removed element.
 Element = tuple[int, int, Any]
@@ -63,6 +64,7 @@ class JoinStore:
 
     :param spec: name, serdes and retention.
     :ivar stream_time: gives the stream time of the join, -1 before the first record.
+    :ivar late_time: gives the time by which the store's side judges what is late.
     :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     """
 
@@ -70,7 +72,7 @@ class JoinStore:
         self.spec = spec
         self.name = spec.name
         self.period_ms = max(SHORTEST_PERIOD_MS, spec.retention_ms // 8)
-        self.stream_time: Callable[[], int] = _no_time
+        self.stream_time = self.late_time = _no_time
         self._wake: Callable[[int], None] = _wake_no_join
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
@@ -78,6 +80,8 @@ class JoinStore:
         self.stored_values = StoredValues(spec, fix=FIX)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
+        #: Copy values; None if these never change.
+        self.copies = copies_of(spec)
         self._elements: dict[bytes, list[Element]] = {}
         #: Number of a period of time -> keys with elements in it.
         self._periods: dict[int, set[bytes]] = {}
@@ -90,13 +94,17 @@ class JoinStore:
         #: Elements with smaller arrival numbers have been drained.
         self._logged_below = 0
 
-    def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
+    def follow(
+        self, stream_time: Callable[[], int], late_time: Callable[[], int], wake: Callable[[int], None]
+    ) -> None:
         """Give the store the clock of its join, while the join is bound.
 
         :param stream_time: gives the join's stream time.
+        :param late_time: gives the time by which the store's side judges what is late.
         :param wake: called with the time of an element that begins to wait and is the first of those.
         """
         self.stream_time = stream_time
+        self.late_time = late_time
         self._wake = wake
 
     def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:
@@ -322,7 +330,8 @@ class JoinStore:
     def _of(self, key: bytes) -> list[tuple[int, Any]]:
         oldest_ms = self.stream_time() - self._retention_ms
         elements = self._elements.get(key, ())
-        return [(time_ms, value) for time_ms, _, value in elements if time_ms >= oldest_ms]
+        copied = same if self.copies is None else self.copies.handed_out
+        return [(time_ms, copied(value)) for time_ms, _, value in elements if time_ms >= oldest_ms]
 
 
 def _no_time() -> int:

@@ -11,6 +11,7 @@ from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import shown_as
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.state.stores.store_serdes import StoredValues, key_bytes_of, key_serializer
+from airflow_kstreams.streams.state.stores.value_copies import ValueCopies, copies_of, same
 
 Entry = tuple[Any, int]
 
@@ -32,19 +33,22 @@ class KeyedAccess(ABC):
         self.spec = spec
         self.name = spec.name
         self.stored_values = StoredValues(spec)
+        #: Copy values; None if these never change.
+        self.copies = copies_of(spec)
+        unchanged = ValueCopies(same, same)
+        self._taken_in, self._handed_out = self.copies or unchanged
         self.serialize_key = key_serializer(spec)
         self._context = record_context
 
     def get(self, key: Any) -> Any:
-        """Return the value of a key, None if there is none; it belongs to the store."""
+        """Return the value of a key, None if there is none."""
         entry = self.get_entry(key_bytes_of(self, key))
-        return None if entry is None else entry[0]
+        return None if entry is None else self._handed_out(entry[0])
 
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key; None deletes it."""
-        self.put_entry(
-            key_bytes_of(self, key), None if value is None else (value, self._context.timestamp_ms)
-        )
+        entry = None if value is None else (self._taken_in(value), self._context.timestamp_ms)
+        self.put_entry(key_bytes_of(self, key), entry)
 
     def put_if_absent(self, key: Any, value: Any) -> Any:
         """Set the value of a key that has none, else return the one it has."""
@@ -75,5 +79,5 @@ class KeyedAccess(ABC):
 
 
 def in_bounds(key: bytes, low: bytes | None, high: bytes | None) -> bool:
-    """Say whether a key lies between two others, both included; None leaves an end open."""
+    """Return whether a key lies between two others, both included; None leaves an end open."""
     return (low is None or low <= key) and (high is None or key <= high)

@@ -17,8 +17,8 @@ class LoggedChanges(NamedTuple):
     """The changes of one store that the next commit logs.
 
     :param changelog: topic.
-    :param least: how many changes there are at least, as the store counted them.
-    :param most: how many there are at most.
+    :param least: the smallest number of changes, as the store counted them.
+    :param most: the largest number of changes.
     :param changes: the changes.
     """
 
@@ -85,9 +85,10 @@ class StateStore(Protocol):
 class KeyValueStore(StateStore, Protocol[K, V]):
     """One task's instance of a store of one value per key.
 
-    Keys and values are Python objects, written in the serdes of the store's spec. A value handed out by
-    ``get``, ``range`` or ``all`` belongs to the store: change it only to ``put`` it back, else the change
-    misses the changelog. Order is that of the serialized keys, so that it is the same after a restore.
+    Keys and values are Python objects, written in the serdes of the store's spec. What is put in, and what
+    ``get``, ``range`` and ``all`` hand out, are copies: only ``put`` changes the store. (Operators use
+    ``get_entry`` and ``put_entry``, which copy nothing.) Order is that of the serialized keys, so that it is
+    the same after a restore.
     """
 
     def get(self, key: K) -> V | None:
@@ -162,7 +163,7 @@ class PersistentStore(Protocol):
 
 
 def changes_of(store: StateStore, changelog: str) -> LoggedChanges:
-    """Return what a store of the last stage gives to log."""
+    """Return the changes of a store of the last stage that a commit logs."""
     least, most = store.undrained_at_least(), store.undrained_count()
     return LoggedChanges(changelog, least, most, store.drain_changes())
 

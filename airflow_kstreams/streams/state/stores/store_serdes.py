@@ -253,18 +253,25 @@ def _type_name(value: Any) -> str:
 
 
 def survives(value: Any, data: bytes, serde: Serde) -> bool:
-    """Say whether a serde gives a value back unchanged.
+    """Return whether a serde gives a value back unchanged.
 
     :param value: the value that was written.
     :param data: the serde's bytes.
     :raises Exception: any error of the serde that reads its own bytes.
     """
-    read = serde.deserialize(data)
-    return _looks_same(value, read) or _same(value, read, lambda: serde.serialize(read) == data)
+    return is_same(value, serde.deserialize(data), lambda read: serde.serialize(read) == data)
+
+
+def is_same(value: Any, read: Any, same_bytes: Callable[[Any], bool]) -> bool:
+    """Say whether two objects are the same, types included.
+
+    :param same_bytes: says of the second one whether it is written to the bytes of the first one.
+    """
+    return _looks_same(value, read) or _same(value, read, lambda: same_bytes(read))
 
 
 def _looks_same(one: Any, other: Any) -> bool:
-    """Say whether two objects are plain and equal, types included; False may mean anything."""
+    """Return whether two objects are plain and equal, types included; False may mean anything."""
     kind: Any = type(one)
     if kind is not type(other):
         return False

@@ -55,6 +55,7 @@ from airflow_kstreams.streams.serde.base import Serde, wrapped_for_topic
 from airflow_kstreams.streams.state.stores.expiring_store import EntryId, ExpiringStore
 from airflow_kstreams.streams.state.stores.rocksdb.entries_in_rocksdb import EntriesInRocksDB
 from airflow_kstreams.streams.state.stores.store_serdes import key_deserializer
+from airflow_kstreams.streams.state.stores.value_copies import copies_of
 from airflow_kstreams.streams.type_variables import K, V
 
 #: The end of a latest version.
@@ -105,8 +106,7 @@ class VersionedRecord(Generic[V]):
 class VersionedStore(ExpiringStore, Generic[K, V]):
     """One task's instance of a versioned store.
 
-    Keys and values are Python objects, written in the serdes of the store's spec. A value handed out belongs
-    to the store: do not change it.
+    Keys and values are Python objects, written in the serdes of the store's spec.
 
     :param spec: name, serdes, history.
     :param record_context: gives the timestamp of the record being processed.
@@ -136,6 +136,7 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         # A version that ended exactly a history ago may hold the store's time, hence + 1.
         stored = dataclasses.replace(spec, value_serde=versioned_store_values(spec.value_serde))
         super().__init__(stored, record_context, kept_ms=spec.history_ms + 1, put=_value_of)
+        self.copies = copies_of(spec)
         self._history_ms = spec.history_ms
         self._step_ms = max(1, spec.history_ms // _STEPS)
         self._deserialize_key = key_deserializer(stored)
@@ -150,9 +151,9 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         key_bytes = self._key_bytes(key, as_of_ms)
         if as_of_ms is not None:
             found = self.version_at(key_bytes, as_of_ms)
-            return None if found is None else _record(found)
+            return None if found is None else self._record(found)
         latest = self.latest(key_bytes)
-        return None if latest is None else VersionedRecord(*latest)
+        return None if latest is None else self._record(Version(*latest, LATEST_MS))
 
     def put(self, key: K, value: V | None, timestamp_ms: int) -> bool:
         """Add a version of a key's value; None deletes the key from then on.
@@ -160,7 +161,8 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         :return: whether it was added; False if its time is older than the history.
         :raises StateStoreError: the key is None, or the time is no whole number that Kafka takes.
         """
-        return self.put_version(self._key_bytes(key, timestamp_ms), value, timestamp_ms) is not None
+        key_bytes = self._key_bytes(key, timestamp_ms)
+        return self.put_version(key_bytes, self._taken_in(value), timestamp_ms) is not None
 
     def delete(self, key: K, timestamp_ms: int) -> VersionedRecord[V] | None:
         """Delete a key from a moment on, and return the version that was valid at it; None if there was none,
@@ -171,12 +173,12 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
             return None
         found = self.version_at(key_bytes, timestamp_ms)
         self.put_version(key_bytes, None, timestamp_ms)
-        return None if found is None else _record(found)
+        return None if found is None else self._record(found)
 
     def all(self) -> Iterator[tuple[K, VersionedRecord[V]]]:
         """Iterate over every version of every key: by end, the latest ones last, then by serialized key."""
         return (
-            (self._deserialize_key(key), _record(Version(held[0], held[1], to_ms)))
+            (self._deserialize_key(key), self._record(Version(held[0], held[1], to_ms)))
             for (to_ms, key), (held, _) in self.entries()
             if held[0] is not Deleted.DELETED
         )
@@ -290,6 +292,10 @@ class VersionedStore(ExpiringStore, Generic[K, V]):
         self._mark()
         return size_bytes
 
+    def _record(self, version: Version) -> VersionedRecord[V]:
+        value, from_ms, to_ms = version
+        return VersionedRecord(self._handed_out(value), from_ms, None if to_ms == LATEST_MS else to_ms)
+
     def _see(self, changelog_key: bytes, value: bytes) -> None:
         """Raise the store's time to that of a restored version."""
         (to_ms,) = _TIME.unpack(changelog_key[-_TIME.size :])
@@ -343,8 +349,3 @@ def versioned_store_values(value_serde: Serde) -> Serde:
 def _value_of(held: Held) -> Any:
     """Return the user's value."""
     return held[0]
-
-
-def _record(version: Version) -> VersionedRecord:
-    value, from_ms, to_ms = version
-    return VersionedRecord(value, from_ms, None if to_ms == LATEST_MS else to_ms)

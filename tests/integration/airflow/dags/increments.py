@@ -89,18 +89,26 @@ with DAG(dag_id="increments_watched", schedule=None, default_args=_DEFAULTS) as 
         },
     )
 
-with DAG(dag_id="inline", schedule=None, default_args=_DEFAULTS) as inline:
+with DAG(
+    dag_id="inline",
+    schedule=None,
+    default_args=_DEFAULTS,
+    params={"words": 2},
+    render_template_as_native_obj=True,
+) as inline:
 
     @task.kstreams(application_id=_APPLICATION, settings={"processing.guarantee": "exactly_once"}, conf=_CONF)
-    def upper_case(source, sink):  # type: ignore[no-untyped-def]
+    def upper_case(source, sink, run_id, params):  # type: ignore[no-untyped-def]
         """Copy a topic in upper case."""
         from airflow_kstreams.streams import KStreamBuilder, serdes
 
+        if not isinstance(run_id, str) or params["words"] != 2:
+            raise ValueError(f"found {run_id!r} and {params!r} in Airflow's context")
         builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
         builder.stream(source).map_values(str.upper).send_to(sink)
         return builder.build()
 
-    upper_case("{{ dag_run.conf['source'] }}", sink="{{ dag_run.conf['sink'] }}")
+    upper_case("{{ dag_run.conf['source'] }}", sink="{{ dag_run.conf['sink'] }}")  # type: ignore[call-arg]
 
 with DAG(dag_id="gated_inline", schedule=None, default_args=_DEFAULTS) as gated_inline:
 

@@ -6,9 +6,10 @@ import pytest
 
 from airflow_kstreams.streams import Topology
 from airflow_kstreams.streams.errors import OrphanedRecordsError
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.parking_scene import APP, ParkingScene, parking_scene
+from tests.support.kafka.printed_commands import accept_at
 
 pytestmark = pytest.mark.promise("parked-records-come-first")
 
@@ -60,9 +61,7 @@ def test_every_task_runs_when_a_person_sets_the_offsets_that_a_continuous_run_le
     scene.down = {"bad"}
     scene.send("a", "bad", partition=1)
     run_continuously(scene)
-    scene.kafka.reader(group_id=APP).commit(
-        {TopicPartition("in", 0): CommittedOffset(0), TopicPartition("in", 1): CommittedOffset(2)}
-    )
+    accept_at(scene.kafka, {TopicPartition("in", 0): 0, TopicPartition("in", 1): 2}, APP)
     assert scene.status.parked == {"enrich": {0: None, 1: None}}, "unknown, not none"
     with pytest.raises(OrphanedRecordsError, match="an unknown number of records is parked"):
         scene.run("r1", scene.topology(parks=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -14,13 +15,13 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import LIMIT_BYTES,
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, serdes
 from airflow_kstreams.streams.errors import ConfigError, DataLossError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.copies import APP, counted, publish, refused
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
-from tests.support.kafka.printed_commands import accept_in_memory, other_way
+from tests.support.kafka.printed_commands import accept_at, accept_in_memory, other_way
 
 pytestmark = pytest.mark.promise("state-is-not-lost", "ledger-and-metadata-are-whole")
 
@@ -369,8 +370,9 @@ def test_settings_that_delete_are_refused_with_the_command_that_mends_them(
 def test_person_may_set_the_offsets_of_a_task_with_state(app: Application, kafka: InMemoryKafka) -> None:
     half_run(app, kafka)
     (at,) = kafka.partitions(f"{APP}-counts-repartition")
-    reader = kafka.reader(group_id=APP)
-    reader.commit({at: CommittedOffset(reader.committed([at])[at].offset)})
+    with closing(kafka.reader(group_id=APP)) as reader:
+        found = reader.committed([at])[at].offset
+    accept_at(kafka, {at: found}, APP)
     app.run("run-2", (0, 2))
     assert counts(kafka) == [1, 2, 3, 4, 5, 6]
 
@@ -410,6 +412,6 @@ def test_offsets_that_were_taken_back_are_refused_because_the_changelog_knows_be
     assert "the group's offsets were taken back, in-0 to 0" in caught.value.cause
     assert counts(kafka) == [1, 2, 3]
     (command,) = commands_of(caught.value, kafka)
-    assert "--topic in:0 --reset-offsets --to-offset 0 --execute" in command
+    assert "--accept in:0 --to-offset 0" in command
     app.run("run-1", (0, 3))
     assert counts(kafka) == [1, 2, 3, 4, 5, 6], "twice, as a person has accepted"

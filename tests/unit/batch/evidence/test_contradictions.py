@@ -22,6 +22,7 @@ from airflow_kstreams.batch.reset.scenario import to_offset as all_to_offset
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.streams import KStreamBuilder
 from airflow_kstreams.streams.errors import DataLossError
+from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.testing import InMemoryKafka
@@ -30,7 +31,7 @@ from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.copies import APP, TEXT, copying, counted, publish, refused, results
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.printed_commands import accept_at, accept_in_memory
 from tests.support.kafka.written_over import change_checkpoint
 from tests.unit.batch.evidence.test_complete_logs import counts
 
@@ -162,11 +163,8 @@ def commands_of(error: DataLossError, kafka: InMemoryKafka) -> list[str]:
 
 
 def to_offset(offset: int, *topics: str) -> str:
-    named = " ".join(f"--topic {topic}" for topic in topics)
-    return (
-        f"kafka-consumer-groups.sh --bootstrap-server <broker> --group {APP} {named} --reset-offsets "
-        f"--to-offset {offset} --execute"
-    )
+    named = [f"--accept {topic}" for topic in topics]
+    return reset_command(APP, *named, f"--to-offset {offset}")
 
 
 # == the metadata topic was truncated
@@ -584,7 +582,7 @@ def test_offsets_of_a_continuous_run_that_were_rolled_back_are_refused_because_t
     )
     error = refused_everywhere(counting, kafka, "run-1", said)
     assert commands_of(error, kafka) == [to_offset(older[at].offset, f"{at.topic}:0")]
-    set_by_hand(kafka, {at: now[at].offset})
+    accept_at(kafka, {at: now[at].offset}, APP)
     publish(kafka, "a")
     counting.run("run-1")
     assert counts(kafka) == [1, 2, 3, 4]
@@ -607,7 +605,7 @@ def test_backup_of_all_but_the_changelogs_is_refused_because_they_know_a_later_r
         counting, kafka, "run-2", f"changelog {APP}-counts-changelog-0 holds a record at or behind offset 2"
     )
     commands_of(error, kafka)
-    set_by_hand(kafka, {tp: at.offset for tp, at in now.items()})
+    accept_at(kafka, {tp: at.offset for tp, at in now.items()}, APP)
     publish(kafka, "a")
     counting.run("run-2")
     assert counts(kafka) == [1, 2, 3]
@@ -717,7 +715,7 @@ def test_person_may_set_offsets_forward(app: Application, kafka: InMemoryKafka, 
     publish(kafka, 1)
     app.run("run-1")
     publish(kafka, 2, 3)
-    set_by_hand(kafka, {IN: 2})
+    accept_at(kafka, {IN: 2}, APP)
     if died:
         slice_ = app.begin("run-2")
         assert slice_.plan.moved_starts == {"in-0": 1}
@@ -796,7 +794,7 @@ def test_person_may_set_offsets_inside_of_a_slice_but_not_before_it(
     set_by_hand(kafka, {IN: 1})
     said = "in-0: its committed offset is 1, but the metadata topic says that run 'run-2' is under way"
     assert said in refused(app, "run-2").cause
-    set_by_hand(kafka, {IN: 3})
+    accept_at(kafka, {IN: 3}, APP)
     assert "every position" in said_by_doctor(app, kafka)
     app.run("run-2", (0, 2))
     assert results(kafka) == ["1", "2", "4"]

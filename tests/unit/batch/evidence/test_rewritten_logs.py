@@ -98,7 +98,7 @@ def test_both_facts_are_named_when_another_record_stands_before_the_committed_of
     assert "the record at offset 2 is of leader epoch 1" in error.cause
 
     (command,) = accept_in_memory(error, kafka)
-    assert "--topic in:0" in " ".join(command)
+    assert "--accept in:0" in " ".join(command)
     assert "--to-offset 3" in " ".join(command)
     app.run("next")
     more = ["D"] if grown == "past it" else []

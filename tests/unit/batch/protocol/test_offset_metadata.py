@@ -122,7 +122,7 @@ def test_text_fits_the_brokers_limit_when_every_field_is_at_its_largest() -> Non
         seconds=1e300,
         peak_memory_bytes=2**63 - 1,
         records_skipped=2**63 - 1,
-        records_ahead=2**63 - 1,
+        records_misdated=2**63 - 1,
         parked_due_ms=2**63 - 1,
     )
     assert len(largest.encode().encode()) <= LIMIT_BYTES

@@ -28,7 +28,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import ConfigError, RunError, TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.runtime.execution import InlineExecution
+from airflow_kstreams.streams.runtime.stream_task import InlineExecution
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
@@ -184,6 +184,23 @@ def test_stream_time_comes_to_the_moment_of_begin_when_the_user_says_so(kafka: I
     begun_ms = app.run("run-0").begun_ms
     assert begun_ms == T0 + 100 * HOUR
     assert out(kafka) == ["a@0=1", "a@99=1"]
+
+
+@pytest.mark.promise("wrong-clocks-are-said")
+def test_run_says_that_its_drivers_clock_is_far_ahead_of_the_newest_record(kafka: InMemoryKafka) -> None:
+    app = application(kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin")
+    publish(kafka, ("in", 0, "a", 94.9), ("in", 1, "a", 95.0))
+    (warning,) = app.run("run-0").warnings
+    assert warning.startswith(
+        "stream time was brought to 2020-09-17T16:00:00.000+00:00, when the run began by"
+    )
+    assert "newest record that was read is dated 2020-09-17T11:00:00.000+00:00" in warning
+    publish(kafka, ("in", 1, "a", 98.9))
+    late = app.run("run-1")
+    assert late.counts is not None
+    assert late.counts.by("late") == 1, "as the warning says"
+    publish(kafka, ("in", 1, "a", 99.1))
+    assert app.run("run-2").warnings == ()
 
 
 def test_retry_advances_to_the_first_moment_when_it_comes_hours_later(kafka: InMemoryKafka) -> None:

@@ -54,8 +54,8 @@ def test_every_partition_is_named_with_offsets_and_number_when_records_were_dele
     assert "in-1: records from offset 1 to 2 are gone, at most 1" in error.cause
     (command,) = accept_in_memory(error, kafka)
     assert " ".join(command) == (
-        "kafka-consumer-groups.sh --bootstrap-server <broker> --group app --topic in:0,1 --reset-offsets "
-        "--to-earliest --execute"
+        "airflow-kstreams reset --bootstrap-server <broker> --application-id app --accept in:0,1 "
+        "--to-earliest"
     )
     app.run("run-2")
     assert results(kafka) == sorted(["1", "2", "3", *"defhi"])
@@ -104,7 +104,7 @@ def test_recreated_topic_is_noticed_whatever_else_is_lost(
     assert "of partition 0" in error.cause
     *drop, command = accept_in_memory(error, kafka)
     assert [line[-1] for line in drop] == ["--delete-stopoffsets"] * (lost in ("metadata topic", "ledger"))
-    assert f"--topic {topic}:0,1" in " ".join(command)
+    assert f"--accept {topic}:0,1" in " ".join(command)
     app.run("run-2")
     new = [f"{partition}-{n}" for partition in range(2) for n in range(20)]
     assert results(kafka) == sorted([*map(str, range(10)), *new])
@@ -223,7 +223,7 @@ def test_vanished_partitions_are_named_when_a_topic_has_fewer(
     assert "topic in has 2 partitions, runs have read 4" in error.cause
     assert "in-2 from offset 2, in-3 from offset 3" in error.cause
     (command,) = accept_in_memory(error, kafka)
-    assert "--topic in:0,1" in " ".join(command)
+    assert "--accept in:0,1" in " ".join(command)
     if lost == "ledger":
         accept_in_memory(refused(app, "run-2"), kafka)
     app.run("run-2")
@@ -247,7 +247,7 @@ def test_vanished_topic_is_named_and_created_again_by_the_commands(
     )
     assert [command[0] for command in accept_in_memory(error, kafka)] == [
         "kafka-topics.sh",
-        "kafka-consumer-groups.sh",
+        "airflow-kstreams",
     ]
     publish(kafka, "new")
     app.run("run-2")

@@ -21,7 +21,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.copies import APP, copied, copying, kafka_with_topics, publish, refused, results
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
-from tests.support.kafka.printed_commands import accept_in_memory
+from tests.support.kafka.printed_commands import accept_at, accept_in_memory
 
 pytestmark = pytest.mark.promise("stops-never-move")
 
@@ -103,9 +103,7 @@ def test_nothing_is_refused_when_a_person_has_set_every_input(app: Application, 
     publish(kafka, 1, 2)
     app.tasks(app.begin("run-1"))
     kafka.admin().delete_topics([METADATA])
-    reader = kafka.reader(group_id=APP)
-    at = kafka.partitions("in")
-    reader.commit({tp: reader.committed(at)[tp]._replace(metadata="") for tp in at})
+    accept_at(kafka, {TopicPartition("in", 0): 2, TopicPartition("in", 1): 0}, APP)
     publish(kafka, 3)
     app.run("run-1")
     assert results(kafka) == ["1", "2", "3"]

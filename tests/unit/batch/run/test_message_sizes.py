@@ -251,6 +251,37 @@ def test_begin_names_every_topic_that_takes_less_than_an_input_holds(
         assert warning in caplog.text
 
 
+@pytest.mark.promise("refused-times-are-foreseen")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_begin_names_an_output_topic_that_refuses_times_which_an_input_takes(
+    kafka: InMemoryKafka, side: str
+) -> None:
+    name = f"message_timestamp_{side}_max_ms"
+    kafka.alter_topic("in", **{name: "86400000"})
+    kafka.alter_topic("out", **{name: "3600000"})
+    (warning,) = application(kafka, copied()).begin("run-0").plan.warnings
+    setting = name.replace("_", ".")
+    assert f"output topic out refuses records dated more than 3,600,000 ms {side} the broker's" in warning
+    assert f"({setting}), its input takes up to 86,400,000" in warning
+    command = alter_command("out", {setting: "86400000"})
+    assert command in warning
+    kafka.alter_topic("out", **{name: "86400000"})
+    assert application(kafka, copied()).begin("run-0").plan.warnings == (warning,), "as it was frozen"
+    kafka.append("in", b"v", b"k")
+    application(kafka, copied()).run("run-0", (0, 1))
+    assert application(kafka, copied()).begin("run-1").plan.warnings == ()
+
+
+@pytest.mark.promise("refused-times-are-foreseen")
+@pytest.mark.parametrize("topic", ["in", "out"])
+def test_nothing_is_said_of_times_when_a_topic_has_the_brokers(kafka: InMemoryKafka, topic: str) -> None:
+    kafka.alter_topic("in", message_timestamp_after_max_ms="86400000")
+    kafka.alter_topic(topic, message_timestamp_type="LogAppendTime")
+    if topic == "in":
+        kafka.alter_topic("out", message_timestamp_after_max_ms="0", message_timestamp_before_max_ms="0")
+    assert application(kafka, copied()).begin("run-0").plan.warnings == ()
+
+
 def test_run_goes_on_when_limits_may_not_be_seen(kafka: InMemoryKafka) -> None:
     kafka.append("in", LARGE, b"k")
     slice_ = application(kafka, copied()).begin("run-1")

@@ -17,6 +17,7 @@ from tests.support.crash import Crash
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.interception import CrashingAt, Once
 from tests.support.kafka.parking_scene import APP, DUE_MS, RETRY, ParkingScene, parking_scene
+from tests.support.kafka.printed_commands import accept_at
 
 pytestmark = pytest.mark.promise("parked-records-come-first", "parked-records-are-not-orphaned")
 
@@ -169,9 +170,7 @@ def test_every_task_that_may_have_some_runs_when_it_is_not_known_what_is_parked(
     application = scene.application()
     application.task(application.begin("r2"), 0, 1)
     scene.kafka.admin().delete_topics([f"{APP}-metadata"])
-    scene.kafka.reader(group_id=APP).commit(
-        {TopicPartition("in", number): CommittedOffset(end) for number, end in enumerate((0, 2))}
-    )
+    accept_at(scene.kafka, {TopicPartition("in", number): end for number, end in enumerate((0, 2))}, APP)
     scene.down = set()
     assert scene.run("r3").parked == {}
     assert sorted(scene.launched) == ["0_0", "0_1"]

@@ -88,7 +88,7 @@ def test_slice_is_empty_when_an_open_transaction_begins_before_the_committed_off
 def test_loss_is_an_error_when_the_start_lies_outside_the_log(bounds: LogBounds, text: str) -> None:
     with pytest.raises(DataLossError, match=text) as caught:
         freeze(bounds, committed=CommittedOffset(55, OURS))
-    assert "--reset-offsets" in caught.value.fix
+    assert "--accept A:0" in caught.value.fix
     with pytest.raises(DataLossError, match=text):
         freeze(bounds, last_stops={A0: 55})
 

@@ -22,7 +22,8 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.ports import Fetched, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor, ProcessorRecord
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 

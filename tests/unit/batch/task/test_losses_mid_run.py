@@ -75,7 +75,7 @@ def test_run_goes_on_after_the_command_when_retention_deletes_records_of_its_sli
     assert "run 'run-1' had to read [0, 10)" in error.cause
     app.interceptor = None
     (command,) = accept_in_memory(error, kafka)
-    assert "--topic in:0 --reset-offsets --to-earliest" in " ".join(command)
+    assert "--accept in:0 --to-earliest" in " ".join(command)
     complete(app, slice_)
     assert results(kafka) == list(map(str, range(4, 10)))
 

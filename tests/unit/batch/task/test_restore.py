@@ -18,7 +18,8 @@ from airflow_kstreams.streams.errors import KafkaClientError, StateStoreError
 from airflow_kstreams.streams.graph.store_specs import Storage
 from airflow_kstreams.streams.ports import Fetched, TopicConfigs, TopicDescription, TopicPartition
 from airflow_kstreams.streams.processor.processor import Processor
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.files.checkpoint import StateOwner
 from airflow_kstreams.streams.state.stores.state_store import restore_each

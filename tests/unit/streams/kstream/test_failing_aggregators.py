@@ -175,9 +175,9 @@ def test_aggregator_gets_the_aggregate_itself_when_an_error_ends_the_task() -> N
         given.clear()
         settings = {"processing.exception.handler": handler}
         with TopologyTestDriver(made.build(), application_id="app", settings=settings) as driver:
-            for _ in range(2):
+            for _ in range(3):
                 driver.pipe_input("orders", key="x", value=GOOD, timestamp_ms=0)
-        first, second = given
+        _, first, second = given
         assert (first is second) is same
 
 

@@ -13,7 +13,8 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, StoreSpec, Topology, TopologyError, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output

@@ -16,7 +16,8 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
     serdes,
 )
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output

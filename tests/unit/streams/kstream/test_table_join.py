@@ -8,7 +8,8 @@ import pytest
 from airflow_kstreams.streams import KStreamBuilder, KTable, TopologyError, serdes
 from airflow_kstreams.streams.graph.nodes import SourceNode
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.bound_topology import BoundTopology, Output
 from tests.support.topology.records import FakeRecord
@@ -232,5 +233,5 @@ def test_task_joins_by_time_when_one_side_is_fetched_first(stream_first: bool) -
         task.group.reached(side, len(sides[topic]))
     while task.process(10):
         pass
-    assert task.complete
+    assert task.execution.complete
     assert sent == [(b"[1,null]", 1), (b"[3,2]", 3), (b"[5,4]", 5)]

@@ -8,7 +8,8 @@ import pytest
 from airflow_kstreams.streams import KStream, KStreamBuilder, SlidingWindow, TopologyError, serdes
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
@@ -507,5 +508,5 @@ def test_task_joins_in_the_order_of_times_when_one_side_is_fetched_first(left_fi
         task.group.reached(side, len(sides[topic]))
     while task.process(10):
         pass
-    assert task.complete
+    assert task.execution.complete
     assert sent == [(b"[1,3]", 3), (b"[5,3]", 5), (b"[5,4]", 5)]

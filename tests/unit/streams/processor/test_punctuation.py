@@ -12,7 +12,8 @@ from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.processor.punctuation import Punctuation
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver

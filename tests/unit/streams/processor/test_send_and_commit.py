@@ -15,7 +15,8 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import RecordError, TopologyError
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.testing import TopologyTestDriver
@@ -181,7 +182,7 @@ def test_commit_is_due_right_after_the_record_when_a_processor_asks(cached: bool
             task.flush()
             positions.append(task.group.positions()[IN])
     assert positions == [3, 6]
-    assert task.complete
+    assert task.execution.complete
 
 
 class AlwaysCommitting(Committing):

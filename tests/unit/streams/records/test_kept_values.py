@@ -20,8 +20,8 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.graph.nodes import SinkNode
-from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.runtime.value_sizes import size_of
+from airflow_kstreams.streams.state.stores.value_copies import kept
 from airflow_kstreams.testing import TopologyTestDriver
 
 pytestmark = pytest.mark.promise("calls-see-the-value-as-it-was")

@@ -20,8 +20,9 @@ from airflow_kstreams.streams import (
 from airflow_kstreams.streams.calls.call import AsyncNode, Call
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.ports import TopicPartition
+from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.pipeline.async_pipeline import AsyncPipeline
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
@@ -115,19 +116,21 @@ def calling(**options: Any) -> Topology:
 def test_records_are_released_in_input_order_when_later_calls_end_first() -> None:
     scene = Scene(calling(), records=4)
     assert scene.task.process(100) == 0
-    assert not scene.task.calls_ended()
+    assert not scene.task.execution.calls_ended()
     for value in (3, 1, 2):
         scene.caller.end(value)
         assert (scene.task.process(100), scene.out, scene.position) == (0, [], 0)
         # A call that has ended is progress, though nothing is released: the run does not stand still.
-        assert [scene.task.calls_ended(), scene.task.calls_ended()] == [True, False]
+        assert [scene.task.execution.calls_ended(), scene.task.execution.calls_ended()] == [True, False]
     assert scene.task.progress.records_in == 0
-    assert scene.task.waiting_for().startswith("in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-")
+    assert scene.task.execution.waiting_for().startswith(
+        "in-0@0 waits for 1 calls of KSTREAM-MAPVALUES-ASYNC-"
+    )
     scene.caller.end(0)
-    assert (scene.task.process(100), scene.position, scene.task.complete) == (4, 4, True)
+    assert (scene.task.process(100), scene.position, scene.task.execution.complete) == (4, 4, True)
     assert scene.out == [("out", b"%d" % n) for n in range(4)]
     assert scene.task.progress.records_in == 4
-    pipeline = scene.task._execution
+    pipeline = scene.task.execution
     assert isinstance(pipeline, AsyncPipeline)
     assert (pipeline._limit.records, pipeline._limit.size_bytes) == (0, 0), (
         "what is released takes up nothing"
@@ -275,18 +278,18 @@ def test_a_commit_is_possible_when_a_parked_record_is_called_again_and_a_table_h
     task.process(100)
     caller.end(1, error=ConnectionError())
     task.process(100)
-    assert (scene.position, task.complete, task.progress.parked) == (2, False, {"ask": 1})
+    assert (scene.position, task.execution.complete, task.progress.parked) == (2, False, {"ask": 1})
     assert 1 in caller.started
-    allowed = [task.may_commit]
-    task.ask_for_commit_point()
-    task.ask_for_commit_point()
+    allowed = [task.execution.may_commit]
+    task.execution.ask_for_commit_point()
+    task.execution.ask_for_commit_point()
     task.process(100)
-    assert [*allowed, task.may_commit] == [False, True]
+    assert [*allowed, task.execution.may_commit] == [False, True]
     task.flush()
     assert len(scene.out) == 1
     caller.end(1)
     task.process(100)
-    assert task.complete
+    assert task.execution.complete
     task.stop()
     task.close_processors()
     assert len(scene.out) == 2

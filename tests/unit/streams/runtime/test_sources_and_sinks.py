@@ -20,7 +20,8 @@ from airflow_kstreams.streams import (
     serdes,
 )
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
@@ -62,7 +63,7 @@ def written(
     task.add(IN, [FakeRecord(at=n, key_bytes=key, value_bytes=b"1") for n, key in enumerate(keys)])
     task.restored()
     task.open()
-    while task.process(1000) or task.in_flight:
+    while task.process(1000) or task.execution.in_flight:
         """All of it."""
     task.flush()
     task.close()

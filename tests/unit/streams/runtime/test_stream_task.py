@@ -17,7 +17,8 @@ from airflow_kstreams.streams.errors import KafkaClientError, RecordError, TaskS
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.partition_group import PartitionGroup, RecordRun
 from airflow_kstreams.streams.runtime import stream_task
-from airflow_kstreams.streams.runtime.stream_task import Lifecycle, StreamTask, TaskId, TaskProgress
+from airflow_kstreams.streams.runtime.execution import TaskProgress
+from airflow_kstreams.streams.runtime.stream_task import Lifecycle, StreamTask, TaskId
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support.topology.records import FakeRecord
 

@@ -23,7 +23,7 @@ class Clock:
         self.woken: list[int] = []
 
     def follow(self, store: JoinStore) -> JoinStore:
-        store.follow(lambda: self.now_ms, self.woken.append)
+        store.follow(lambda: self.now_ms, lambda: self.now_ms, self.woken.append)
         return store
 
 

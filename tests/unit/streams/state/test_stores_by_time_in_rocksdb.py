@@ -123,7 +123,7 @@ def test_little_is_in_memory_when_all_elements_of_a_join_go_at_once() -> None:
     store: Any = make_store(_spec(JoinStoreSpec), TaskRecordContext())
     store._changes = TOMBSTONES
     now_ms, most = -1, 0
-    store.follow(lambda: now_ms, lambda time_ms: None)
+    store.follow(lambda: now_ms, lambda: now_ms, lambda time_ms: None)
     for number in range(ENTRIES):
         store.put(b"k%d" % (number % 7), number, "x", number % 2 == 0)
     assert sum(1 for _ in store.drain_changes()) == ENTRIES

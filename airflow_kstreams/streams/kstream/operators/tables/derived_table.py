@@ -1,4 +1,4 @@
-"""Operators that make a table of one other, entry by entry.
+"""Defines the operators that make a table of one other, entry by entry.
 
 :mod:`airflow_kstreams.streams.kstream.operators.table_emitter` explains where old values come from, and how a
 table without a store is read.
@@ -6,7 +6,6 @@ table without a store is read.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Never
@@ -177,9 +176,8 @@ def bind_kept(
     keep = keeping(store).bind(forward, context, children)
 
     def run(key: Any, change: OldAndNew, _node: str = context.node) -> None:
-        # What is derived may be, or hold, an object that the parent's aggregator goes on changing.
         new = change.new
-        keep(key, None if new is None else copy.deepcopy(derive(key, new)))
+        keep(key, None if new is None else derive(key, new))
 
     return run
 
@@ -275,7 +273,7 @@ class TableTransformValues:
             keep = keeping(self.store).bind(forward, context, children)
 
             def run_kept(key: Any, change: OldAndNew, _node: str = context.node) -> None:
-                keep(key, copy.deepcopy(transform(key, change.new)))
+                keep(key, transform(key, change.new))
 
             return run_kept
         deliveries = Deliveries(forward, context, children)

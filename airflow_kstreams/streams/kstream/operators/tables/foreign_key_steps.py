@@ -208,7 +208,7 @@ class ForeignKeyAnswer:
 
 
 class _Subscribers:
-    """Who is subscribed to what, in one task.
+    """The subscribers of each foreign key, in one task.
 
     :param store: of the subscriptions.
     :param on_disk: whether the store finds what begins alike by itself. In memory it would have to look at

@@ -1,4 +1,4 @@
-"""Operators that join the records of a stream with a table.
+"""Defines the operators that join the records of a stream with a table.
 
 Rule: each record of the stream meets the table's entry of its key as it is at that moment; changes of the
 table give no result. A task chooses records by timestamp, and the topic whose name sorts first among equal
@@ -20,7 +20,7 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
-from airflow_kstreams.streams.kstream.operators.table_emitter import Entry
+from airflow_kstreams.streams.kstream.operators.table_emitter import Entry, handed_out, write_copy
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 
 #: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None. One
@@ -63,6 +63,7 @@ class TableJoin:
         """Make the closure of one task."""
         store = None if self.store is None or self.versioned else context.store(self.store.name)
         entry_of = self._reading(context) if store is None else store.get_entry
+        copied = None if store is None else handed_out(store)
         count_null, count_unmatched = context.counting("null"), context.counting("unmatched")
 
         def found(code: LoopCode, key: str) -> str:
@@ -74,7 +75,8 @@ class TableJoin:
             return f"{code.name(entry_of, 'entry_of')}({key})"
 
         def write(code: LoopCode, key: str, value: str) -> None:
-            joiner, entry, joined = code.name(self.joiner, "joiner"), *map(code.variable, ("entry", "joined"))
+            joiner = code.name(self.joiner, "joiner")
+            entry, theirs, joined = map(code.variable, ("entry", "theirs", "joined"))
             by_name = f", key={key}" if self.with_key else ""
             with code.block(f"if {value} is None" + ("" if self.left else f" or {key} is None")):
                 code.line(f"{code.name(count_null, 'count_null')}()")
@@ -82,15 +84,17 @@ class TableJoin:
                 expression = found(code, key)
                 code.line(f"{entry} = {f'None if {key} is None else ' if self.left else ''}{expression}")
                 if self.left:
-                    code.line(
-                        f"{joined} = {joiner}({value}, None if {entry} is None else {entry}[0]{by_name})"
-                    )
+                    code.line(f"{theirs} = None if {entry} is None else {entry}[0]")
+                    write_copy(code, copied, theirs)
+                    code.line(f"{joined} = {joiner}({value}, {theirs}{by_name})")
                     code.forward(key, joined)
                     return
                 with code.block(f"if {entry} is None"):
                     code.line(f"{code.name(count_unmatched, 'count_unmatched')}()")
                 with code.block("else"):
-                    code.line(f"{joined} = {joiner}({value}, {entry}[0]{by_name})")
+                    code.line(f"{theirs} = {entry}[0]")
+                    write_copy(code, copied, theirs)
+                    code.line(f"{joined} = {joiner}({value}, {theirs}{by_name})")
                     code.forward(key, joined)
 
         return context.written(write, forward, children)

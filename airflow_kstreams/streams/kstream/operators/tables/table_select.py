@@ -1,4 +1,4 @@
-"""The operator that gives a table's entries other keys and values, on their way into a group.
+"""Defines the operator that gives a table's entries other keys and values, on their way into a group.
 
 Rule: ``selector(key, value)`` runs on the new and on the old value. What the old value stood for is to be
 subtracted under its key, and what the new one stands for added under its own. Equal keys go as one record,
@@ -67,7 +67,7 @@ class TableSelect:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Say whether two keys are one. Equal ones that look otherwise, as 1 and True or a dict in another order,
+    """Return whether two keys are one. Equal ones that look otherwise, as 1 and True or a reordered dict,
     may have other bytes, and lie in another partition.
     """
     return bool(one == other) and repr(one) == repr(other)

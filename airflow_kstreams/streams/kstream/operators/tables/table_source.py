@@ -1,4 +1,4 @@
-"""Operators that keep a topic, or another table's values, as a table.
+"""Defines the operators that keep a topic, or another table's values, as a table.
 
 Rule: the record with the largest offset of a key is its entry, with that record's timestamp; a null value
 deletes the entry. Emission follows the rule of
@@ -16,8 +16,17 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import StoreSpec, VersionedStoreSpec
-from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, Deliveries, Entry, TableEmitter
+from airflow_kstreams.streams.kstream.operators.table_emitter import (
+    ABSENT,
+    Deliveries,
+    Entry,
+    TableEmitter,
+    handed_out,
+    taken_in,
+    write_copy,
+)
 from airflow_kstreams.streams.serde.internal_serdes import LateChange, OldAndNew
+from airflow_kstreams.streams.state.stores.value_copies import same
 from airflow_kstreams.streams.state.stores.versioned_store import LATEST_MS, VersionedStore
 
 
@@ -37,6 +46,7 @@ class TableSource:
         emitter = TableEmitter(forward, context, children, store=self.store.name, cached=cached)
         looked_up = emitter.tracked or cached  # is what an entry was before of any use?
         count_null = context.counting("null")
+        copied = None if context.alone else taken_in(store)
 
         def delete(key: Any, key_bytes: bytes, timestamp_ms: int) -> None:
             entry = store.get_entry(key_bytes)
@@ -59,8 +69,12 @@ class TableSource:
                 with code.block("else"):
                     if looked_up:
                         code.line(f"{entry} = {code.name(store.get_entry, 'get_entry')}({key_bytes})")
-                    put_entry = code.name(store.put_entry, "put_entry")
-                    code.line(f"{put_entry}({key_bytes}, ({value}, {timestamp_ms}))")
+                    put_entry, held = code.name(store.put_entry, "put_entry"), value
+                    if copied is not None:
+                        held = code.variable("held")
+                        code.line(f"{held} = {value}")
+                        write_copy(code, copied, held)
+                    code.line(f"{put_entry}({key_bytes}, ({held}, {timestamp_ms}))")
                     write_emission(code, key, key_bytes, value, entry)
 
         def write_emission(code: LoopCode, key: str, key_bytes: str, value: str, entry: str) -> None:
@@ -110,6 +124,7 @@ class VersionedSource:
         deliveries = Deliveries(forward, context, children)
         context.tables[context.node] = _StoredVersions(store, deliveries)
         give = deliveries.give
+        held, handed = taken_in(store) or same, handed_out(store) or same
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             if key is None:
@@ -117,7 +132,8 @@ class VersionedSource:
                 return
             key_bytes = serialize_key(key)
             old, old_ms = latest(key_bytes) or ABSENT
-            to_ms = put_version(key_bytes, value, record_context.timestamp_ms)
+            old = handed(old)
+            to_ms = put_version(key_bytes, held(value), record_context.timestamp_ms)
             if to_ms is None:
                 count_late()
             elif to_ms == LATEST_MS:
@@ -142,9 +158,14 @@ class _StoredVersions:
     def get(self, key: Any, child: str | None) -> Entry | None:
         """Return the latest entry of a key, as a child knows it."""
         before = self._deliveries.before(key, child)
-        return before[0] if before is not None else self._store.latest(self._store.serialize_key(key))
+        if before is not None:
+            return before[0]
+        return self._apart(self._store.latest(self._store.serialize_key(key)))
 
     def get_as_of(self, key: Any, timestamp_ms: int) -> Entry | None:
         """Return the entry of a key as it was at a moment."""
         found = self._store.version_at(self._store.serialize_key(key), timestamp_ms)
-        return None if found is None else found[:2]
+        return self._apart(None if found is None else found[:2])
+
+    def _apart(self, entry: Entry | None) -> Entry | None:
+        return None if entry is None else ((handed_out(self._store) or same)(entry[0]), entry[1])

@@ -1,4 +1,4 @@
-"""The operators that join two tables on their keys.
+"""Defines the operators that join two tables on their keys.
 
 Rule: a change of one side is joined with the other side's value of the key, its new value for the result's
 new one and its old value for the old one. A side is needed if the result has no entry without it: both in an

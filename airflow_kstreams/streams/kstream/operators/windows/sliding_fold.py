@@ -35,8 +35,8 @@ from airflow_kstreams.streams.graph.services import Forward, NodeContext
 from airflow_kstreams.streams.graph.store_specs import WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
 from airflow_kstreams.streams.kstream.operators.windows.window_fold import WindowEmitter
-from airflow_kstreams.streams.records.kept_values import kept
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, WindowStore, bind_expiry
+from airflow_kstreams.streams.state.stores.value_copies import kept
 from airflow_kstreams.streams.windows import SlidingWindow, Windowed
 
 _ID = itemgetter(0)
@@ -71,18 +71,18 @@ class SlidingWindowFold:
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
         windows = _Windows(self, context, WindowEmitter(forward, context, children, self.store))
-        size_ms, grace_ms = self.window.size_ms, self.window.grace_ms
+        size_ms, open_ms = self.window.size_ms, self.window.size_ms + self.window.grace_ms
         serialize_key = context.store(self.store.name).serialize_key
         count_null, count_late = context.counting("null"), context.counting("late")
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
 
         def run(key: Any, value: Any, _node: str = context.node) -> None:
             time_ms = record_context.timestamp_ms
             if key is None or value is None or time_ms < 0:
                 count_null()
                 return
-            open_from_ms = stream_time() - grace_ms - size_ms
+            open_from_ms = stream_time() - open_ms
             if time_ms < open_from_ms:
                 count_late()
                 return
@@ -102,7 +102,7 @@ class _Windows:
 
     def __init__(self, operator: SlidingWindowFold, context: NodeContext, emitter: WindowEmitter) -> None:
         self.size_ms = operator.window.size_ms
-        fold = fold_of(operator.fold, context)
+        fold = fold_of(operator.fold, context, context.store(operator.store.name))
         self.begin, self.add = fold.begin, fold.add
         self.nothing = nothing_kept(context, fold.kind)
         self.emitter = emitter

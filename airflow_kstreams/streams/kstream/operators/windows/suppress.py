@@ -1,4 +1,4 @@
-"""The operator that holds back the results of windows until they close.
+"""Defines the operator that holds back the results of windows until they close.
 
 Rule: a window is emitted when it closes, once, with its final value and its entry's timestamp; in the order
 of closing, then of the window's start, then of the serialized key. It closes by stream time, so also when its
@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.kstream.operators.table_emitter import Deliveries
+from airflow_kstreams.streams.kstream.operators.table_emitter import Deliveries, handed_out
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, ExpiringStore
@@ -68,11 +68,14 @@ class Suppress:
         record_context = context.record_context
         # Each window is emitted once, so there is no old value: with ``flush``, tables below are refused.
         give = Deliveries(forward, context, children).give
+        copied = handed_out(store) if context.hands_to_functions else None
 
         def emit(key: bytes, entry: Entry) -> None:
             before = record_context.timestamp_ms
             record_context.timestamp_ms = entry[1]
-            give(windowed_key(key), OldAndNew(entry[0], None))
+            # Another node may keep closed windows, and open ones stay in the store at the end of a run.
+            value = entry[0] if copied is None else copied(entry[0])
+            give(windowed_key(key), OldAndNew(value, None))
             record_context.timestamp_ms = before
 
         if self.marks is not None:

@@ -38,7 +38,7 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
 from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.kstream.operators.aggregation import Fold, fold_of, nothing_kept
-from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, TableEmitter
+from airflow_kstreams.streams.kstream.operators.table_emitter import ABSENT, TableEmitter, write_copy
 from airflow_kstreams.streams.serde.internal_serdes import OldAndNew
 from airflow_kstreams.streams.state.stores.expiring_store import Entry, EntryId, bind_expiry
 from airflow_kstreams.streams.windows import HoppingWindow, SessionWindow, TimeWindow, Windowed
@@ -68,7 +68,9 @@ class TimeWindowFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        fold = fold_of(self.fold, context)
+        overlapping = isinstance(self.window, HoppingWindow)
+        alone = context.alone and not overlapping
+        fold = fold_of(self.fold, context, context.store(self.store.name), alone=alone)
         begin, add = fold.begin, fold.add
         size_ms, advance_ms = self.window.size_ms, _advance_ms(self.window)
         open_ms = size_ms + self.window.grace_ms
@@ -79,7 +81,7 @@ class TimeWindowFold:
         count_null, count_late = context.counting("null"), context.counting("late")
         nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
         tracked, before, change = emitter.tracked, emitter.before, emitter.change
@@ -150,7 +152,7 @@ class SessionFold:
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""
-        fold = fold_of(self.fold, context)
+        fold = fold_of(self.fold, context, context.store(self.store.name), alone=context.alone)
         begin, add, merge, empty = fold.begin, fold.add, fold.merge, fold.empty
         gap_ms = self.window.gap_ms
         open_ms = gap_ms + self.window.grace_ms
@@ -161,7 +163,7 @@ class SessionFold:
         count_null, count_late = context.counting("null"), context.counting("late")
         nothing = nothing_kept(context, fold.kind)
         record_context = context.record_context
-        stream_time = context.stream_time()
+        stream_time = context.closing_time(self.store.name, open_ms, context.stream_time())
         emitter = WindowEmitter(forward, context, children, self.store)
         wanted, dirty, changed, delete = emitter.wanted, emitter.dirty, emitter.changed, emitter.delete
         tracked, before, change = emitter.tracked, emitter.before, emitter.change
@@ -273,6 +275,7 @@ class WindowEmitter(TableEmitter):
             with code.block("if key is None"):
                 code.line("return")
             code.line("value, entry_ms = entry")
+            write_copy(code, self._handed_on, "value")  # another store may keep the closed window
             code.line("latest_ms = context.timestamp_ms")
             with code.counted():
                 if self.tracked:

@@ -10,9 +10,10 @@ the larger one of both times, and the joiner gets (left value, right value) whic
 
 An element that is older than its window plus grace when it arrives is late: the join drops and counts it.
 Age is judged by the join's stream time, which is the larger one of both sides' and counts the record being
-processed. Each stream keeps its elements for those that may still arrive on the other side: a right element
-at ``r`` is not late while ``r + size(right) + grace(right) >= now``, and meets left ones from
-``r - size(left)``. So a left element is kept for
+processed; an element that was late under less grace stays late (``runtime/window_closings.py``). Each stream
+keeps its elements for those that may still arrive on the other side: a right element at ``r`` is not late
+while ``r + size(right) + grace(right) >= now``, and meets left ones from ``r - size(left)``. So a left
+element is kept for
 
     ``size(left) + size(right) + grace(right)``
 
@@ -60,6 +61,7 @@ from typing import Any, ClassVar, Literal
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import NEVER, Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
+from airflow_kstreams.streams.kstream.operators.table_emitter import handed_out, taken_in, write_copy
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
 from airflow_kstreams.streams.type_variables import VO, VR, V
@@ -87,7 +89,7 @@ class JoinSide:
 
     @property
     def late_ms(self) -> int:
-        """How much older than stream time an element may be when it arrives."""
+        """The largest distance of an element's time from stream time at which it is not late."""
         return self.window.size_ms + self.window.grace_ms
 
 
@@ -139,12 +141,11 @@ class JoinArrivals:
         late_ms, kept_ms = own.late_ms, own.store.retention_ms
         elements = context.store(own.store.name)
         others = context.store(other.store.name)
-        stream_time = others.stream_time
+        stream_time, late_time = elements.stream_time, elements.late_time
 
         def write(code: LoopCode, key: str, value: str) -> None:
-            time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms = map(
-                code.variable, ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms")
-            )
+            hints = ("time_ms", "now_ms", "key_bytes", "found", "other_ms", "theirs", "at_ms", "held")
+            time_ms, now_ms, key_bytes, found, other_ms, theirs, at_ms, held = map(code.variable, hints)
 
             def alone() -> None:
                 """Write that the element has no partner."""
@@ -153,7 +154,7 @@ class JoinArrivals:
 
             def put(waits: bool) -> None:
                 """Write that the element is kept, if what may still arrive can meet it."""
-                line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {value}, {waits})"
+                line = f"{code.name(elements.put, 'put')}({key_bytes}, {time_ms}, {held}, {waits})"
                 if late_ms <= kept_ms:
                     code.line(line)
                     return
@@ -167,7 +168,8 @@ class JoinArrivals:
             code.line(f"{now_ms} = {code.name(stream_time, 'stream_time')}()")
             with code.block(f"if {value} is None"):
                 code.count_left_out("null")
-            with code.block(f"elif {time_ms} + {late_ms} < {now_ms}"):
+            judged_ms = now_ms if late_time is stream_time else f"{code.name(late_time, 'late_time')}()"
+            with code.block(f"elif {time_ms} + {late_ms} < {judged_ms}"):
                 code.count_left_out("late")
             with code.block(f"elif {key} is None"):
                 if own.waits:
@@ -181,13 +183,18 @@ class JoinArrivals:
                 span = f"{time_ms} - {before_ms}, {time_ms} + {after_ms}"
                 code.line(f"{found} = {code.name(others.find, 'find')}({key_bytes}, {span})")
                 # The stores come first: a joiner that fails under a handler which skips leaves them right.
+                code.line(f"{held} = {value}")
                 with code.block(f"if not {found}"):
+                    if not context.alone:
+                        write_copy(code, taken_in(elements), held)
                     put(own.waits)
                 with code.block("else"):
+                    write_copy(code, taken_in(elements), held)
                     put(False)
                     if other.waits:
                         code.line(f"{code.name(others.match, 'match')}({key_bytes}, {found})")
                     with code.block(f"for {other_ms}, _, {theirs} in {found}"):
+                        write_copy(code, handed_out(others), theirs)
                         code.line(f"{at_ms} = {other_ms} if {other_ms} > {time_ms} else {time_ms}")
                         with code.changed("timestamp_ms", at_ms):
                             code.forward(key, self._joined(code, key, value, theirs))
@@ -255,7 +262,8 @@ class JoinClock:
         self._stream_time = context.stream_time()
         self._timer = context.stream_timer(partial(self._pass_time, _node=context.node))
         for side in self._sides:
-            side.store.follow(self._stream_time, partial(self._wake, side.open_ms))
+            late_time = context.closing_time(side.store.name, side.late_ms, self._stream_time)
+            side.store.follow(self._stream_time, late_time, partial(self._wake, side.open_ms))
         context.on_open(self._open)
         if any(side.flushed for side in self._sides):
             context.on_close(partial(self._end_run, _node=context.node))
@@ -265,7 +273,7 @@ class JoinClock:
         self._set_timer()
 
     def _wake(self, open_ms: int, time_ms: int) -> None:
-        """Have the timer ready for an element that begins to wait."""
+        """Set the timer for an element that begins to wait."""
         due_ms = time_ms + open_ms + 1
         if due_ms < self._waited_ms:
             self._waited_ms = due_ms
@@ -304,7 +312,8 @@ class JoinClock:
         before_ms = record_context.timestamp_ms
         for _, side, _, time_ms, key, value in merge(*released):
             record_context.timestamp_ms = time_ms
-            self._emitters[side](self._deserialize_key(key), value)
+            copied = handed_out(self._sides[side].store)
+            self._emitters[side](self._deserialize_key(key), value if copied is None else copied(value))
         record_context.timestamp_ms = before_ms
 
 
@@ -330,11 +339,12 @@ class WaitingSide:
     :param number: 0 for the left, 1 for the right side.
     """
 
-    __slots__ = ("flushed", "number", "open_ms", "store")
+    __slots__ = ("flushed", "late_ms", "number", "open_ms", "store")
 
     def __init__(self, number: int, side: JoinSide, context: NodeContext) -> None:
         self.number = number
         self.open_ms = side.store.retention_ms
+        self.late_ms = side.late_ms
         self.flushed = side.window.at_run_end == "flush"
         self.store: JoinStore | RocksDBJoinStore = context.store(side.store.name)
 

@@ -161,7 +161,8 @@ class InMemoryKeyValueStore(KeyedAccess):
         keys = [key for held in (cells, self.restored) for key in held if in_bounds(key, low, high)]
         found = [(key, cells.get(key) or self.load(key)) for key in sorted(keys)]
         snapshot = [(key, cell.value) for key, cell in found if cell is not None]
-        return ((deserialize(key), value) for key, value in snapshot)
+        copied = self._handed_out
+        return ((deserialize(key), copied(value)) for key, value in snapshot)
 
     def _getter(self) -> Callable[[bytes], Entry | None]:
         find, restored, load = self.cells.get, self.restored, self.load

@@ -233,7 +233,7 @@ class RocksDBKeyValueStore(KeyedAccess):
             if isinstance(found, bytes):
                 yield deserialize_key(key), self.stored_values.deserialize(key, found[VALUE_OFFSET:])
             else:
-                yield deserialize_key(key), found[0]
+                yield deserialize_key(key), self._handed_out(found[0])
 
 
 def _merged(

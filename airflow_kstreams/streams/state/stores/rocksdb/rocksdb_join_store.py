@@ -52,6 +52,7 @@ from airflow_kstreams.streams.state.stores.store_serdes import (
     key_deserializer,
     key_serializer,
 )
+from airflow_kstreams.streams.state.stores.value_copies import ValueCopies
 
 #: Changes in memory, while many elements are removed or wait no longer.
 _CHANGES = 10_000
@@ -69,6 +70,7 @@ class RocksDBJoinStore:
     :param spec: name, serdes and retention.
     :param changes: number of changes that memory may hold.
     :ivar stream_time: gives the stream time of the join, -1 before the first record.
+    :ivar late_time: gives the time by which the store's side judges what is late.
     :ivar period_ms: stream time between two removals of :meth:`remove_expired`.
     :raises ConfigError: the package ``rocksdict`` is not installed.
     """
@@ -78,9 +80,12 @@ class RocksDBJoinStore:
         self.name = spec.name
         self.period_ms = max(SHORTEST_PERIOD_MS, spec.retention_ms // 8)
         self.stream_time: Callable[[], int] = lambda: -1
+        self.late_time = self.stream_time
         self.stored_values = StoredValues(spec, fix=FIX)
         self.serialize_key = key_serializer(spec)
         self.deserialize_key = key_deserializer(spec)
+        #: Values are read from bytes, so nothing else holds them.
+        self.copies: ValueCopies | None = None
         self._wake: Callable[[int], None] = lambda time_ms: None
         self._retention_ms = spec.retention_ms
         self._logged = spec.logged
@@ -114,13 +119,17 @@ class RocksDBJoinStore:
         """Close the files, which then durably hold all drained and restored elements."""
         self._files.close(mark)
 
-    def follow(self, stream_time: Callable[[], int], wake: Callable[[int], None]) -> None:
+    def follow(
+        self, stream_time: Callable[[], int], late_time: Callable[[], int], wake: Callable[[int], None]
+    ) -> None:
         """Give the store the clock of its join, while the join is bound.
 
         :param stream_time: gives the join's stream time.
+        :param late_time: gives the time by which the store's side judges what is late.
         :param wake: called with the time of an element that begins to wait and is the first of those.
         """
         self.stream_time = stream_time
+        self.late_time = late_time
         self._wake = wake
 
     def put(self, key: bytes, time_ms: int, value: Any, waits: bool) -> None:

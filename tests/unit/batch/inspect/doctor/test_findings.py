@@ -216,6 +216,34 @@ def test_retention_of_inputs_must_outlast_the_gap_between_runs(
         assert f"retention.ms={2 * gap_ms}" in found[0].fix
 
 
+@pytest.mark.parametrize(
+    ("retention_ms", "configs", "level"),
+    [
+        (20 * DAY_MS, {}, Level.ERROR),
+        (30 * DAY_MS + DAY_MS // 2, {}, Level.WARNING),
+        (31 * DAY_MS, {}, Level.OK),
+        (20 * DAY_MS, {"message_timestamp_type": "LogAppendTime"}, Level.OK),
+    ],
+)
+@pytest.mark.parametrize("idle_runs", [0, 2])
+def test_retention_of_inputs_counts_from_the_times_of_the_records(
+    rig: Rig, retention_ms: int, configs: dict[str, Any], level: Level, idle_runs: int
+) -> None:
+    rig.kafka.configure_broker(offsets_retention_minutes="999999")
+    rig.kafka.append("in", b"old", b"k", partition=0, timestamp_ms=rig.kafka.clock.now_ms() - 30 * DAY_MS)
+    rig.app.run("run-1")
+    for number in range(idle_runs):
+        rig.kafka.clock.sleep(20 * DAY_MS / 1000)
+        rig.app.run(f"idle-{number}")
+    rig.kafka.alter_topic("in", retention_ms=str(retention_ms), **configs)
+
+    (found,) = [f for f in rig.diagnose(subject={"gap_ms": DAY_MS}) if f.check == "input retention"]
+    assert found.level is level
+    if level is not Level.OK:
+        assert "dated 30 days before their run" in found.text
+        assert f"retention.ms={31 * DAY_MS}" in found.fix
+
+
 def test_gap_is_that_of_the_ledger_when_nobody_says_it(rig: Rig) -> None:
     rig.create("in", retention_ms=str(7 * DAY_MS))
     rig.run("run-1")

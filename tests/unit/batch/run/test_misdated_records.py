@@ -1,4 +1,6 @@
-"""Records dated far in the future: they move no stream time, hold no cut, and are counted or refused."""
+"""Records dated far in the future, which move no stream time and hold no cut, and records dated in seconds:
+they are counted or refused.
+"""
 
 from __future__ import annotations
 
@@ -108,9 +110,57 @@ def test_record_far_ahead_is_processed_and_counted_when_nothing_goes_by_stream_t
 ) -> None:
     publish(kafka, T0, MICROSECONDS, T0 + 1)
     summary = application(kafka, copied(extractor)).run("one")
-    assert (len(kafka.values("out")), summary.records_in, summary.records_ahead) == (3, 3, 1)
-    assert result_of_summary(summary)["records_ahead"] == 1
+    assert (len(kafka.values("out")), summary.records_in, summary.records_misdated) == (3, 3, 1)
+    assert ["1 records of in have implausible times" in warning for warning in summary.warnings] == [True]
+    assert result_of_summary(summary)["records_misdated"] == 1
     assert summary.partition_times["in-0"].latest_ms == T0 + 1
+
+
+@pytest.mark.promise("implausible-times-are-said")
+@pytest.mark.parametrize("extractor", [None, FIELD])
+@pytest.mark.parametrize("make", [copied, counted])
+def test_records_in_seconds_are_counted_and_their_topic_is_named(
+    kafka: InMemoryKafka, make: Callable[..., Topology], extractor: TimestampExtractor | None
+) -> None:
+    publish(kafka, *(T0 // 1_000 + 3_600 * hour for hour in range(6)))
+    summary = application(kafka, make(extractor)).run("one")
+    assert summary.records_misdated == 6
+    (warning,) = summary.warnings
+    assert warning.startswith("6 records of in have implausible times: seconds, taken for milliseconds")
+    assert (
+        "in-0 has come to 1970-01-19T12:26:58.000+00:00, which as seconds is 2020-09-13T17:26:40" in warning
+    )
+
+
+@pytest.mark.promise("implausible-times-are-said")
+def test_records_in_seconds_are_counted_among_others(kafka: InMemoryKafka) -> None:
+    publish(kafka, T0, T0 // 1_000, T0 + 1)
+    summary = application(kafka, copied()).run("one")
+    assert (summary.records_misdated, len(summary.warnings)) == (1, 1)
+
+
+@pytest.mark.promise("implausible-times-are-said")
+@pytest.mark.parametrize(
+    "way_out",
+    [timestamps.value_field("ms", unit="s"), timestamps.extract(lambda record: record.timestamp_ms * 1_000)],
+)
+def test_hours_are_their_own_windows_when_the_source_says_that_times_are_seconds(
+    kafka: InMemoryKafka, way_out: TimestampExtractor
+) -> None:
+    publish(kafka, *((T0 - DAY) // 1_000 + 3_600 * hour for hour in range(6)))
+    summary = application(kafka, counted(way_out)).run("one")
+    assert (summary.records_misdated, summary.warnings) == (0, ())
+    assert kafka.values("out") == [b"1"] * 6
+
+
+@pytest.mark.promise("implausible-times-are-said")
+@pytest.mark.parametrize("time_ms", [0, 1_000, 86_400_000, 4_102_444_800, T0])
+def test_nothing_is_said_of_times_that_are_no_seconds_of_this_century(
+    kafka: InMemoryKafka, time_ms: int
+) -> None:
+    publish(kafka, time_ms)
+    summary = application(kafka, counted()).run("one")
+    assert (summary.records_misdated, summary.warnings) == (0, ())
 
 
 def test_count_goes_on_when_an_attempt_resumes_in_the_middle_of_the_slice(kafka: InMemoryKafka) -> None:
@@ -126,7 +176,7 @@ def test_count_goes_on_when_an_attempt_resumes_in_the_middle_of_the_slice(kafka:
         app.tasks(slice_)
     app.interceptor = None
     app.tasks(slice_)
-    assert app.finish("one").records_ahead == 3
+    assert app.finish("one").records_misdated == 3
 
 
 def test_bound_is_relative_to_the_moment_of_the_freeze_when_a_slice_is_processed_later(
@@ -137,13 +187,13 @@ def test_bound_is_relative_to_the_moment_of_the_freeze_when_a_slice_is_processed
     slice_ = app.begin("one")
     kafka.clock.sleep(30 * 24 * 3_600)
     app.tasks(slice_)
-    assert app.finish("one").records_ahead == 1
+    assert app.finish("one").records_misdated == 1
 
 
 def test_every_time_is_taken_when_there_is_no_bound(kafka: InMemoryKafka) -> None:
     publish(kafka, T0, MICROSECONDS)
     summary = application(kafka, counted(), {"max.timestamp.ahead.ms": -1}).run("one")
-    assert (summary.partition_times["in-0"].latest_ms, summary.records_ahead) == (MICROSECONDS, 0)
+    assert (summary.partition_times["in-0"].latest_ms, summary.records_misdated) == (MICROSECONDS, 0)
 
 
 def test_repartitioned_records_may_be_as_late_as_the_clock_when_a_slice_is_retried_days_later(
@@ -159,7 +209,7 @@ def test_repartitioned_records_may_be_as_late_as_the_clock_when_a_slice_is_retri
     kafka.clock.sleep(30 * 24 * 3_600)
     app.tasks(slice_)
     summary = app.finish("one")
-    assert ([task.records_dropped for task in summary.tasks], summary.records_ahead) == ([0, 0], 0)
+    assert ([task.records_dropped for task in summary.tasks], summary.records_misdated) == ([0, 0], 0)
     assert kafka.values("out") == [b"1"]
 
 
@@ -177,7 +227,7 @@ def test_bound_is_the_intervals_end_when_a_backfill_keeps_to_it(kafka: InMemoryK
     for value_ms, time_ms in ((interval[1] + DAY + 1, interval[0]), (interval[1] + DAY, interval[0] + 1)):
         kafka.append("in", b'{"ms": %d}' % value_ms, b"a", timestamp_ms=time_ms)
     app = application(kafka, copied(FIELD), {"autostop.at": "interval"})
-    assert app.run("one", interval_ms=interval).records_ahead == 1
+    assert app.run("one", interval_ms=interval).records_misdated == 1
 
 
 def test_cut_is_held_by_no_record_when_it_is_dated_far_ahead(kafka: InMemoryKafka) -> None:
@@ -209,7 +259,7 @@ def test_record_that_cuts_nothing_moves_no_time_however_long_a_begin_takes(kafka
     summary = slow.run("one", interval_ms=(T0 - HOUR, T0))
     (part,) = summary.inputs
     assert part.stop_offset == 100
-    assert summary.records_ahead == 100
+    assert summary.records_misdated == 100
 
 
 def test_driver_refuses_a_record_dated_in_microseconds() -> None:

@@ -1,0 +1,106 @@
+"""Has reading go on elsewhere in single partitions: ``airflow-kstreams reset --accept``.
+
+An operator accepts by it what is missing, or undoes what another program did to the group's offsets. It
+leaves state, topics, the slice and all other offsets alone.
+:mod:`airflow_kstreams.batch.evidence.moved_offsets` has the rule that the ledger's record serves, and says
+why no crash separates the record from the offsets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from airflow_kstreams.batch.ledger.facts import Acceptance
+from airflow_kstreams.batch.ledger.writes import LedgerChange
+from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
+from airflow_kstreams.batch.reset.reset_plan import OffsetChange, ResetPlan, ResetRequest, Survey
+from airflow_kstreams.batch.reset.scenario import Logs, spans_of
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
+from airflow_kstreams.streams.records.record_queue import LastRecord, PartitionTimes
+
+
+def partitions_in(given: Iterable[str] | None) -> tuple[TopicPartition, ...]:
+    """Return the partitions that texts of the form ``topic:0,1`` name.
+
+    :raises ConfigError: a text has another form.
+    """
+    found: list[TopicPartition] = []
+    for text in given or ():
+        topic, _, numbers = text.strip().rpartition(":")
+        parts = [part.strip() for part in numbers.split(",")]
+        if not topic or not all(part.isdecimal() for part in parts):
+            raise ConfigError(
+                f"--accept {text!r} names no partitions", fix="write topic:0,1; --accept may be repeated"
+            )
+        found += [TopicPartition(topic, int(part)) for part in parts]
+    return tuple(sorted(set(found)))
+
+
+def plan_acceptance(session: CoordinatorSession, request: ResetRequest, seen: Survey) -> ResetPlan:
+    """Work out where reading goes on.
+
+    :raises ConfigError: a partition does not exist, or a reset is not complete.
+    """
+    if (pending := seen.ledger.unfinished_reset) is not None:
+        raise ConfigError(
+            f"a reset of application {request.application_id!r} was interrupted, and sets offsets itself",
+            fix=f"complete it first: {pending.command}",
+        )
+    for tp in request.accept:
+        if tp.partition >= seen.described[tp.topic].partitions:
+            raise ConfigError(f"there is no partition {tp}", fix="correct --accept")
+    spans = spans_of(session.admin, request.accept)
+    asked = request.scenario.targets(
+        Logs(spans=spans, positions=seen.positions, admin=session.admin, now_ms=seen.now_ms)
+    )
+    return ResetPlan(
+        request=request,
+        offsets=tuple(
+            OffsetChange(
+                partition=tp,
+                before=seen.positions.get(tp),
+                asked=asked[tp],
+                after=span.clamp(asked[tp]),
+            )
+            for tp, span in sorted(spans.items())
+        ),
+        lease=seen.ledger.held_lease,
+        members=seen.members,
+    )
+
+
+def write_acceptance(session: CoordinatorSession, plan: ResetPlan, seen: Survey) -> None:
+    """Write the ledger's record and the offsets, in one transaction.
+
+    :param seen: since the coordinator's id was claimed and every task fenced.
+    """
+    after = {change.partition: change.after for change in plan.offsets}
+    accepted = {
+        tp: Acceptance(at, seen.described[tp.topic].topic_id, _times(tp, at, seen))
+        for tp, at in after.items()
+    }
+    text = OffsetMetadata(accepted=True)
+    ledger = dataclasses.replace(seen.ledger, accepted={**seen.ledger.accepted, **accepted})
+    offsets = {
+        tp: CommittedOffset(at, text.of_partition(accepted[tp].times, LastRecord()).encode())
+        for tp, at in after.items()
+    }
+    session.write((), ledger=LedgerChange(ledger=ledger), offsets=offsets)
+
+
+def _times(tp: TopicPartition, at: int, seen: Survey) -> PartitionTimes:
+    """Return a partition's times where it goes on: what was read before is still the past, unless it is read
+    again.
+    """
+    held = seen.committed.get(tp)
+    found = None if held is None else OffsetMetadata.decode(held.metadata)
+    if held is not None and found is not None and not found.foreign:
+        return found.times if at >= held.offset else PartitionTimes()
+    left = seen.ledger.left([tp.topic]).get(tp.topic)
+    known = None if left is None else left.times_of(tp)
+    if left is None or known is None or at < left.stops_of(tp.topic).get(tp, 0):
+        return PartitionTimes()
+    return known

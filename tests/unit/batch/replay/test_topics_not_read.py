@@ -1,0 +1,137 @@
+"""A dead letter is not brought back to a topic from which no task would read it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
+from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams.errors import ConfigError
+from tests.support.kafka.continuous_scene import SwitchingApplication
+from tests.support.kafka.dead_letter_scene import DEAD, SETTINGS, Scene
+
+pytestmark = pytest.mark.promise("dead-letters-come-back-to-readers")
+
+APP = SETTINGS.application_id
+REKEYED = f"{APP}-rekeyed-repartition"
+
+
+def code(*between: str) -> Topology:
+    """``in`` -> ``out``, and by way of topics between: ``rekeyed``, ``mid``."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream = builder.stream("in")
+    stream.send_to("out")
+    if "rekeyed" in between:
+        stream.repartition(3, name="rekeyed").send_to("behind")
+    if "mid" in between:
+        stream.through("mid").send_to("behind")
+    return builder.build()
+
+
+OLD, NEW = code("rekeyed", "mid"), code()
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene()
+    for topic in ("out", "behind"):
+        scene.kafka.create_topic(topic)
+    return scene
+
+
+def app(scene: Scene, topology: Topology) -> SwitchingApplication:
+    return SwitchingApplication(topology=topology, cluster=scene.kafka, clock=scene.clock)
+
+
+def behind(scene: Scene) -> list[bytes | None]:
+    return scene.kafka.values("behind")
+
+
+def refused(scene: Scene, replay_id: str = "r1") -> ConfigError:
+    with pytest.raises(ConfigError, match="no task of application 'app' reads any more") as planned:
+        scene.tool(replay_id).plan()
+    with pytest.raises(ConfigError) as caught:
+        scene.replay(replay_id)
+    assert caught.value.cause == planned.value.cause
+    return caught.value
+
+
+@pytest.mark.parametrize("topic", [REKEYED, "mid"])
+def test_letter_comes_back_when_the_last_run_reads_its_topic(scene: Scene, topic: str) -> None:
+    app(scene, OLD).batch("run-1")
+    scene.letter("a", topic, 0)
+    assert scene.replay().records_per_topic == {topic: 1}
+    app(scene, OLD).batch("run-2")
+    assert behind(scene) == [b"a"]
+
+
+@pytest.mark.parametrize("topic", [REKEYED, "mid"])
+@pytest.mark.parametrize("endless", [False, True])
+@pytest.mark.parametrize("under_way", [False, True])
+def test_letter_is_refused_when_the_last_run_does_not_read_its_topic(
+    scene: Scene, topic: str, endless: bool, under_way: bool
+) -> None:
+    app(scene, OLD).batch("run-1")
+    scene.letter("a", "in", 0)
+    scene.letter("b", topic, 0)
+    scene.kafka.append("in", b"v", b"k")
+    if endless:
+        running = app(scene, NEW).run_continuously("run-2")
+        running.close() if under_way else running.stop()
+    elif under_way:
+        app(scene, NEW).begin("run-2")
+    else:
+        app(scene, NEW).batch("run-2")
+
+    error = refused(scene)
+    assert f"{DEAD}-0@1 came from topic {topic!r}" in error.cause
+    assert not scene.kafka.values(topic)
+
+
+@pytest.mark.parametrize("topic", [REKEYED, "mid"])
+def test_both_ways_out_bring_each_letter_back_once(scene: Scene, topic: str) -> None:
+    app(scene, OLD).batch("run-1")
+    scene.letter("a", topic, 0)
+    scene.letter("b", "in", 0)
+    app(scene, NEW).batch("run-2")
+    refused(scene)
+
+    assert scene.replay("r2", where={"topic": "in"}).records_per_topic == {"in": 1}
+    app(scene, NEW).batch("run-3")
+    assert scene.kafka.values("out") == [b"b"]
+
+    app(scene, OLD).batch("run-4")
+    assert scene.replay("r3").records_per_topic == {topic: 1}
+    app(scene, OLD).batch("run-5")
+    assert behind(scene) == [b"a"]
+    assert scene.kafka.values("out") == [b"b"]
+
+
+def test_letter_of_an_input_that_was_dropped_is_refused(scene: Scene) -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    builder.stream("mid").send_to("out")
+    app(scene, NEW).batch("run-1")
+    app(scene, builder.build()).batch("run-2")
+    scene.letter("a", "in", 0)
+    assert f"{DEAD}-0@0 came from topic 'in'" in refused(scene).cause
+
+
+def test_letter_of_a_repartition_topic_is_refused_when_the_only_run_that_read_it_was_dropped(
+    scene: Scene,
+) -> None:
+    scene.kafka.append("in", b"v", b"k")
+    old = app(scene, code("rekeyed"))
+    old.batches.tasks(old.begin("run-1"))
+    request = ResetRequest(application_id=APP, delete_stop_offsets=True, force=True)
+    with ApplicationReset(scene.kafka, request, clock=scene.clock) as reset:
+        reset.run()
+    app(scene, NEW).batch("run-2")
+    scene.letter("a", REKEYED, 0)
+    assert f"{DEAD}-0@0 came from topic {REKEYED!r}" in refused(scene).cause
+
+
+def test_letter_of_another_application_comes_back(scene: Scene) -> None:
+    app(scene, NEW).batch("run-1")
+    scene.letter("a", "mid", 0)
+    assert scene.replay().records_per_topic == {"mid": 1}
