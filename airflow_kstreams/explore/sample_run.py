@@ -284,10 +284,10 @@ class OperatorTap:
 
     @property
     def traits(self) -> OperatorTraits:
-        """The operator's own traits, but that errors end here, so records are missing from its flow, and that
-        it stays on the task's thread.
+        """The operator's own traits, but that errors end here, so records are missing from its flow, that it
+        looks at what an operator passes on, and that it stays on the task's thread.
         """
-        return dataclasses.replace(self.operator.traits, flow="free", on_threads=None)
+        return dataclasses.replace(self.operator.traits, flow="free", passes_on=False, on_threads=None)
 
     def bind(self, forward: Forward, context: ProcessorServices, children: dict[str, Forward]) -> Forward:
         """Make the closure of one task."""

@@ -28,6 +28,7 @@ from airflow_kstreams.streams.naming.topic_names import is_legal_topic
 Reader = Callable[[str, Any], Any]
 
 _KEEP_TEXT = "where a DAG renders native objects, quotes keep a template's text: \"'{{ params.NAME }}'\""
+_WRITE_TIME = 'write it as "2026-01-01T00:00:00+00:00", or as a template: "{{ data_interval_end }}"'
 _LEAVE_OUT = "a template that may have no value renders empty text: \"{{ params.NAME or '' }}\""
 
 
@@ -232,7 +233,7 @@ def moment(name: str, value: Any) -> datetime | None:
     if found is None:
         raise ConfigError(
             f"{name}={_shown(value)} is not a time",
-            fix='write it as "2026-01-01T00:00:00+00:00", or as a template: "{{ data_interval_end }}"',
+            fix=_WRITE_TIME,
         )
     return found
 
@@ -246,9 +247,14 @@ def moment_with_zone(name: str, value: Any) -> datetime | None:
     if found is not None and found.tzinfo is None:
         raise ConfigError(
             f"{name}={_shown(value)} is not a time with zone",
-            fix='write it as "2026-01-01T00:00:00+00:00", or as a template: "{{ data_interval_end }}"',
+            fix=_WRITE_TIME,
         )
     return found
+
+
+def interval_ms(start: datetime, end: datetime) -> tuple[int, int]:
+    """Return a data interval in epoch milliseconds."""
+    return round(start.timestamp() * 1000), round(end.timestamp() * 1000)
 
 
 def span(name: str, value: Any) -> timedelta | None:

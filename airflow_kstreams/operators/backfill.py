@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_kstreams.hooks.rendered import Reader, given, moment, optional_text
+from airflow_kstreams.hooks.rendered import Reader, given, interval_ms, moment, optional_text
 from airflow_kstreams.operators.run_topology import RunTopologyOperator
 from airflow_kstreams.operators.work.run_settings import RunIdentity
 from airflow_kstreams.streams.errors import ConfigError
@@ -117,7 +117,7 @@ class BackfillOperator(RunTopologyOperator):
         return replace(
             run,
             run_id=f"{run.run_id}__{start.isoformat()}__{end.isoformat()}",
-            interval_ms=(round(start.timestamp() * 1000), round(end.timestamp() * 1000)),
+            interval_ms=interval_ms(start, end),
         )
 
 

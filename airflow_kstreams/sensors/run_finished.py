@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from airflow_kstreams.batch.inspect.conditions import RunFinished
-from airflow_kstreams.hooks.rendered import Reader, given, moment_with_zone, optional_text
+from airflow_kstreams.hooks.rendered import Reader, given, interval_ms, moment_with_zone, optional_text
 from airflow_kstreams.sensors.condition_sensor import ConditionSensor
 from airflow_kstreams.streams.errors import ConfigError
 
@@ -89,9 +89,6 @@ class RunFinishedSensor(ConditionSensor):
             )
         return RunFinished(
             application_id=self.application_id,
-            interval_ms=(
-                round(self.data_interval_start.timestamp() * 1000),
-                round(self.data_interval_end.timestamp() * 1000),
-            ),
+            interval_ms=interval_ms(self.data_interval_start, self.data_interval_end),
             allow_parked=self.allow_parked,
         )

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_kstreams.hooks.rendered import given, optional_text, settings_object, texts_object
+from airflow_kstreams.hooks.rendered import given, interval_ms, optional_text, settings_object, texts_object
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 
@@ -122,7 +122,7 @@ def _interval_ms(dag_run: DagRunProtocol) -> tuple[int, int] | None:
     start, end = dag_run.data_interval_start, dag_run.data_interval_end
     if start is None or end is None:
         return None
-    return round(start.timestamp() * 1000), round(end.timestamp() * 1000)
+    return interval_ms(start, end)
 
 
 _AUTOSTOP = "autostop.at"

@@ -53,7 +53,7 @@ class FunctionWatch:
     def run(self, work: Sequence[Callable[[], T]], *, at_once: int) -> list[T]:
         """Run functions in threads, and return what each gave once all have ended.
 
-        :param at_once: how many run side by side.
+        :param at_once: the number of threads that run them.
         :raises CallsStuckError: a thread does not leave a call; it goes on until its process ends.
         :raises Exception: what the first of the functions that failed has raised.
         """

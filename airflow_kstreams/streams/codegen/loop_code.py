@@ -31,7 +31,7 @@ from airflow_kstreams.streams.graph.services import (
     WriteCode,
 )
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
-from airflow_kstreams.streams.records.user_traceback import NodeOfLine, failing_node
+from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE, NodeOfLine, failing_node
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serdes import gives_back
 
@@ -361,13 +361,13 @@ def _text(lines: Iterable[_Line], *, margin: int = 0) -> str:
 
 @lru_cache(_COMPILED)
 def _compiled(text: str) -> CodeType:
-    return compile(text, "<source loop>", "exec")
+    return compile(text, GENERATED_FILE, "exec")
 
 
 @lru_cache(_COMPILED)
 def _maker(text: str) -> Callable[..., Any]:
     """Return the function that binds a text to the objects that it names."""
     names: dict[str, Any] = {}
-    exec(compile(text, "<node>", "exec"), names)  # noqa: S102 - made of this package's own words only
+    exec(compile(text, GENERATED_FILE, "exec"), names)  # noqa: S102 - made of this package's own words only
     make: Callable[..., Any] = names["make"]
     return make

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from airflow_kstreams.streams.errors import RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES, record_bytes
+from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE
 
 #: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
 Produce = Callable[..., None]
@@ -126,13 +127,25 @@ def _facts(record: Record | None, error: Exception, node: str) -> Headers:
     facts = {
         "exception": _start(f"{type(error).__module__}.{type(error).__qualname__}"),
         "message": _start(text_of(error)),
-        "stacktrace": _end("".join(traceback.format_exception(error))),
+        "stacktrace": _end(_stack_trace(error)),
         "topic": b"" if record is None else record.topic().encode(),
         "partition": b"-1" if record is None else b"%d" % record.partition(),
         "offset": b"-1" if record is None else b"%d" % record.offset(),
         "node": _start(node),
     }
     return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
+
+
+def _stack_trace(error: BaseException) -> str:
+    """Return an error's traceback without the lines of the loops that this package writes: no reader can open
+    their file, and their numbers depend on how the program runs.
+    """
+    whole = traceback.TracebackException.from_exception(error)
+    told: traceback.TracebackException | None = whole
+    while told is not None:
+        told.stack[:] = [frame for frame in told.stack if frame.filename != GENERATED_FILE]
+        told = told.__cause__ or told.__context__
+    return "".join(whole.format())
 
 
 def text_of(error: BaseException) -> str:

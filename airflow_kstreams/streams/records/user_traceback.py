@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 from airflow_kstreams.streams.graph.services import Encoding
 from airflow_kstreams.streams.hints.function_checks import PACKAGE_FOLDER
 
+#: What a traceback calls the file of a loop that this package writes.
+GENERATED_FILE = "<source loop>"
 _STANDARD = f"{sysconfig.get_path('stdlib')}/"
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -23,7 +23,7 @@ def watched(
 ) -> dict[str, Forward]:
     """Return the children of a node, each but the last with a look at the value before and behind it.
 
-    :param inlining: knows the lines of the children; it is told those of the new closures.
+    :param inlining: holds the lines of each closure; this function adds those of the new closures.
     :param say: called when a child has changed a value.
     """
     *first, last = children

@@ -89,10 +89,13 @@ class CrashingAt:
     """An interceptor that kills its process at one port call, before or after it takes effect.
 
     :param number: of the call, from 0; None for never.
+    :param name: the only calls that count; empty for all of them.
+    :ivar calls: the names of those that were made.
     """
 
-    def __init__(self, number: int | None = None, *, after: bool = False) -> None:
+    def __init__(self, number: int | None = None, *, after: bool = False, name: str = "") -> None:
         self.calls: list[str] = []
+        self._name = name
         self._number = number
         self._after = after
         self._dead = False
@@ -100,6 +103,8 @@ class CrashingAt:
     def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
         if self._dead:
             raise Crash
+        if self._name not in ("", name):
+            return effect()
         self.calls.append(name)
         if len(self.calls) - 1 != self._number:
             return effect()

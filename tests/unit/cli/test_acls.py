@@ -104,6 +104,8 @@ def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> No
         ("Read", "topic", "letters-counts-changelog"),
     }
     assert rows(acls(application, "--for", "replay")) == {
+        ("Read", "topic", "letters-metadata"),
+        ("Read", "topic", "letters-runs"),
         ("Read", "topic", "letters-dead-letter"),
         ("Create", "topic", "letters-dead-letter-replays"),
         ("Read", "topic", "letters-dead-letter-replays"),

@@ -308,7 +308,7 @@ def moved_forward(partition: TopicPartition, *, start: int, to: int, by: str, ru
     """Describe a committed offset that another program moved over records.
 
     :param start: the last offset that is known to be of a run, or of an acceptance.
-    :param by: how that is known, in words.
+    :param by: the words before ``start`` that say who knows it, e.g. "runs have read the partition up to".
     :param run: the run that is under way and may have read some of them; empty between two runs.
     """
     again = f", and what run {run!r} has written of it comes twice, in state too" if run else ""

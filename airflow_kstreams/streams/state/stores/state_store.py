@@ -144,7 +144,8 @@ class PersistentStore(Protocol):
     def open(self, folder: Path, mark: bytes | None = None) -> None:
         """Keep the files in a folder; entries that it holds are the store's.
 
-        :param mark: that the files must have been closed with; None makes them unless they exist.
+        :param mark: text that :meth:`close` left inside the files; files without it are refused. With None
+            files that are missing are made, and no mark is asked for.
         :raises StateStoreError: the files cannot be read or written, or have another mark.
         """
         ...

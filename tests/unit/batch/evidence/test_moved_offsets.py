@@ -26,7 +26,8 @@ from airflow_kstreams.streams.errors import (
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
-from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from airflow_kstreams.testing import InMemoryKafka
+from tests.support.crash import Crash
 from tests.support.kafka.continuous_scene import Running, SwitchingApplication
 from tests.support.kafka.copies import (
     APP,
@@ -39,21 +40,13 @@ from tests.support.kafka.copies import (
     results,
 )
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.interception import Once
+from tests.support.kafka.interception import CrashingAt
 from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("foreign-commits-skip-nothing")
 
 IN = TopicPartition("in", 0)
 METADATA = ProtocolTopics(APP).metadata
-
-
-class DiedError(Exception):
-    """A process that dies there."""
-
-
-def die() -> None:
-    raise DiedError
 
 
 @pytest.fixture
@@ -500,28 +493,17 @@ def test_ledger_and_offset_agree_when_the_command_dies_at_its_commit(
     publish(kafka, 1)
     app.run("run-1")
     publish(kafka, 2, 3)
-    done = 0
-
-    class DiesAtCommit:
-        def call(self, name: str, client: Any, effect: Any, arguments: tuple[Any, ...]) -> Any:
-            nonlocal done
-            if name != "writer.commit":
-                return effect()
-            if takes_effect:
-                effect()
-            done += 1
-            raise DiedError
-
+    dying = CrashingAt(0, after=takes_effect, name="writer.commit")
     request = ResetRequest(
         application_id=APP, accept=partitions_in(["in:0"]), scenario=to_offset(2), force=True
     )
     with (
-        pytest.raises(DiedError),
-        ApplicationReset(FaultyCluster(kafka, DiesAtCommit()), request, clock=kafka.clock) as command,
+        pytest.raises(Crash),
+        ApplicationReset(dying.cluster(kafka), request, clock=kafka.clock) as command,
     ):
         command.run()
     kafka.clock.sleep(60)
-    assert done == 1, "one transaction holds both"
+    assert dying.calls == ["writer.commit"], "one transaction holds both"
     known = read_ledger(kafka, APP, clock=kafka.clock).accepted.get(IN)
     assert (known is not None, position(kafka).offset) == ((True, 2) if takes_effect else (False, 1))
     accept(kafka, "in:0", scenario=to_offset(2))
@@ -573,8 +555,8 @@ def test_command_is_refused_when_a_reset_was_interrupted(app: Application, kafka
     publish(kafka, 1)
     app.run("run-1")
     request = ResetRequest(application_id=APP, input_topics=("in",), force=True)
-    dying = FaultyCluster(kafka, Once("writer.commit", 2, die))
-    with pytest.raises(DiedError), ApplicationReset(dying, request, clock=kafka.clock) as reset:
+    dying = CrashingAt(1, name="writer.commit").cluster(kafka)
+    with pytest.raises(Crash), ApplicationReset(dying, request, clock=kafka.clock) as reset:
         reset.run()
     kafka.clock.sleep(60)
     with pytest.raises(ConfigError, match="was interrupted") as caught:

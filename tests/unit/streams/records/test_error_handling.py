@@ -158,6 +158,27 @@ def test_record_goes_to_the_dead_letter_topic_with_its_bytes_when_the_handler_sa
     }
 
 
+def test_stack_trace_of_a_letter_leaves_out_the_lines_of_generated_loops() -> None:
+    def shape(stream: KStream) -> None:
+        stream.map_values(_inverse_of_inverse).send_to("out", value_serde=serdes.json())
+
+    driver = driver_of(shape, DEAD)
+    driver.pipe_input("in", key="a", value=0, timestamp_ms=5)
+    (letter,) = driver.read_output("app-dead-letter")
+    trace = dict(letter.headers)["__streams.errors.stacktrace"] or b""
+    assert trace.count(b"in _inverse_of_inverse") == 2, "of the error that it raises, and of that one's cause"
+    assert b"modulo by zero" in trace
+    assert b"ValueError: no inverse" in trace
+    assert b"<source loop>" not in trace
+
+
+def _inverse_of_inverse(value: int) -> int:
+    try:
+        return 1 // value
+    except ZeroDivisionError as error:
+        raise ValueError("no inverse") from error
+
+
 def test_dead_letter_topic_has_the_users_name_when_given() -> None:
     driver = driver_of(inverse, {**DEAD, "errors.dead.letter.queue.topic.name": "letters"})
     driver.pipe_input("in", key="a", value=0, timestamp_ms=5)

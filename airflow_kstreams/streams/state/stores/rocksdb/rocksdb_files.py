@@ -168,7 +168,8 @@ class RocksDBFiles:
     :param store: name of the store, for messages.
     :param folder: folder of its files.
     :param memory: the memory it shares.
-    :param mark: that the files must have; None makes them unless they exist.
+    :param mark: text inside the database that says what it holds; files without it are refused. With None
+        files that are missing are made, and no mark is asked for.
     :raises StateStoreError: the files cannot be opened, or have another mark.
     """
 
