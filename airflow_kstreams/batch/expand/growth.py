@@ -22,11 +22,7 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.grown_groups import (
-    BlockedPartition,
-    blocked_partitions,
-    with_boundaries,
-)
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, with_boundaries
 from airflow_kstreams.batch.ledger.facts import Assignment
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds

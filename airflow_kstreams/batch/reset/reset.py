@@ -63,14 +63,7 @@ from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
-from airflow_kstreams.batch.reset.reset_plan import (
-    Look,
-    ResetPlan,
-    ResetRequest,
-    Survey,
-    plan_reset,
-    survey,
-)
+from airflow_kstreams.batch.reset.reset_plan import Look, ResetPlan, ResetRequest, Survey, plan_reset, survey
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
