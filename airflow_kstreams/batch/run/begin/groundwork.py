@@ -23,19 +23,11 @@ from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.growing.grown_groups import (
-    grown_topics,
-    without_kinds,
-)
+from airflow_kstreams.batch.growing.grown_groups import grown_topics, without_kinds
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import (
-    Loss,
-    data_loss,
-    gone,
-    vanished,
-)
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, gone, vanished
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
