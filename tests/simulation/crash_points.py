@@ -82,6 +82,27 @@ class Died(BaseException):
     """The process made its last call."""
 
 
+class Mortal:
+    """A process that dies at a port call.
+
+    :param last: number of the call, from 1 on.
+    :param takes_effect: whether the broker still carries it out.
+    """
+
+    def __init__(self, last: int, *, takes_effect: bool) -> None:
+        self._left = last
+        self._takes_effect = takes_effect
+
+    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
+        """Make the call, see ``Interceptor``."""
+        self._left -= 1
+        if self._left > 0:
+            return effect()
+        if self._left == 0 and self._takes_effect:
+            effect()
+        raise Died
+
+
 @dataclass(slots=True, kw_only=True)
 class Calls:
     """Counts the port calls of all processes.

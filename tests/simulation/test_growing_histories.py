@@ -5,8 +5,7 @@ again until it is through, and what comes out is what was sent, by key, once and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -23,35 +22,12 @@ from tests.property.test_partition_expansion import (
     drain,
     play,
 )
-from tests.simulation.crash_points import Died, one_after_the_other
+from tests.simulation.crash_points import Died, Mortal, one_after_the_other
 from tests.support.examples import examples
 from tests.unit.batch.growing.test_partition_growth import Scene
 
-T = TypeVar("T")
-
 #: Of a process: its last port call, and whether the broker still carries it out.
 DEATHS = st.lists(st.tuples(st.integers(1, 120), st.booleans()), min_size=2, max_size=10)
-
-
-class Mortal:
-    """A process that dies at a port call.
-
-    :param last: number of the call, from 1 on.
-    :param takes_effect: whether the broker still carries it out.
-    """
-
-    def __init__(self, last: int, *, takes_effect: bool) -> None:
-        self._left = last
-        self._takes_effect = takes_effect
-
-    def call(self, name: str, client: object, effect: Callable[[], T], arguments: tuple[Any, ...]) -> T:
-        """Make the call, see ``Interceptor``."""
-        self._left -= 1
-        if self._left > 0:
-            return effect()
-        if self._left == 0 and self._takes_effect:
-            effect()
-        raise Died
 
 
 @settings(max_examples=examples(40), deadline=None)

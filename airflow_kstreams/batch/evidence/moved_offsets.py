@@ -62,7 +62,8 @@ def find_moved_between_runs(
         last, by = _last_known(tp, prior, made_anew=_made_anew(tp, prior, topic_ids))
         at = prior.committed[tp].offset
         if last is not None and at > max(last, log_of.start):
-            losses.append(moved_forward(tp, start=max(last, log_of.start), to=at, by=by))
+            endless = prior.unfinished_run if prior.continuous else ""
+            losses.append(moved_forward(tp, start=max(last, log_of.start), to=at, by=by, run=endless))
     return losses
 
 
@@ -88,7 +89,7 @@ def member_warnings(admin: AdminPort, application_id: str) -> tuple[str, ...]:
 
 def _last_known(tp: TopicPartition, prior: PriorRuns, *, made_anew: bool) -> tuple[int | None, str]:
     """Return the last offset of a partition that is known to be of a run or an acceptance, and how it is
-    known; None where no run has left a trace of the topic.
+    known; None where no run has left a trace.
     """
     if tp in prior.accepted:
         return prior.accepted[tp].offset, "the ledger says that an operator had reading go on at"
@@ -98,7 +99,7 @@ def _last_known(tp: TopicPartition, prior: PriorRuns, *, made_anew: bool) -> tup
         endless = prior.unfinished_run if prior.continuous else ""
         by = f"continuous run {endless!r} started at" if endless else "runs have read the partition up to"
         return prior.last_stops[tp], by
-    if prior.knows(tp.topic):
+    if prior.know_anything:
         return 0, "no run has read the partition, whose log starts at"
     return None, ""
 

@@ -100,11 +100,10 @@ class PriorRuns:
         """Whether some run has read a partition, as far as anything says."""
         return partition.partition < self.read.get(partition.topic, 0)
 
-    def knows(self, topic: str) -> bool:
-        """Whether runs have left a trace of a topic."""
-        if self.read.get(topic, 0):
-            return True
-        return any(other.topic == topic for other in self.last_stops)
+    @property
+    def know_anything(self) -> bool:
+        """Whether runs have left a trace of any topic."""
+        return bool(self.last_stops) or any(self.read.values())
 
     def set_by_a_person(self, partition: TopicPartition) -> bool:
         """Whether the committed offset is not of a run: a person set it, and accepted the topic as it is."""

@@ -202,6 +202,28 @@ def test_partition_that_came_later_is_not_skipped(app: Application, kafka: InMem
     assert results(kafka) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("by", ["pattern", "name"])
+def test_topic_that_came_later_is_not_skipped(kafka: InMemoryKafka, by: str) -> None:
+    def copied(*names: str) -> Topology:
+        builder = KStreamBuilder(default_key_serde=TEXT, default_value_serde=TEXT)
+        source = builder.stream(pattern="in.*") if by == "pattern" else builder.stream(*names)
+        source.send_to("out")
+        return builder.build()
+
+    publish(kafka, 1)
+    Application(application_id=APP, topology=copied("in"), on=kafka, clock=kafka.clock).run("run-1")
+    kafka.create_topic("in-2")
+    publish(kafka, 2, 3, topic="in-2")
+    move(kafka, {TopicPartition("in-2", 0): 2})
+    later = Application(application_id=APP, topology=copied("in", "in-2"), on=kafka, clock=kafka.clock)
+    error = refused(later, "run-2")
+    assert "in-2-0: its committed offset is 2" in error.cause
+    assert "no run has read the partition, whose log starts at 0" in error.cause
+    accept_in_memory(error, kafka)
+    later.run("run-2")
+    assert results(kafka) == ["1", "2", "3"]
+
+
 def test_topic_that_was_made_anew_is_not_skipped(app: Application, kafka: InMemoryKafka) -> None:
     publish(kafka, *range(5))
     app.run("run-1")
@@ -400,6 +422,7 @@ def test_continuous_run_does_not_go_on_where_another_consumer_is(
         both.run_continuously("c-2")
     assert said in caught.value.cause
     assert "from 1 to 4, over at most 3 records" in caught.value.cause
+    assert "what run 'c-1' has written of it comes twice, in state too" in caught.value.fix
     assert said in refused(app, "run-2").cause
     accept(kafka, "in:0", scenario=to_offset(2))
     running = both.run_continuously("c-2")
