@@ -373,7 +373,8 @@ class Life:
         known = dict(self._starts(self.read_to))
         for command in printed_commands(error.fix):
             for tp in partitions_in([command[command.index("--accept") + 1]]):
-                accept_at(self.kafka, {tp: max(self.read_to[tp], known[tp])}, APP)
+                self.read_to[tp] = max(self.read_to[tp], known[tp])
+                accept_at(self.kafka, {tp: self.read_to[tp]}, APP)
                 self.trace(f"   {tp} at {self.read_to[tp]}, where reading ended")
         sometimes("reading went on where a person knew that it had ended")
 

@@ -246,6 +246,8 @@ def with_committed(
     committed: Mapping[TopicPartition, CommittedOffset],
     plan: TopologyPlan,
     topic_ids: Mapping[str, str],
+    *,
+    partitions: Collection[TopicPartition],
 ) -> PriorRuns:
     """Add the committed offsets, and leave out what they and the topics make void.
 
@@ -253,6 +255,7 @@ def with_committed(
     A repartition topic holds nothing between two runs, so that nothing is lost if it is created again.
 
     :param topic_ids: of the topics as they are now.
+    :param partitions: of the sources as they are now.
     """
     accepted = {
         tp: each
@@ -264,7 +267,7 @@ def with_committed(
         committed=committed,
         accepted=accepted,
     )
-    inputs = [tp for tp in committed if tp.topic in plan.inputs]
+    inputs = [tp for tp in partitions if tp.topic in plan.inputs]
     if inputs and all(map(prior.set_by_a_person, inputs)):
         prior = dataclasses.replace(prior, unfinished_run="", no_slice=False, reset_by_hand=True)
     if prior.unfinished_run:

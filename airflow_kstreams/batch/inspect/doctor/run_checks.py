@@ -185,7 +185,8 @@ def _between_runs(
         return vanished
     ids = {topic: description.topic_id for topic, description in found.items()}
     # What is not there is created by begin; it has no partitions to look at.
-    prior = with_committed(prior, committed, plan, {topic: ids.get(topic, "") for topic in plan.sources})
+    topic_ids = {topic: ids.get(topic, "") for topic in plan.sources}
+    prior = with_committed(prior, committed, plan, topic_ids, partitions=partitions)
     losses = find_lost_slice(prior, plan.application_id, finished=facts.ledger.is_finished)
     bounds = log_bounds(admin, partitions, settle_ms=0, clock=seen.clock)
     losses += find_unfit(facts, bounds, prior, ids, ahead=ahead)

@@ -145,7 +145,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     others = sorted({*parking} - {*partitions})
     parked: Parked = parked_left(facts, {**committed, **(session.committed(others) if others else {})})
     refuse_orphaned(ledger, plan, topics.grouped, parked)
-    prior = with_committed(prior, committed, plan, topics.topic_ids)
+    prior = with_committed(prior, committed, plan, topics.topic_ids, partitions=partitions)
     topics = dataclasses.replace(topics, grouped=without_ruled_out(plan, topics.grouped, prior))
     taken = take_over(session, plan, topics.grouped, topics.bound, committed)
     if taken.expansions:

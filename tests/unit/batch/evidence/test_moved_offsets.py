@@ -432,6 +432,29 @@ def test_continuous_run_does_not_go_on_where_another_consumer_is(
     assert results(kafka) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.promise("progress-is-not-guessed")
+def test_offset_that_is_gone_is_not_guessed_when_the_others_are_set(
+    app: Application, kafka: InMemoryKafka
+) -> None:
+    publish(kafka, 1)
+    app.run("run-1")
+    running = endless(kafka, app.topology).run_continuously("c-1")
+    publish(kafka, 2)
+    publish(kafka, 3, partition=1)
+    settle(running, kafka)
+    running.stop()
+    kafka.expire_offsets(APP, [IN])
+    accept(kafka, "in:1", scenario=to_offset(1))
+    said = "in-0: its committed offset is gone"
+    assert said in said_by_doctor(app, kafka)
+    error = refused(app, "run-2")
+    assert said in error.cause
+    assert "continuous run 'c-1' had committed one" in error.cause
+    accept(kafka, "in:0", scenario=to_offset(2))
+    app.run("run-2")
+    assert results(kafka) == ["1", "2", "3"]
+
+
 def test_task_of_a_continuous_run_does_not_go_on_where_another_consumer_is(
     app: Application, kafka: InMemoryKafka
 ) -> None:
