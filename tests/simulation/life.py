@@ -9,8 +9,10 @@ after a run that read everything what it must have.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -62,6 +64,8 @@ _MOST_TRIES = 15
 _PIN = re.compile(r'store="([^"]+)"')
 _MOVED = re.compile(r"--to-offset (\d+) instead leaves them out")
 
+#: Share of the seeds that have one.
+SHARE = 0.34
 #: What is done with a view of the cluster, under an order.
 _Body = Callable[[ClusterPort, tuple[int, int]], None]
 
@@ -77,7 +81,11 @@ class Life:
     :ivar former: the code with which the last run was made.
     :ivar met: all that was written to inputs.
     :ivar read_to: where the oracle stands in each input.
+    :ivar books: of each line that there was, by its state.
+    :ivar told: likewise, what it has given.
+    :ivar known: likewise, the line.
     :ivar away: lines with state that passed records by while they were taken out.
+    :ivar seen: partitions that a run has read.
     :ivar doubtful: what may make a run refuse to begin.
     :ivar letters: numbers in dead letters that were not replayed.
     """
@@ -90,13 +98,15 @@ class Life:
     former: Version | None = None
     met: dict[TopicPartition, list[Met]] = field(default_factory=dict)
     read_to: dict[TopicPartition, int] = field(default_factory=dict)
-    books: dict[int, Book] = field(default_factory=dict)
-    told: dict[int, Told] = field(default_factory=dict)
+    books: dict[str, Book] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    known: dict[str, Line] = field(default_factory=dict)
     heard: Counter[TopicPartition] = field(default_factory=Counter)
-    away: set[int] = field(default_factory=set)
+    away: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
     letters: Counter[int] = field(default_factory=Counter)
     settings: dict[str, Any] = field(default_factory=dict)
+    seen: set[TopicPartition] = field(default_factory=set)
     half: bool = False
     endless: bool = False
     numbers: int = 0
@@ -144,7 +154,7 @@ class Life:
             (2, self._leave_half),
             (6, self._deploy),
             (1, self._change_settings),
-            (3, self._replay),
+            (4, self._replay),
             (1, self._reset),
             (2, self._move_offsets),
             (1, self._expire_offsets),
@@ -154,11 +164,12 @@ class Life:
             (1, self._compact),
         ]
         if any(line.kind == "pattern" for line in self.version.lines):
-            steps += [(1, self._add_topic), (1, self._delete_topic)]
+            steps += [(2, self._add_topic), (3, self._delete_topic)]
         if self.disk:
             steps.append((5, self._damage))
         weights, found = zip(*steps, strict=True)
-        return self.draw.choices(found, weights)[0]
+        step: Callable[[], None] = self.draw.choices(found, weights)[0]
+        return step
 
     # == inputs
 
@@ -300,10 +311,21 @@ class Life:
                     self._answer(error)
                 self._wait()
             else:
+                self._refuse_silent_beginnings()
                 self.former = self.version
                 self.doubtful.clear()
                 return
         raise ViolationError(f"not through after {_MOST_TRIES} tries")
+
+    def _refuse_silent_beginnings(self) -> None:
+        """Refuse that a line begins empty, though it has state under the name that it had without the user's."""
+        now = {line.number: line for line in self.version.lines}
+        for line in self.former.lines if self.former and not self.disk else ():
+            state = self._state(line)
+            if not line.store and line.number in now and self._state(now[line.number]) != state:
+                book = self.books.get(state, Book())
+                if book.lists or book.windows:
+                    raise ViolationError(f"{line.out} begins empty in silence, and {state} is left")
 
     def _wait(self) -> None:
         self.kafka.clock.sleep(_LEASE_SECONDS + 1)
@@ -354,7 +376,7 @@ class Life:
         found = []
         for line in self.version.lines:
             was = known.get(line.number, line)
-            name = next((n for n in names if n in self._changelog(was)), "")
+            name = next((n for n in names if n in self._state(was)), "")
             found.append(replace(line, store=name) if name and was.store != line.store else line)
         sometimes("state went on under the name that an error printed")
         self.trace(f"   pin {names}")
@@ -394,31 +416,30 @@ class Life:
                 self.read_to[tp] = self._ends([tp])[tp]
             else:
                 self.read_to[tp] = self._starts([tp])[tp]
-        for line in {*self.version.lines, *(self.former.lines if self.former else ())}:
-            if self._changelog(line) in options.get("--internal-topics", ()):
-                self._forget(line.number)
+        for changelog in options.get("--internal-topics", ()):
+            self._forget(changelog)
         if "--input-topics" in options:
             self._start_over(options["--input-topics"])
 
-    def _forget(self, number: int) -> None:
+    def _forget(self, state: str) -> None:
         """Take it that a line begins empty."""
-        self.books[number], self.told[number] = Book(), Told()
-        self.away.discard(number)
+        self.books[state], self.told[state] = Book(), Told()
+        self.away.discard(state)
 
     def _start_over(self, topics: Iterable[str]) -> None:
         """Take it that all state is gone, and topics are read again."""
         again = [tp for tp in self.met if tp.topic in topics]
         for tp, start in self._starts(again).items():
             self.read_to[tp] = start
-        for number in [*self.books]:
-            line = _LINES[number]
+        for state, line in self.known.items():
             if line.kind not in ("copy", "pattern") or any(line.reads(topic) for topic in topics):
-                self._forget(number)
+                self._forget(state)
 
-    def _changelog(self, line: Line) -> str:
-        """Return the changelog of a line; empty if it has none."""
-        plan = Version(lines=(line,)).topology(self._storage).plan(APP)
-        return next(iter(plan.changelogs), "")
+    def _state(self, line: Line) -> str:
+        """Return by what the state of a line is known: its changelog, or its output if it has none."""
+        named = Line(number=line.number, kind=line.kind, topic=line.topic, store=line.store)
+        plan = Version(lines=(named,)).topology(self._storage).plan(APP)
+        return next(iter(plan.changelogs), line.out)
 
     # == what came
 
@@ -442,33 +463,38 @@ class Life:
         self._take(self._ends(self._read()))
 
     def _take(self, ends: Mapping[TopicPartition, int]) -> None:
+        states = {self._state(line): line for line in self.version.lines}
+        self.known |= states
         for tp, end in ends.items():
             new = [one for one in self.met[tp] if self.read_to[tp] <= one.offset < end]
             self.read_to[tp] = end
-            lines = {line.number for line in self.version.lines if line.reads(tp.topic)}
-            for number in lines:
-                book = self.books.setdefault(number, Book())
-                book.take(_LINES[number], new, mended=self.version.mended)
-            for number, book in self.books.items():
-                if new and number not in lines and _LINES[number].reads(tp.topic) and book.lists:
-                    self.away.add(number)
-        for number in self.away & {line.number for line in self.version.lines}:
-            raise ViolationError(f"{_LINES[number].out} goes on with state that records passed by")
+            self.seen.add(tp)
+            for state, line in states.items():
+                if line.reads(tp.topic):
+                    book = self.books.setdefault(state, Book())
+                    book.take(line, new, mended=self.version.mended)
+            for state, book in self.books.items():
+                if new and state not in states and self.known[state].reads(tp.topic) and book.lists:
+                    self.away.add(state)
+        for state in self.away & {*states}:
+            raise ViolationError(f"{state} goes on, and records passed it by")
 
     def _hear(self, *, partly: bool = False, moved: Iterable[TopicPartition] = ()) -> None:
         """Compare what came since with what may have come, and must have."""
         books = self.books
+        states = {line.out: (state, line) for state, line in self.known.items()}
+        states |= {line.out: (self._state(line), line) for line in self.version.lines}
         if partly:
             books = deepcopy(self.books)
             for tp in self._read():
+                new = [one for one in self.met[tp] if one.offset >= self.read_to[tp]]
                 for line in self.version.lines:
                     if line.reads(tp.topic):
-                        new = [one for one in self.met[tp] if one.offset >= self.read_to[tp]]
-                        books.setdefault(line.number, Book()).take(line, new, mended=self.version.mended)
-        for line in {line.number: line for line in (*self.version.lines, *_LINES.values())}.values():
-            records = self._news(line.out)
-            told, book = self.told.setdefault(line.number, Told()), books.get(line.number, Book())
-            given = [((record.key() or b"").decode(), decoded(record.value())) for record in records]
+                        book = books.setdefault(self._state(line), Book())
+                        book.take(line, new, mended=self.version.mended)
+        for out, (state, line) in states.items():
+            told, book = self.told.setdefault(state, Told()), books.get(state, Book())
+            given = [((r.key() or b"").decode(), decoded(r.value())) for r in self._news(out)]
             told.hear(line, given, book)
             if not partly and line in self.version.lines:
                 told.refuse_missing(line, book, {tp.partition for tp in moved if line.reads(tp.topic)})
@@ -522,7 +548,8 @@ class Life:
             lines = self._with_another(lines)
             sometimes("an application got another line, and its topic")
         elif kind == "remove" and len(lines) > 1:
-            del lines[at]
+            copies = [number for number, each in enumerate(lines) if each.kind == "copy" and self.letters]
+            del lines[copies[0] if copies else at]
             sometimes("an application lost a line, and its topic")
         elif kind == "rename" and line.kind in ("list", "rekeyed", "window"):
             lines[at] = replace(line, store=f"s{self.numbers}")
@@ -577,23 +604,25 @@ class Life:
                 return
             else:
                 break
-        while self.kafka.hanging_transactions():
-            self._wait()
-        back: Counter[int] = Counter()
-        for tp in self.kafka.partitions(FAILING):
-            known = {one.offset for one in self.met[tp]}
-            for record in self.kafka.records(FAILING):
-                if record.partition() == tp.partition and record.offset() not in known:
-                    if record.offset() < self.read_to[tp]:
-                        continue
-                    number = decoded(record.value())["n"]
-                    key, time_ms = (record.key() or b"").decode(), record.timestamp()[1]
-                    self.met[tp].append(Met(tp, record.offset(), key, number, time_ms))
-                    back[number] += 1
+        back = self._brought_back()
         if back != letters:
             raise ViolationError(f"a replay brought back {back}, expected {letters}")
         self.letters.clear()
         sometimes("dead letters came back")
+
+    def _brought_back(self) -> Counter[int]:
+        """Take note of the records that a replay has written."""
+        while self.kafka.hanging_transactions():
+            self._wait()
+        back: Counter[int] = Counter()
+        for record in self.kafka.records(FAILING):
+            tp = TopicPartition(FAILING, record.partition())
+            newest = self.met[tp][-1].offset if self.met[tp] else -1
+            if record.offset() > newest:
+                number, key = decoded(record.value())["n"], (record.key() or b"").decode()
+                self.met[tp].append(Met(tp, record.offset(), key, number, record.timestamp()[1]))
+                back[number] += 1
+        return back
 
     def _reset(self) -> None:
         """Start over: all state, from the start of the topics with state."""
@@ -681,6 +710,9 @@ class Life:
         if self.half:
             return
         known = [tp for topic in self.kafka.topics() for tp in self.kafka.partitions(topic)]
+        if self.endless:
+            # Where reading ended between subtopologies no person knows.
+            known = [*self.met]
         self.kafka.expire_offsets(APP, [tp for tp in known if self.draw.random() < 0.7])
         if self.endless:
             self.doubtful.add("expired")
@@ -696,7 +728,8 @@ class Life:
 
     def _lose(self) -> None:
         """Delete records that nobody has read."""
-        behind = [tp for tp, end in self._ends(self._read()).items() if end > self.read_to[tp]]
+        ends = self._ends(self._read())
+        behind = [tp for tp, end in ends.items() if tp in self.seen and end > self.read_to[tp]]
         if behind and not self.half and self.former is not None:
             tp = self.draw.choice(behind)
             self.kafka.expire({tp: self.draw.randint(self.read_to[tp] + 1, self._ends([tp])[tp])})
@@ -723,6 +756,7 @@ class Life:
             admin.delete_topics([topic])
         for tp in [tp for tp in self.met if tp.topic == topic]:
             del self.met[tp], self.read_to[tp]
+            self.seen.discard(tp)
         self.doubtful.add("topic")
         sometimes("a topic that a pattern matched was deleted")
         self._run()
@@ -736,7 +770,7 @@ class Life:
         found = sorted(path for path in folder.rglob("*") if path.name != "LOCK")
         if not found:
             return
-        kind = self.draw.choice(("keep", "keep", "bring back", "remove", "cut", "flip"))
+        kind = self.draw.choice(("keep", "keep", "bring back", "bring back", "remove", "cut", "flip"))
         files = [path for path in found if path.is_file() and path.stat().st_size]
         if kind == "keep":
             shutil.rmtree(kept, ignore_errors=True)
@@ -773,7 +807,8 @@ _CHANGES = (
     "grace",
     "mend",
 )
-_COPY = 0
+#: The state of the copy that refuses records.
+_COPY = "out-0"
 #: Every line that there may be: what it is says which store it has.
 _LINES = {
     number: Line(number=number, kind=kind, topic=topic)
@@ -792,3 +827,28 @@ def _leaving_out(error: KStreamsError) -> KStreamsError:
     """Return an error whose command leaves out what another program has read, as its text offers."""
     to = _MOVED.findall(error.fix)[0]
     return KStreamsError("", fix=re.sub(r"--to-offset \d+$", f"--to-offset {to}", error.fix, flags=re.M))
+
+
+def live(seed: int, *, trace: Callable[[str], None] | None = None) -> str:
+    """Live the life of a seed, if it has one.
+
+    :return: what must not have happened; empty if nothing.
+    """
+    draw = Random(f"{seed} life")
+    if draw.random() >= SHARE:
+        return ""
+    logging.disable(logging.CRITICAL if trace is None else logging.NOTSET)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        disk = ""
+        if draw.random() < 0.3:
+            disk = f"{folder}/disk"
+            Path(disk).mkdir()
+        try:
+            Life(draw, disk, trace or (lambda line: None)).live()
+        except (ViolationError, KStreamsError) as error:
+            return f"life: {type(error).__name__}: {error}"
+        finally:
+            logging.disable(logging.NOTSET)
+            if disk:
+                let_go_of_locks(Path(disk))
+    return ""

@@ -81,13 +81,16 @@ class Version:
     lines: tuple[Line, ...]
     mended: bool = False
 
-    @cache
     def topology(self, storage: Storage) -> Topology:
+        """Build it, or return what was built of it before."""
+        return _topology(self, storage)
+
+    def build(self, storage: Storage) -> Topology:
         """Build it."""
         builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
         for line in self.lines:
-            named = {"pattern": PATTERN} if line.kind == "pattern" else {}
-            stream = builder.stream(**named) if named else builder.stream(line.topic)
+            patterned = line.kind == "pattern"
+            stream = builder.stream(pattern=PATTERN) if patterned else builder.stream(line.topic)
             for _ in range(line.steps):
                 stream = stream.peek(lambda key, value: None)
             self._results(line, stream, storage).send_to(line.out, value_serde=serdes.json())
@@ -104,16 +107,20 @@ class Version:
             grouped = stream.group_by_key()
         if line.kind == "window":
             windowed = grouped.windowed_by(TumblingWindow(size_ms=SIZE_MS, grace_ms=line.grace_ms))
-            table = windowed.aggregate(list, _appended, **({"store": line.store} if line.store else {}))
+            table = windowed.aggregate(list, _appended, store=line.store or None)
             closed = table.suppress().to_stream().map_values(_edited)
             return closed.map(lambda window, numbers: (window.key, [window.start_ms, *numbers]))
-        spec: dict[str, Any] = {}
-        if line.store:
-            text = serdes.string()
-            spec["store"] = StoreSpec(
-                name=line.store, key_serde=text, value_serde=serdes.json(), storage=storage
-            )
-        return grouped.aggregate(list, _appended, **spec).to_stream().map_values(_edited)
+        if line.store or storage == "rocksdb":
+            # A spec names its store; with the name that it would have it is the same one.
+            name, text = line.store or f"{line.topic}-aggregate", serdes.string()
+            spec = StoreSpec(name=name, key_serde=text, value_serde=serdes.json(), storage=storage)
+            return grouped.aggregate(list, _appended, store=spec).to_stream().map_values(_edited)
+        return grouped.aggregate(list, _appended).to_stream().map_values(_edited)
+
+
+@cache
+def _topology(version: Version, storage: Storage) -> Topology:
+    return version.build(storage)
 
 
 def rekeyed(number: int) -> str:

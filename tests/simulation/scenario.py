@@ -32,6 +32,7 @@ from tests.simulation.expectations import Expectations, RunInterval, ViolationEr
 from tests.simulation.faults import CYCLE, Fault, PlannedFault, death_of_a_driver, death_of_a_task, plan_of
 from tests.simulation.history import METADATA, History
 from tests.simulation.injector import FaultInjector
+from tests.simulation.life import live
 from tests.simulation.machines import Machine, drawn_machines
 from tests.simulation.parked_checks import parked_in
 from tests.simulation.probes import TWIN, watching
@@ -231,6 +232,8 @@ def simulate(seed: int, *, trace: Trace | None = None) -> Outcome:
     scenario = scenario_of(seed)
     with noting() as reached, _disk(scenario) as disk:
         outcome = _simulated(scenario, disk, trace)
+        if not outcome.violation:
+            outcome.violation = live(seed, trace=trace)
     outcome.reached = reached
     return outcome
 
