@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from graphlib import TopologicalSorter
 
@@ -36,7 +37,7 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, StopSignals, tasks_of
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, StopSignals, tasks_of
 from airflow_kstreams.spark.driver.executors import (
     MAX_LAUNCHES,
     Executors,
@@ -247,13 +248,11 @@ class Driver:
             launch=partial(self._executors.launch_continuous, run),
             cancel=self._executors.cancel,
             check=lease.check,
-            stopping=Stopping(
-                requested=signals.requested,
-                announce=partial(coordinator.lease.renew, stopping=True),
-                # A task notices within a turn; its processors, and then its last commit, end within these.
-                patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
-                / 1000,
-            ),
+            stop=signals.requested,
+            announce=partial(coordinator.lease.renew, stopping=True),
+            # A task notices within a turn; its processors, and then its last commit, end within these.
+            patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
+            / 1000,
             periodically=Housekeeping(run, coordinator.session).keep,
             clock=self._clock,
         )
@@ -261,6 +260,7 @@ class Driver:
             return jobs.run()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunJobs:
     """The jobs of one slice.
 
@@ -271,23 +271,13 @@ class RunJobs:
     :param only: id of the only subtopology to run, None for all.
     """
 
-    def __init__(
-        self,
-        *,
-        slice_: Slice,
-        launch: Callable[[Sequence[TaskShare]], list[TaskReport]],
-        cancel: Callable[[], None],
-        unfinished: Callable[[int], Sequence[TaskShare]],
-        check: Callable[[], None],
-        only: int | None = None,
-    ) -> None:
-        self._slice = slice_
-        self._launch = launch
-        self._cancel = cancel
-        self._unfinished = unfinished
-        self._check = check
-        self._only = only
-        self._stopping = threading.Event()
+    slice_: Slice
+    launch: Callable[[Sequence[TaskShare]], list[TaskReport]]
+    cancel: Callable[[], None]
+    unfinished: Callable[[int], Sequence[TaskShare]]
+    check: Callable[[], None]
+    only: int | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self) -> list[TaskReport]:
         """Run every subtopology, or the only one, to its stop offsets.
@@ -295,7 +285,7 @@ class RunJobs:
         :return: the reports of the tasks that this driver ran, without tasks that were done before.
         :raises KStreamsError: a task failed for good.
         """
-        graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
+        graph = dependencies(self.slice_.plan.topology) if self.only is None else {self.only: set()}
         order = TopologicalSorter(graph)
         order.prepare()
         reports: list[TaskReport] = []
@@ -312,7 +302,7 @@ class RunJobs:
             except BaseException:
                 # Jobs beside the failed subtopology would only delay the error; the retry resumes them.
                 self._stopping.set()
-                self._cancel()
+                self.cancel()
                 raise
         return reports
 
@@ -325,15 +315,15 @@ class RunJobs:
         reports: list[TaskReport] = []
         failure: KStreamsError | None = None
         for launch in range(MAX_LAUNCHES):
-            shares = self._unfinished(subtopology)
+            shares = self.unfinished(subtopology)
             if not shares:
                 return reports
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
-            self._check()
+            self.check()
             log.info("subtopology %d: %d tasks are launched", subtopology, len(shares))
             try:
-                reports.extend(self._launch(shares))
+                reports.extend(self.launch(shares))
                 log.info("subtopology %d: its tasks have ended", subtopology)
             except KStreamsError as error:
                 if self._stopping.is_set() or not worth_another_launch(error):
@@ -342,7 +332,7 @@ class RunJobs:
                 log.warning(
                     "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
                 )
-        left = self._unfinished(subtopology)
+        left = self.unfinished(subtopology)
         if left:
             raise failure or self._given_up(subtopology, left)
         return reports
@@ -350,10 +340,10 @@ class RunJobs:
     def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
         names = first_few([f"{subtopology}_{share.group}" for share in left])
         return RunError(
-            f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
+            f"tasks {names} of application {self.slice_.plan.topology.application_id!r} did not reach their "
             f"stop offsets in {MAX_LAUNCHES} launches",
             fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
-            run_id=self._slice.run_id,
+            run_id=self.slice_.run_id,
         )
 
 

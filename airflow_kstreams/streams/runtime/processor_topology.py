@@ -337,8 +337,8 @@ class ProcessorTopology:
         """Make the closure of an asynchronous node whose calls are made again."""
         node, context = async_node.name, self.record_context
         repeating = Repeating(
-            async_node,
-            policy,
+            async_node=async_node,
+            policy=policy,
             stage=self.stages.gives_in[node],
             now_ms=self._steady_ms,
             context=context,
