@@ -383,7 +383,9 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
 
 
 def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
-    """Return the partition groups without those of deleted changelogs; nothing when no changelog is left."""
+    """Return the partition groups without those of deleted changelogs; none when no changelog is left. The
+    counts of topics stay.
+    """
 
     def kept(entry: GroupedPartitions) -> GroupedPartitions:
         changelogs = {topic: topic_id for topic, topic_id in entry.changelogs.items() if topic not in deleted}
@@ -395,4 +397,6 @@ def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
         subtopologies={sub: kept(entry) for sub, entry in recorded.subtopologies.items()},
         former=tuple(entry for entry in map(kept, recorded.former) if entry.changelogs),
     )
-    return left if any(entry.changelogs for entry in left.entries) else NOTHING_RECORDED
+    if any(entry.changelogs for entry in left.entries):
+        return left
+    return msgspec.structs.replace(NOTHING_RECORDED, topics=recorded.topics)
