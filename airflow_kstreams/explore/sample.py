@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, unwritable
 from airflow_kstreams.streams.plan import decode_json, json_decoder
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -133,10 +133,7 @@ def write_private(path: str | Path, content: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ConfigError(
-            f"{str(path)!r} cannot be written: {error.strerror}",
-            fix="name a file in a folder that you may write",
-        ) from None
+        raise unwritable(path, error) from None
 
 
 def _decoded(lines: Iterable[bytes]) -> tuple[SampleRecord, ...]:

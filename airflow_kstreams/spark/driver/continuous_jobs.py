@@ -72,7 +72,7 @@ class StopSignals:
         if self.requested.is_set():
             sys.exit(1)
         self.requested.set()
-        log.info("%s: stopping", signal.Signals(number).name)
+        log.info("the run stops: the driver was sent %s", signal.Signals(number).name)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class ContinuousJobs:
                 log.warning("the stop is announced with the next renewal of the lease: %s", error.cause)
         elif now - self._announced_at > self.patience_seconds:
             self._announced_at = now
-            log.warning("tasks did not stop in %.0f s: cancelled", self.patience_seconds)
+            log.warning("tasks did not stop in %.0f s and are cancelled", self.patience_seconds)
             self.cancel()
 
 

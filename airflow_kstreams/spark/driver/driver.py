@@ -47,9 +47,9 @@ from airflow_kstreams.spark.driver.executors import (
 )
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunError, TopologyError
+from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
-from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -99,11 +99,13 @@ class Driver:
         plan = self._topology.plan(self._spec.application_id)
         if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
             raise TopologyError(
-                f"the application file builds topology {plan.topology_hash[:12]}, capture saw "
-                f"{self._spec.topology_hash[:12]}",
+                f"the application file builds topology {plan.topology_hash[:12]} here, and built "
+                f"{self._spec.topology_hash[:12]} where the Airflow task read it",
                 fix="deploy one version of the application file everywhere, then retry the run",
             )
-        self._refuse_unknown_subtopology(plan)
+        if self._spec.subtopology is not None:
+            ids = [sub.id for sub in plan.subtopologies]
+            refuse_unknown_subtopology(plan.application_id, self._spec.subtopology, ids)
         with self._coordinator() as coordinator:
             while True:
                 begun = coordinator.begin(
@@ -171,14 +173,6 @@ class Driver:
             except KStreamsError as error:
                 log.warning("the coordinator could not be closed: %s", error.cause)
             self._executors.close()
-
-    def _refuse_unknown_subtopology(self, plan: TopologyPlan) -> None:
-        ids = [sub.id for sub in plan.subtopologies]
-        if self._spec.subtopology is not None and self._spec.subtopology not in ids:
-            raise ConfigError(
-                f"application {plan.application_id!r} has no subtopology {self._spec.subtopology}",
-                fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
-            )
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
         """Process a slice under the lease that begin took, and give the lease up at the end.

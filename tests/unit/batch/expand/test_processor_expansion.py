@@ -316,7 +316,7 @@ def test_expansion_waits_while_no_key_has_told_how_the_topic_grows() -> None:
     stays = next(key for key in KEYS if partition_of_key(key.encode(), 6, 6) < 2)
     scene.send([stays], 1, modulo=True)
     scene.run()
-    with pytest.raises(TopologyError, match="no key that was read has told it"):
+    with pytest.raises(TopologyError, match="no key that was read shows how"):
         expand(scene, 6)
     scene.send(KEYS, 1)
     scene.run()  # what came into the new partitions waits for what lies in the others
