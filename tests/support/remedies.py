@@ -1,6 +1,7 @@
 """The remedies that errors and findings print, and a pytest plugin for the tests that follow them.
 
-A remedy is a text after ``fix=`` in the package, or one assigned to a name ``fix``. Its name is the function
+A remedy is a text after ``fix=`` in the package, one assigned to a name ``fix``, or a loss of data with its
+advice. Its name is the function
 that prints it, and where that prints several their text, too: ``left_unread.refuse_unread``,
 ``expansion_rules.expanded: give a number from``. In a text, ``{}`` stands for what is filled in.
 
@@ -118,6 +119,10 @@ def _given(node: ast.AST, taking: dict[str, int]) -> Iterator[ast.expr]:
     """Return what one node gives as a remedy: an argument, or the value of a name ``fix``."""
     if isinstance(node, ast.keyword) and node.arg == "fix":
         yield node.value
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Loss":
+        # Its remedy is a command at least.
+        advice = [keyword.value for keyword in node.keywords if keyword.arg == "advice"]
+        yield from advice or [ast.Constant("<command>")]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         yield from node.args[taking.get(node.func.id, len(node.args)) :][:1]
     elif isinstance(node, ast.AugAssign) and _is_fix(node.target):
@@ -213,6 +218,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 
 def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     from airflow_kstreams.batch.inspect.doctor.findings import Finding
+    from airflow_kstreams.batch.protocol.logs.data_loss import Loss
     from airflow_kstreams.streams.errors import KStreamsError
 
     seen: list[tuple[str, frozenset[str]]] = []
@@ -220,13 +226,15 @@ def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     def watched(made: Callable[..., None]) -> Callable[..., None]:
         def make(self: Any, *arguments: Any, **named: Any) -> None:
             made(self, *arguments, **named)
-            if self.fix:
-                seen.append((self.fix, frozenset(_places(sys._getframe(1)))))
+            text = self.advice or "<command>" if isinstance(self, Loss) else self.fix
+            if text:
+                seen.append((text, frozenset(_places(sys._getframe(1)))))
 
         return make
 
     patched.setattr(KStreamsError, "__post_init__", watched(KStreamsError.__post_init__))
-    patched.setattr(Finding, "__init__", watched(Finding.__init__))
+    for each in (Finding, Loss):
+        patched.setattr(each, "__init__", watched(each.__init__))
     return seen
 
 
