@@ -339,9 +339,9 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
         f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
         f"{plan.application_id!r} would be parted from its keys",
         fix="read it through repartition(n), whose partitions are the engine's own (a topic that grows to "
-        "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and start "
-        f"over with empty state: {plan.start_over_command}; if all that is read then was written by today's "
-        f"count, set initial.partitions={topic}={history[-1]} instead of repartition",
+        "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and "
+        f"start over with empty state: {plan.start_over_command}; if all that is read then was written by "
+        f"today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
     )
 
 

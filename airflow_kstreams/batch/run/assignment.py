@@ -263,7 +263,7 @@ def _refuse_moved_keys(
             raise TopologyError(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
-                f"written to the new ones; or {_through_repartition(plan)}; only if its producers place keys in "
-                "another way, so that each stays in its group, set growth.moves.keys=warn",
+                f"written to the new ones; or {_through_repartition(plan)}; only if its producers place keys "
+                "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)
