@@ -370,10 +370,11 @@ class ApplicationSettings:
         if checked.backfill_of:
             check_application_id(checked.backfill_of)
             if not checked.keeps_to_interval or checked.backfill_of == application_id:
+                why = "that is itself" if checked.keeps_to_interval else "it is no backfill"
                 raise ConfigError(
-                    f"setting 'backfill.of' of application {application_id!r} is {checked.backfill_of!r}, and "
-                    + ("that is itself" if checked.keeps_to_interval else "it is no backfill"),
-                    fix="leave it out; or give the backfill an application id of its own and autostop.at=interval",
+                    f"setting 'backfill.of' of application {application_id!r} is {checked.backfill_of!r}, "
+                    f"and {why}",
+                    fix="leave it out; or give the backfill an id of its own and autostop.at=interval",
                 )
         if checked.num_stream_threads < checked.num_threads_per_task:
             raise ConfigError(

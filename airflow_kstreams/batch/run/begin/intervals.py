@@ -174,7 +174,7 @@ def unproven_warning(
     interval: Interval,
     application_id: str,
 ) -> str:
-    """Say that records of an interval may be gone, with where logs start and the time of what they start with.
+    """Say that records of an interval may be gone, with the starts of logs and the times there.
 
     :param starts: partitions and the starts of their logs.
     :param dated: the first record that is left of the first few of them.

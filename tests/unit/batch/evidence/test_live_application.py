@@ -1,4 +1,4 @@
-"""A backfill asks the live application's ledger where its interval began in the logs, on a Kafka in memory."""
+"""A backfill asks the live application's ledger where its interval began in the logs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ class Scene:
         return [(record.value() or b"").decode() for record in self.kafka.records("again")]
 
 
+@pytest.mark.remedy("data_loss.interval_incomplete")
 @pytest.mark.parametrize(("autostop", "first"), [("interval_end", 2), ("eol", 0)])
 def test_error_says_what_is_gone_when_the_log_starts_with_a_late_record_and_its_command_accepts_it(
     autostop: str, first: int
@@ -129,6 +130,8 @@ def test_warning_names_log_start_and_first_time_when_no_run_says_where_the_inter
 
 def test_warning_is_given_when_the_run_that_read_the_interval_read_what_came_before_it_too() -> None:
     scene = Scene("eol")
+    scene.until(0.003)
+    scene.live_run(-1)
     scene.until(3.003)
     scene.live_run(1)
     scene.kafka.expire({IN: 1})
@@ -168,6 +171,7 @@ def test_topic_that_was_made_anew_since_the_live_run_is_an_error_that_can_be_acc
     assert scene.again == ["new"]
 
 
+@pytest.mark.remedy("data_loss.interval_incomplete")
 def test_log_that_ends_before_what_the_live_run_has_read_is_an_error_that_can_be_accepted() -> None:
     scene = Scene("interval_end")
     scene.hours()
@@ -188,3 +192,14 @@ def test_live_application_is_given_to_backfills_alone(application_id: str, autos
     settings = {"autostop.at": autostop, "backfill.of": "live" if said else "no/topic"}
     with pytest.raises(ConfigError, match=said or "cannot name Kafka topics"):
         ApplicationSettings.parse(application_id, settings)
+
+
+@pytest.mark.remedy(
+    "settings.ApplicationSettings.parse: leave it out; or give the backfill an application id"
+)
+def test_live_application_is_left_out_or_the_backfill_gets_an_id_of_its_own() -> None:
+    with pytest.raises(ConfigError, match="that is itself"):
+        ApplicationSettings.parse("live", {"autostop.at": "interval", "backfill.of": "live"})
+    assert ApplicationSettings.parse("live", {"autostop.at": "interval"}).backfill_of == ""
+    own = ApplicationSettings.parse("live-again", {"autostop.at": "interval", "backfill.of": "live"})
+    assert own.backfill_of == "live"
