@@ -194,9 +194,7 @@ def test_live_application_is_given_to_backfills_alone(application_id: str, autos
         ApplicationSettings.parse(application_id, settings)
 
 
-@pytest.mark.remedy(
-    "settings.ApplicationSettings.parse: leave it out; or give the backfill an application id"
-)
+@pytest.mark.remedy("settings.ApplicationSettings.parse: leave it out; or give the backfill an id")
 def test_live_application_is_left_out_or_the_backfill_gets_an_id_of_its_own() -> None:
     with pytest.raises(ConfigError, match="that is itself"):
         ApplicationSettings.parse("live", {"autostop.at": "interval", "backfill.of": "live"})
