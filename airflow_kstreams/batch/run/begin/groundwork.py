@@ -285,9 +285,12 @@ def start_offsets(
 
 def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
     """Return when the task of each partition has something to do next, where that is known: the last run was
-    of the same topology, none has begun since, and its tasks still have the state that they had.
+    of the same topology, and none has begun since.
+
+    It stays true where processors have been added: their keys come from one processor, which has read their
+    partitions, and none of these has less time than that processor has said.
     """
-    if not ground.last_alike or ground.taken_over:
+    if not ground.last_alike:
         return {}
     told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
     return {

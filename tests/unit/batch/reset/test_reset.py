@@ -141,6 +141,7 @@ def test_state_on_disk_is_not_reused_when_its_changelog_was_deleted(tmp_path: Pa
     assert dict(scene.counts()) == {"a": 4}
 
 
+@pytest.mark.remedy("assignment._refuse_moved")
 def test_partitions_may_be_grouped_anew_when_their_changelogs_were_deleted(scene: ResetScene) -> None:
     scene.topology = dataclasses.replace(scene.topology, partition_grouper=FixedGroups(1))
     with pytest.raises(TopologyError) as caught:
