@@ -17,12 +17,7 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import TO_LATEST, to_offset
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
-from airflow_kstreams.streams.errors import (
-    AccessDeniedError,
-    ConfigError,
-    DataLossError,
-    RunBusyError,
-)
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, DataLossError, RunBusyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.topics import ROOM_BYTES, alter_command
-from airflow_kstreams.streams import (
-    KStreamBuilder,
-    Processor,
-    StoreSpec,
-    Topology,
-    TopologyBuilder,
-    serdes,
-)
+from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import Interceptor
