@@ -122,7 +122,7 @@ def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
         "autostop.at": "interval",
         "output.topics": "out=out-again",
     }
-    with pytest.raises(ConfigError, match="backfill_outputs is no object"):
+    with pytest.raises(ConfigError, match="backfill_outputs is neither an object"):
         settings_of_run(identity(), "app", None, outputs="out=out-again", in_order=False)
 
 

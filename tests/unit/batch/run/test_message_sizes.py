@@ -159,6 +159,7 @@ def test_dead_letter_loses_its_value_not_its_place_when_it_does_not_fit(
     assert [task.records_dead_lettered for task in summary.tasks] == [1]
 
 
+@pytest.mark.remedy("errors.record_refused")
 def test_run_fails_with_the_records_place_when_its_result_is_too_large_for_the_client(
     kafka: InMemoryKafka,
 ) -> None:
