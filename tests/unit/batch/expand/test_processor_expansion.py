@@ -243,8 +243,8 @@ def test_windows_of_keys_that_moved_close_in_a_takeover_with_nothing_new_to_read
     taken = run(5, 1)
 
     assert (len(scene.recorded.by_group), taken.records_in) == (4, 0)
-    counts: object = scene.listed
-    assert counts == dict.fromkeys(KEYS, 5)
+    found: object = scene.listed
+    assert found == dict.fromkeys(KEYS, 5)
     assert len(scene.kafka.values("out")) == len(KEYS)
 
 
