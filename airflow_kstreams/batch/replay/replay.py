@@ -31,7 +31,7 @@ open, are the next one's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -117,7 +117,8 @@ class DeadLetterReplay:
         :raises KafkaClientError: the broker does not answer.
         """
         with self._clients() as clients:
-            scan, former = Scan(*self._current(clients, wait_ms=0)), self._not_read_any_more(clients)
+            scan = self._scan(self._current(clients, wait_ms=0), clients.reader)
+            former = self._not_read_any_more(clients)
             for found in self._batches(clients.reader, scan):
                 self._refuse_unread(found.letters, former)
             return scan.replay
@@ -165,19 +166,17 @@ class DeadLetterReplay:
             )
             with closing(writer):
                 writer.init_transactions()
-                replay, marks = self._current(clients)
-                if replay.finished_ms:
-                    return replay
-                return self._bring_back(replay, marks, clients, writer, attempts)
+                now = self._current(clients)
+                if now.replay.finished_ms:
+                    return now.replay
+                return self._bring_back(now, clients, writer, attempts)
 
-    def _bring_back(
-        self, replay: Replay, marks: Marks, clients: _Clients, writer: WriterPort, attempts: RetryBudget
-    ) -> Replay:
-        output = ReplayOutput(writer, clients.reader, clients.admin)
-        replay = self._ended(replay)
+    def _bring_back(self, now: _Now, clients: _Clients, writer: WriterPort, attempts: RetryBudget) -> Replay:
+        output, marks = ReplayOutput(writer, clients.reader, clients.admin), now.marks
+        replay = self._ended(now.replay)
         output.write(replay, (), marks.changes(self._topic))
         attempts.end(commits=1, grew_old=False)
-        scan, former = Scan(replay, marks), self._not_read_any_more(clients)
+        scan, former = self._scan(now, clients.reader), self._not_read_any_more(clients)
         for found in self._batches(clients.reader, scan):
             self._refuse_unread(found.letters, former)
             _warn_of_left_out(found.left_out)
@@ -261,16 +260,12 @@ class DeadLetterReplay:
             )
         return mine
 
-    def _current(
-        self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
-    ) -> tuple[Replay, Marks]:
-        """Return this replay as it is now, or a new one with the end that the topic has now; and the marks of
-        all replays.
-        """
+    def _current(self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> _Now:
+        """Return this replay as it is now, or a new one with the end that the topic has now."""
         replays = self._read(clients, wait_ms=wait_ms)
         mine = self._mine(replays)
         if mine is not None and mine.finished_ms:
-            return mine, Marks(mine.topic_id)
+            return _Now(replay=mine, marks=Marks(mine.topic_id), starts={})
         found = LetterLog.look(clients.admin, self._settings, self._clock)
         if mine is not None and mine.topic_id != found.topic_id:
             raise ConfigError(
@@ -288,7 +283,19 @@ class DeadLetterReplay:
             limit=self._selection.limit,
         )
         marks = replays.marks(found.topic_id)
-        return caught_up(replay, replays.positions(found.topic_id), found.starts, marks), marks
+        replay = caught_up(replay, replays.positions(found.topic_id), found.starts, marks)
+        return _Now(replay=replay, marks=marks, starts=found.starts)
+
+    def _scan(self, now: _Now, reader: ReaderPort) -> Scan:
+        """Return a scan that knows which records came back, as the letters before its reading say."""
+        scan = Scan(now.replay, now.marks)
+        before = {
+            TopicPartition(self._topic, number): (now.starts.get(number, 0), now.replay.reached(number))
+            for number in (now.replay.stops if now.replay.left else ())
+        }
+        for fetched in BoundedRead(reader, before, clock=self._clock, poll_seconds=_FETCH_SECONDS):
+            scan.recall(fetched)
+        return scan
 
     def _batches(self, reader: ReaderPort, scan: Scan) -> Iterator[Found]:
         """Read what is left, some records at a time; what is to be written after each, and at the end."""
@@ -310,6 +317,19 @@ class DeadLetterReplay:
 class _Clients:
     admin: AdminPort
     reader: ReaderPort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Now:
+    """A replay at the beginning of an attempt.
+
+    :param marks: of all replays.
+    :param starts: first offset of each partition of the dead-letter topic.
+    """
+
+    replay: Replay
+    marks: Marks
+    starts: Mapping[int, int]
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:
