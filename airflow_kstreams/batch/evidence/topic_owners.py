@@ -31,13 +31,7 @@ from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import (
-    AdminPort,
-    Clock,
-    ClusterPort,
-    ReaderPort,
-    TopicDescription,
-)
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
 
 log = logging.getLogger(__name__)
 

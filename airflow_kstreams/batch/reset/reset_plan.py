@@ -42,12 +42,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
-from airflow_kstreams.streams.ports import (
-    CommittedOffset,
-    GroupMember,
-    TopicDescription,
-    TopicPartition,
-)
+from airflow_kstreams.streams.ports import CommittedOffset, GroupMember, TopicDescription, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

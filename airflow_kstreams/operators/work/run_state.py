@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    RecordsParkedError,
-    RunError,
-    UpstreamNotDoneError,
-)
+from airflow_kstreams.streams.errors import ConfigError, RecordsParkedError, RunError, UpstreamNotDoneError
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.evidence.run_facts import RunFacts

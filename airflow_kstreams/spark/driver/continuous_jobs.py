@@ -21,10 +21,7 @@ from typing import Any, Self
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.spark.driver.executors import MAX_LAUNCHES, pause_seconds, worth_another_launch
-from airflow_kstreams.streams.errors import (
-    KStreamsError,
-    RunSupersededError,
-)
+from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 

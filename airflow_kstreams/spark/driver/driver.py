@@ -46,12 +46,7 @@ from airflow_kstreams.spark.driver.executors import (
 )
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    KStreamsError,
-    RunError,
-    TopologyError,
-)
+from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import Clock, ClusterPort

@@ -17,11 +17,11 @@ from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
+from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinArrivals,
     JoinKind,
     JoinSide,
-    StreamJoiner,
     WindowClose,
     WindowedJoin,
 )
@@ -70,7 +70,7 @@ def check_table_options(call: str, table: str, options: JoinOptions) -> None:
 
 
 def join_streams(
-    call: JoinKind, left: WindowedStream, right: WindowedStream, joiner: StreamJoiner, options: JoinOptions
+    call: JoinKind, left: WindowedStream, right: WindowedStream, joiner: ValueJoiner, options: JoinOptions
 ) -> KnownStream:
     """Add the join, behind a repartition topic on each side whose key changed, and return the stream of its
     results.

@@ -30,12 +30,7 @@ from airflow_kstreams.testing.in_memory_kafka.broker import (
     FencedError,
     InvalidTransactionError,
 )
-from airflow_kstreams.testing.in_memory_kafka.log import (
-    Content,
-    PartitionLog,
-    is_too_large,
-    request_bytes,
-)
+from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog, is_too_large, request_bytes
 
 _SENT_EARLY = 0.25
 

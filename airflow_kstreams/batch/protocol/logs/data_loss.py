@@ -13,11 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.commands import (
-    accept_command,
-    drop_slice_command,
-    give_up_command,
-)
+from airflow_kstreams.streams.naming.commands import accept_command, drop_slice_command, give_up_command
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition

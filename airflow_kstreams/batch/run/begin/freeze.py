@@ -52,11 +52,7 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     truncated_below,
 )
 from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, any_record, log_bounds
-from airflow_kstreams.batch.protocol.slice.slice import (
-    BehindCut,
-    EndOfRun,
-    FrozenPartition,
-)
+from airflow_kstreams.batch.protocol.slice.slice import BehindCut, EndOfRun, FrozenPartition
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import (
     Interval,

@@ -23,19 +23,11 @@ from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.growing.grown_groups import (
-    grown_topics,
-    without_kinds,
-)
+from airflow_kstreams.batch.growing.grown_groups import grown_topics, without_kinds
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import (
-    Loss,
-    data_loss,
-    gone,
-    vanished,
-)
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, gone, vanished
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
@@ -285,9 +277,12 @@ def start_offsets(
 
 def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
     """Return when the task of each partition has something to do next, where that is known: the last run was
-    of the same topology, none has begun since, and its tasks still have the state that they had.
+    of the same topology, and none has begun since.
+
+    It stays true where processors have been added: their keys come from one processor, which has read their
+    partitions, and none of these has less time than that processor has said.
     """
-    if not ground.last_alike or ground.taken_over:
+    if not ground.last_alike:
         return {}
     told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
     return {
