@@ -205,6 +205,11 @@ class ErrorHandling:
         record = self._context.record
         node = failing_node(error, "(commit point)")
         what, fix = self._explain(error, node)
+        if isinstance(error, MovedKeyError):
+            fix = (
+                "set processing.exception.handler=dead-letter, which takes such records out, for "
+                "airflow-kstreams dead-letters replay to bring them to their task"
+            )
         if self._context.cached_from:
             fix += f" ({self._naming_records()})"
         return RecordError(
@@ -225,9 +230,7 @@ class ErrorHandling:
             fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
             fix += "records, or raise max.timestamp.ahead.ms (-1 = no bound)"
         elif isinstance(error, MovedKeyError):
-            what = "another task's record came to this one,"
-            fix = "set processing.exception.handler=dead-letter, which takes such records out, for "
-            fix += "airflow-kstreams dead-letters replay to bring them to their task"
+            what, fix = "another task's record came to this one,", ""
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix

@@ -11,6 +11,7 @@ from airflow_kstreams.batch.replay.replay import DeadLetterReplay
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes, timestamps
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.ports import Headers
 from airflow_kstreams.streams.windows import Windowed
 from tests.unit.batch.expand.test_processor_expansion import expand
 from tests.unit.batch.growing.test_partition_growth import KEYS, Scene
@@ -44,10 +45,8 @@ class Listing:
 
     def topology(self) -> Topology:
         builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
-        reading = (
-            {"timestamps": timestamps.extract(lambda record: record.timestamp_ms)} if self._dated else {}
-        )
-        stream = builder.stream("in", **reading)
+        own = timestamps.extract(lambda record: record.timestamp_ms)
+        stream = builder.stream("in", timestamps=own) if self._dated else builder.stream("in")
         if self._call:
             stream = stream.map_values_async(self._asked, order="partition", name="ask")
         else:
@@ -129,21 +128,19 @@ def test_letter_comes_back_to_its_partition_when_the_growth_is_not_known_well_en
     scene = Scene(4, listing.topology(), settings=DEAD_LETTER)
     scene.send(KEYS, POISON)
     scene.run()
-    at = {(record.key(), record.partition()) for record in scene.kafka.records("in")}
+    before = {(record.key(), record.partition()) for record in scene.kafka.records("in")}
     scene.grow(24)
-    new = next(
-        (at, key)
-        for key in (b"%d" % number for number in range(1_000))
-        if (at := partition_of_key(key, 4, 24)) == partition_of_key(key, 24, 24) >= 16
-    )
-    scene.kafka.append("in", b"1", new[1], partition=new[0], timestamp_ms=0)
+    keys = [b"%d" % number for number in range(1_000)]
+    place = {key: partition_of_key(key, 4, 24) for key in keys}
+    agreed = next(key for key in keys if place[key] == partition_of_key(key, 24, 24) >= 16)
+    scene.kafka.append("in", b"1", agreed, partition=place[agreed], timestamp_ms=0)
     scene.run()
     assert len(scene.recorded.grown["in"].kinds) == 2
     listing.mended = True
 
     replay(scene)
 
-    assert at == {(r.key(), r.partition()) for r in scene.kafka.records("in") if r.value() == b"99"}
+    assert before == {(r.key(), r.partition()) for r in scene.kafka.records("in") if r.value() == b"99"}
 
 
 def windowed() -> Topology:
@@ -175,7 +172,7 @@ def test_window_of_a_key_decides_nothing() -> None:
     expand(scene, 4)
     scene.run()
     for record in dead:
-        headers = [
+        headers: Headers = [
             (f"__streams.errors.{name}", str(fact).encode())
             for name, fact in (
                 ("topic", "in"),
@@ -196,6 +193,7 @@ def test_window_of_a_key_decides_nothing() -> None:
 
 
 @pytest.mark.promise("moved-keys-elsewhere-fail")
+@pytest.mark.remedy("error_handling.ErrorHandling.record_error: set processing.exception.handler=dead-letter")
 @pytest.mark.parametrize(
     "listing",
     [
