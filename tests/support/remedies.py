@@ -242,7 +242,10 @@ def _places(frame: Any) -> Iterable[str]:
     while frame is not None:
         module = Path(frame.f_code.co_filename)
         if PACKAGE in module.parents:
-            yield f"{_module(module)}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
+            # A check around a method, made by a decorator, prints what the method is decorated with.
+            of = getattr(frame.f_locals.get("method"), "__qualname__", "") or frame.f_code.co_qualname
+            module = Path(frame.f_locals["method"].__code__.co_filename) if "method" in frame.f_locals else module
+            yield f"{_module(module)}.{of.replace('.<locals>', '')}"
         frame = frame.f_back
 
 
