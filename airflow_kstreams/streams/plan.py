@@ -20,6 +20,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
@@ -210,6 +211,19 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     unnamed: dict[str, UnnamedStore] = {}
+
+
+def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:
+    """Refuse the id of a subtopology that an application's topology does not have.
+
+    :param known: ids that it has.
+    :raises ConfigError: the id is not among them.
+    """
+    if subtopology not in known:
+        raise ConfigError(
+            f"application {application_id!r} has no subtopology {subtopology}",
+            fix=f"use one of {', '.join(map(str, known))} (airflow-kstreams describe shows them)",
+        )
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):

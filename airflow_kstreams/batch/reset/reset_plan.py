@@ -110,7 +110,7 @@ class ResetRequest:
         if self.accept:
             if self._topics or self.delete_stop_offsets or not self.scenario.option:
                 raise ConfigError(
-                    "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
+                    "--accept resets the offsets of the partitions that it names, and nothing besides",
                     fix="add to it where reading goes on, such as --to-earliest, and no topics or "
                     "--delete-stopoffsets",
                 )

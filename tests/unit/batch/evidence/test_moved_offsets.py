@@ -536,8 +536,8 @@ def test_command_waits_for_the_members_of_the_group_to_be_stopped(
         (["in:0,x"], {}, "names no partitions"),
         (["in:7"], {}, "there is no partition in-7"),
         (["nowhere:0"], {}, "topic 'nowhere' does not exist"),
-        (["in:0"], {"input_topics": ("in",)}, "and nothing else changes"),
-        (["in:0"], {"delete_stop_offsets": True}, "and nothing else changes"),
+        (["in:0"], {"input_topics": ("in",)}, "and nothing besides"),
+        (["in:0"], {"delete_stop_offsets": True}, "and nothing besides"),
     ],
 )
 def test_command_is_refused_when_it_is_not_of_single_partitions(

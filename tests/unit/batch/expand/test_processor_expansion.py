@@ -243,7 +243,8 @@ def test_windows_of_keys_that_moved_close_in_a_takeover_with_nothing_new_to_read
     taken = run(5, 1)
 
     assert (len(scene.recorded.by_group), taken.records_in) == (4, 0)
-    assert scene.listed == dict.fromkeys(KEYS, 5)
+    found: object = scene.listed
+    assert found == dict.fromkeys(KEYS, 5)
     assert len(scene.kafka.values("out")) == len(KEYS)
 
 
@@ -351,7 +352,7 @@ def test_expansion_waits_while_no_key_has_told_how_the_topic_grows() -> None:
     stays = next(key for key in KEYS if partition_of_key(key.encode(), 6, 6) < 2)
     scene.send([stays], 1, modulo=True)
     scene.run()
-    with pytest.raises(TopologyError, match="no key that was read has told it"):
+    with pytest.raises(TopologyError, match="no key that was read shows how"):
         expand(scene, 6)
     scene.send(KEYS, 1)
     scene.run()  # what came into the new partitions waits for what lies in the others

@@ -24,6 +24,7 @@ from tests.support.kafka.printed_commands import accept_in_memory
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 
 KEYS = [f"k{number}" for number in range(40)]
+HOUR_MS = 3_600_000
 
 
 def listing(store: str = "listed", *, partitions: int | None = None) -> Topology:
@@ -532,6 +533,22 @@ def test_first_count_is_that_of_runs_without_state_when_state_is_added() -> None
     for _ in range(2):
         scene.run()
     assert scene.recorded.grown["in"].history == (2, 3)
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_the_live_applications_in_a_backfill() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0, timestamp_ms=HOUR_MS)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1, timestamp_ms=HOUR_MS + 1)
+    scene.run()
+    scene.kafka.admin().delete_topics(["out"])
+    scene.kafka.create_topic("out")
+    past = {"autostop.at": "interval", "backfill.of": "app"}
+    backfill = Application(application_id="past", topology=listing(), on=scene.kafka, settings=past)
+    backfill.run("again", interval_ms=(HOUR_MS, 2 * HOUR_MS))
     assert scene.listed == scene.sent
 
 

@@ -397,7 +397,7 @@ def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMem
     [
         ({"autostop_at": "eol", "stream_time_advance": "cut"}, "which cuts at no time"),
         ({"stream_time_advance": "wall_clock_of_begin"}, "is the next run's, and would be late there"),
-        ({"stream_time_advance_also": "inn"}, "inn keeps stream time from advancing nowhere"),
+        ({"stream_time_advance_also": "inn"}, "inn does not keep stream time from advancing"),
     ],
 )
 def test_begin_refuses_what_cannot_be_advanced(
