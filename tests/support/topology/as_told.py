@@ -36,7 +36,7 @@ def given(topology: Topology) -> list[tuple[Any, Any]]:
 
 
 def follow(fault: Define, told: Define, wanted: object) -> None:
-    """Follow a refusal: the fault is refused, and the topology that the error asks for gives what it should."""
+    """Follow a refusal: a fault is refused, and the topology that the error asks for gives its results."""
     with pytest.raises(KStreamsError):
         given(built(fault))
     assert given(built(told)) == wanted

@@ -12,6 +12,7 @@ from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support import remedies
 from tests.support.remedies import NOT_WALKED, meant, not_walked, walks
 
+
 def test_every_remedy_is_walked_or_listed() -> None:
     """A test with ``pytest.mark.remedy`` follows it, from the fault to a right result."""
     known = {remedy.name for remedy in remedies.remedies()}
@@ -24,9 +25,7 @@ def test_every_remedy_is_walked_or_listed() -> None:
 
 
 def test_walk_names_one_remedy() -> None:
-    wrong = {
-        walk: [remedy.name for remedy in found] for walk in walks() if len(found := meant(walk[0])) != 1
-    }
+    wrong = {walk: [remedy.name for remedy in found] for walk in walks() if len(found := meant(walk[0])) != 1}
     assert wrong == {}
 
 

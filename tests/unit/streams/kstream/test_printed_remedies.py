@@ -34,16 +34,16 @@ def add(value: int, other: int) -> int:
     return value + other
 
 
-def copied(stream: Any) -> None:
-    stream.send_to("out")
+def copied(stream: Any) -> Any:
+    return stream.send_to("out")
 
 
-def whole(table: Any) -> None:
-    table.to_stream().send_to("out", value_serde=WHOLE)
+def whole(table: Any) -> Any:
+    return table.to_stream().send_to("out", value_serde=WHOLE)
 
 
-def windows(table: Any) -> None:
-    table.to_stream(lambda window, value: window.key).send_to("out", value_serde=WHOLE)
+def windows(table: Any) -> Any:
+    return table.to_stream(lambda window, value: window.key).send_to("out", value_serde=WHOLE)
 
 
 class Forwarding(Processor[Any, Any, Any, Any]):
@@ -80,10 +80,6 @@ class Remembering(Adding):
     def transform(self, key: Any, value: Any) -> Any:
         self.kept.put(key, value)
         return super().transform(key, value)
-
-
-def twice_by_index(b: Any) -> None:
-    b.stream("in").split(b.stream("other"))
 
 
 def elsewhere() -> Any:

@@ -1,4 +1,4 @@
-"""A topology, a processor or a function that was refused is written as the error says, and gives what it should."""
+"""Topologies, processors and functions that were refused are written as the error says, and give results."""
 
 from __future__ import annotations
 
@@ -64,10 +64,8 @@ class Adding(ValueTransformer[Any, Any, Any]):
         return None if value is None else value + 1
 
 
-def sends(
-    topic: str, processor: type[Processor[Any, Any, Any, Any]] = Forwarding
-) -> type[Processor[Any, Any, Any, Any]]:
-    class Sending(processor):  # type: ignore[valid-type, misc]
+def sends(topic: str) -> type[Forwarding]:
+    class Sending(Forwarding):
         def process(self, record: Any) -> None:
             self.context.send(topic, record.key, record.value)
 
@@ -136,8 +134,8 @@ async def an_async_definition() -> Any:
     return Forwarding()
 
 
-def out(stream: Any) -> None:
-    stream.send_to("out", value_serde=JSON)
+def out(stream: Any) -> Any:
+    return stream.send_to("out", value_serde=JSON)
 
 
 def process(definition: Any) -> Define:
@@ -158,13 +156,15 @@ DSL = [
         "definitions._check_definition: pass the class", process(Forwarding()), process(Forwarding), COPIED
     ),
     walked(
-        "definitions._check_definition: pass {} class, or a function without arguments that makes a new instance",
+        "definitions._check_definition: pass {} class, or a function without arguments that makes a new "
+        "instance",
         process(7),
         process(Forwarding),
         COPIED,
     ),
     walked(
-        "definitions._check_definition: pass {} class, or a function without arguments that makes a new instance; a function of values",
+        "definitions._check_definition: pass {} class, or a function without arguments that makes a new "
+        "instance; a function of values",
         process(plus_one_plain),
         lambda b: out(b.stream("in").map_values(plus_one_plain)),
         ADDED,
