@@ -243,7 +243,7 @@ class StreamTask:
         :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
         """
         if self._key_check is not None:
-            self._key_check.look_at(partition, records, self.group.read_to(partition))
+            records = self._key_check.look_at(partition, records, self.group.read_to(partition))
         self.group.add(partition, records)
 
     def process(self, limit: int) -> int:
