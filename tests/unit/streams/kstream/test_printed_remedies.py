@@ -201,7 +201,7 @@ WALKS = [
         COUNTED,
     ),
     walked(
-        "arguments.GroupedRecords.store_spec",
+        "arguments.check_table_values",
         lambda b: b.stream("in").group_by_key().reduce(add, store=spec(value_serde=JSON), value_serde=WHOLE),
         lambda b: copied(b.stream("in").group_by_key().reduce(add, store=spec(value_serde=JSON)).to_stream()),
         [("a", 1), ("b", 2), ("a", 4)],
@@ -582,7 +582,7 @@ WALKS = [
         [("all", 1), ("all", 3), ("all", 5)],
     ),
     walked(
-        "table_grouping.GroupedEntries.spec",
+        "arguments.check_table_values",
         lambda b: (
             b.table("in")
             .group_by(lambda k, v: ("all", v))
@@ -605,7 +605,7 @@ WALKS = [
         COUNTED,
     ),
     walked(
-        "derived_tables.derived_spec: leave out value_serde=",
+        "arguments.check_table_values",
         lambda b: b.table("in").map_values(lambda v: v, store=spec(value_serde=JSON), value_serde=WHOLE),
         lambda b: copied(b.table("in").map_values(lambda v: v, store=spec(value_serde=JSON)).to_stream()),
         COPIED,
@@ -634,7 +634,7 @@ WALKS = [
         JOINED,
     ),
     walked(
-        "stream_join.check_join_window: choose one of",
+        "function_checks.check_choice",
         lambda b: b.stream("in").with_window(SLIDING, storage="disk"),
         lambda b: copied(
             b.stream("in")
@@ -704,7 +704,7 @@ WALKS = [
         [("a", 2), ("a", 4)],
     ),
     walked(
-        "table_table_join._check_keys: send to_stream()",
+        "arguments.refuse_windows",
         lambda b: b.table("in").join(b.stream("other").group_by_key().windowed_by(HOUR).count(), add),
         lambda b: (
             b.stream("other")
@@ -731,7 +731,7 @@ WALKS = [
         JOINED,
     ),
     walked(
-        "foreign_key_join.join_by_foreign_key",
+        "arguments.refuse_windows",
         lambda b: b.table("in").join(
             b.stream("other").group_by_key().windowed_by(HOUR).count(), add, foreign_key=lambda k, v: "a"
         ),

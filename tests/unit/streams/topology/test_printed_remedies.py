@@ -222,7 +222,7 @@ DSL = [
         COPIED,
     ),
     walked(
-        "definitions.check_async_processor_class: write {name} with def",
+        "definitions.check_async_processor_class: write {} with def",
         process_async(with_method(ForwardingAsync, close=async_method)),
         process_async(ForwardingAsync),
         COPIED,
@@ -234,19 +234,19 @@ DSL = [
         COPIED,
     ),
     walked(
-        "definitions._check_methods: write def {name}(self",
+        "definitions._check_methods: write def {}(self{})",
         process(with_method(Processor, init=Forwarding.init)),
         process(with_method(Processor, init=Forwarding.init, process=plain_process)),
         COPIED,
     ),
     walked(
-        "definitions._check_methods: write {name} without yield",
+        "definitions._check_methods: write {} without yield",
         process(with_method(Forwarding, process=generator_method)),
         process(with_method(Forwarding, process=plain_process)),
         COPIED,
     ),
     walked(
-        "definitions._check_methods: write def {name}({wanted})",
+        "definitions._check_methods: write def {}({})",
         process(with_method(Forwarding, process=other_process)),
         process(with_method(Forwarding, process=plain_process)),
         COPIED,
@@ -318,7 +318,7 @@ DSL = [
         ADDED,
     ),
     walked(
-        "calls.checked_options: choose one of",
+        "function_checks.check_choice",
         mapped(plus_one, order="none"),
         mapped(plus_one, order="key"),
         ADDED,
@@ -361,7 +361,7 @@ DSL = [
         COPIED,
     ),
     walked(
-        "store_specs.StoreSpec.__post_init__",
+        "function_checks.check_choice",
         lambda b: spec(storage="disk"),
         lambda b: out(b.stream("in").process(Keeping, spec(storage="rocksdb"))),
         COPIED,
@@ -399,13 +399,13 @@ DSL = [
         COPIED,
     ),
     walked(
-        "store_specs.check_changelog_configs: leave {name} out",
+        "store_specs.check_changelog_configs: leave {} out",
         lambda b: spec(changelog_configs={"cleanup.policy": "delete"}),
         lambda b: out(b.stream("in").process(Keeping, spec(changelog_configs={}))),
         COPIED,
     ),
     walked(
-        "store_specs.GlobalTableDef.__post_init__",
+        "function_checks.check_choice",
         lambda b: b.global_table("other", storage="disk"),
         lambda b: out(
             b.stream("in").left_join(
