@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 
@@ -82,6 +82,7 @@ _BATCH_RECORDS = 500
 _FETCH_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterReplay:
     """Replays the dead-letter topic of an application up to the end it has when the replay begins.
 
@@ -92,21 +93,16 @@ class DeadLetterReplay:
     :param selection: the letters to bring back; all unless given.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        *,
-        replay_id: str,
-        selection: Selection | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._replay_id = replay_id
-        self._selection = selection or Selection()
-        self._topic = settings.dead_letter_topic
-        self._clock = clock or SystemClock()
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    _: KW_ONLY
+    replay_id: str
+    selection: Selection = field(default_factory=Selection)
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def _topic(self) -> str:
+        return self.settings.dead_letter_topic
 
     def plan(self) -> Replay:
         """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
@@ -130,7 +126,7 @@ class DeadLetterReplay:
         :raises RecordError: a topic does not take a record back, as one with another size limit.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
-        check_run_id(self._replay_id)
+        check_run_id(self.replay_id)
         attempts = RetryBudget()
         while True:
             attempts.begin()
@@ -138,14 +134,14 @@ class DeadLetterReplay:
                 return self._attempt(attempts)
             except TaskFencedError as error:
                 raise RunBusyError(
-                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay claimed the "
+                    f"replay {self.replay_id!r} of {self._topic!r} stopped: another replay claimed the "
                     "topic, or the broker timed its transaction out",
                     fix="nothing is lost or doubled; run it again when the other one is done",
-                    run_id=self._replay_id,
+                    run_id=self.replay_id,
                     owner="another replay",
                 ) from error
             except KStreamsError as error:
-                if not _may_resume(error) or attempts.fruitless >= self._settings.task_max_attempts:
+                if not _may_resume(error) or attempts.fruitless >= self.settings.task_max_attempts:
                     raise
                 log.warning(
                     "the replay of dead letters of %s goes on after an error: %s", self._topic, error.cause
@@ -156,11 +152,11 @@ class DeadLetterReplay:
             done = self._mine(self._read(clients, wait_ms=0))
             if done is not None and done.finished_ms:
                 return done
-            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self._settings)
+            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self.settings)
             await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
-            writer = self._cluster.writer(
+            writer = self.cluster.writer(
                 transactional_id=replay_owner(self._topic),
-                transaction_timeout_ms=self._settings.transaction_timeout_ms,
+                transaction_timeout_ms=self.settings.transaction_timeout_ms,
                 # A record is smaller than its letter, and how large letters are, their topic says.
                 max_message_bytes=max_message_bytes(clients.admin, [self._topic]),
             )
@@ -187,31 +183,31 @@ class DeadLetterReplay:
         return replay
 
     def _ended(self, replay: Replay) -> Replay:
-        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self._clock.now_ms())
+        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self.clock.now_ms())
 
     def _destinations(self, clients: _Clients) -> Destinations:
         facts = RunFacts.read(
-            self._cluster,
-            self._settings.application_id,
+            self.cluster,
+            self.settings.application_id,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
         )
         return Destinations(clients.admin, facts)
 
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
         owner = replay_owner(self._topic)
-        with closing(self._cluster.admin()) as admin, closing(self._cluster.reader(group_id=owner)) as reader:
+        with closing(self.cluster.admin()) as admin, closing(self.cluster.reader(group_id=owner)) as reader:
             yield _Clients(admin=admin, reader=reader)
 
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         return read_replays(
-            self._cluster,
+            self.cluster,
             self._topic,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
             wait_ms=wait_ms,
         )
 
@@ -220,14 +216,14 @@ class DeadLetterReplay:
 
         :raises ConfigError: that one was asked for other letters.
         """
-        mine = replays.by_id.get(self._replay_id)
+        mine = replays.by_id.get(self.replay_id)
         if mine is None:
             return None
         begun = Selection(where=mine.where, limit=mine.limit)
-        if begun != self._selection:
+        if begun != self.selection:
             raise ConfigError(
-                f"replay {self._replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
-                f"{self._selection} now",
+                f"replay {self.replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
+                f"{self.selection} now",
                 fix="ask for the same letters again, or begin another replay (in Airflow: clear the task)",
             )
         return mine
@@ -238,21 +234,21 @@ class DeadLetterReplay:
         mine = self._mine(replays)
         if mine is not None and mine.finished_ms:
             return _Now(replay=mine, marks=Marks(mine.topic_id), starts={})
-        found = LetterLog.look(clients.admin, self._settings, self._clock)
+        found = LetterLog.look(clients.admin, self.settings, self.clock)
         if mine is not None and mine.topic_id != found.topic_id:
             raise ConfigError(
-                f"the dead-letter topic {self._topic!r} was created again while replay {self._replay_id!r} "
+                f"the dead-letter topic {self._topic!r} was created again while replay {self.replay_id!r} "
                 "was unfinished",
                 fix="begin another replay: this one has read nothing of what is in the topic now",
             )
         replay = mine or Replay(
-            replay_id=self._replay_id,
+            replay_id=self.replay_id,
             dead_letter_topic=self._topic,
             topic_id=found.topic_id,
-            begun_ms=self._clock.now_ms(),
+            begun_ms=self.clock.now_ms(),
             stops=dict(found.stops),
-            where=dict(self._selection.where),
-            limit=self._selection.limit,
+            where=dict(self.selection.where),
+            limit=self.selection.limit,
         )
         marks = replays.marks(found.topic_id)
         replay = caught_up(replay, replays.positions(found.topic_id), found.starts, marks)
@@ -265,7 +261,7 @@ class DeadLetterReplay:
             TopicPartition(self._topic, number): (now.starts.get(number, 0), now.replay.reached(number))
             for number in (now.replay.stops if now.replay.left else ())
         }
-        for fetched in BoundedRead(reader, before, clock=self._clock, poll_seconds=_FETCH_SECONDS):
+        for fetched in BoundedRead(reader, before, clock=self.clock, poll_seconds=_FETCH_SECONDS):
             scan.recall(fetched)
         return scan
 
@@ -273,7 +269,7 @@ class DeadLetterReplay:
         """Read what is left, some records at a time; what is to be written after each, and at the end."""
         left = {TopicPartition(self._topic, number): span for number, span in scan.replay.left.items()}
         read = BoundedRead(
-            reader, left, clock=self._clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
+            reader, left, clock=self.clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
         )
         for fetched in read:
             scan.look(fetched, read.positions)
