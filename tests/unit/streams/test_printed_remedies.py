@@ -28,19 +28,18 @@ from tests.support.topology.as_told import JSON, TEXT, built, given
 COPIED = [("a", 1), ("b", 2), ("a", 3)]
 
 
+IN = TopicPartition("in", 0)
+
+
 @dataclass
 class Order:
     item: str
     count: int = 0
 
 
-class Unknown:
-    """No type that msgspec reads."""
-
-
-@dataclass
-class WithUnknown:
-    item: Unknown
+def wrong(value: object) -> Any:
+    """Return a value of another type than a type checker expects."""
+    return value
 
 
 def settings(**named: Any) -> ApplicationSettings:
@@ -67,7 +66,7 @@ WALKS = [
     # == settings
     walked(
         "settings.ApplicationSettings.parse: give e.g.",
-        lambda: ApplicationSettings.parse("app", "x"),
+        lambda: ApplicationSettings.parse("app", wrong("x")),
         lambda: ApplicationSettings.parse("app", {"commit.every.records": 1000}).commit_every_records,
         1000,
     ),
@@ -128,7 +127,7 @@ WALKS = [
     # == serdes
     walked(
         "base.Serde.__post_init__",
-        lambda: Serde(id="mine", serialize="x", deserialize=bytes.decode),
+        lambda: Serde(id="mine", serialize=wrong("x"), deserialize=bytes.decode),
         lambda: there_and_back(Serde(id="mine", serialize=str.encode, deserialize=bytes.decode), "a"),
         "a",
     ),
@@ -139,30 +138,33 @@ WALKS = [
         COPIED,
     ),
     walked(
-        "typed.of", lambda: serdes.of(list[int]), lambda: there_and_back(serdes.json(list[int]), [1]), [1]
+        "typed.of",
+        lambda: serdes.of(wrong(list[int])),
+        lambda: there_and_back(serdes.json(list[int]), [1]),
+        [1],
     ),
     walked(
         "typed.reading: pass the class",
-        lambda: serdes.json(Order("a")),
+        lambda: serdes.json(wrong(Order("a"))),
         lambda: there_and_back(serdes.json(Order), Order("a")),
         Order("a"),
     ),
     walked(
         "windowed.time_windowed",
-        lambda: serdes.time_windowed(TEXT, 0.5),
+        lambda: serdes.time_windowed(TEXT, wrong(0.5)),
         lambda: serdes.time_windowed(TEXT, 3_600_000).id != "",
         True,
     ),
     # == times
     walked(
         "timestamps.value_field",
-        lambda: timestamps.value_field(7),
+        lambda: timestamps.value_field(wrong(7)),
         lambda: timed(timestamps.value_field("placed_ms", invalid="skip")),
         [],
     ),
     walked(
         "timestamps.extract",
-        lambda: timestamps.extract(7),
+        lambda: timestamps.extract(wrong(7)),
         lambda: timed(timestamps.extract(lambda record: record.value)),
         COPIED,
     ),
@@ -199,7 +201,7 @@ WALKS = [
     ),
     walked(
         "windows._check: choose 'hold'",
-        lambda: TumblingWindow(size_ms=1, at_run_end="keep"),
+        lambda: TumblingWindow(size_ms=1, at_run_end=wrong("keep")),
         lambda: TumblingWindow(size_ms=1, at_run_end="hold").at_run_end,
         "hold",
     ),
@@ -267,7 +269,7 @@ WALKS = [
     # == retries
     walked(
         "calls.RetryPolicy.__post_init__: choose one of",
-        lambda: RetryPolicy(then="forget"),
+        lambda: RetryPolicy(then=wrong("forget")),
         lambda: RetryPolicy(then="fail").then,
         "fail",
     ),
@@ -279,7 +281,7 @@ WALKS = [
     ),
     walked(
         "calls.RetryPolicy.__post_init__: give a tuple",
-        lambda: RetryPolicy(errors=ConnectionError),
+        lambda: RetryPolicy(errors=wrong(ConnectionError)),
         lambda: RetryPolicy(errors=(ConnectionError,)).errors,
         (ConnectionError,),
     ),
@@ -308,8 +310,6 @@ WALKS = [
         "app",
     ),
 ]
-
-IN = TopicPartition("in", 0)
 
 
 class Nameless:

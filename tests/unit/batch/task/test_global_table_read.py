@@ -22,8 +22,8 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
-from tests.support.kafka.printed_commands import accept_in_memory
 from tests.support.kafka.launches import lease_held, share_of
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
 
