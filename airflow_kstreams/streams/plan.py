@@ -20,6 +20,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
@@ -192,6 +193,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
     :param entry_keys: changelog topic -> what is known of the keys of its entries.
+    :param key_suffixes: source topic -> how many bytes at the end of its keys do not decide their partition;
+        absent if all do.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
@@ -207,9 +210,23 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
+    key_suffixes: dict[str, int] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     unnamed: dict[str, UnnamedStore] = {}
+
+
+def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:
+    """Refuse the id of a subtopology that an application's topology does not have.
+
+    :param known: ids that it has.
+    :raises ConfigError: the id is not among them.
+    """
+    if subtopology not in known:
+        raise ConfigError(
+            f"application {application_id!r} has no subtopology {subtopology}",
+            fix=f"use one of {', '.join(map(str, known))} (airflow-kstreams describe shows them)",
+        )
 
 
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,6 +271,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                     copartitioned=tuple(
                         group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
                     ),
+                    key_suffixes={
+                        name: size
+                        for topic, size in sub.key_suffixes.items()
+                        for name in replaced((topic,), matches)
+                    },
                 )
                 for sub in self.subtopologies
             ),

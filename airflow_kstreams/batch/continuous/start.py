@@ -293,7 +293,7 @@ def _refuse_blocked(
     if behind := blocked(boundaries_ahead(ground, bounds, session.settings).values()):
         raise TopologyError(
             f"topics of application {request.plan.application_id!r} have gained partitions, and "
-            f"{named(behind)} must not be read before the partitions that their keys came from are",
+            f"{named(behind)} must not be read before the partitions that their keys came from",
             fix="let one batch run, with autostop.at=eol, read those, then start again",
         )
 

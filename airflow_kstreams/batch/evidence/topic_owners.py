@@ -74,7 +74,7 @@ class Neighbours:
         others = {topic: _others(application_id, topic) for topic in ids}
         found: dict[str, str] = {}
         for other in self._there({name for names in others.values() for name in names}):
-            theirs = self._recorded(other, wait_ms)
+            theirs = recorded_ids(self.ledger_of(other, wait_ms=wait_ms))
             found |= {
                 topic: other
                 for topic, names in others.items()
@@ -96,18 +96,18 @@ class Neighbours:
         except AccessDeniedError:
             return False
 
-    def _recorded(self, application_id: str, wait_ms: int) -> Mapping[str, str]:
-        """Return what an application's ledger says of its topics; nothing if it cannot be read."""
+    def ledger_of(self, application_id: str, *, wait_ms: int = 0) -> Ledger:
+        """Return an application's ledger; an empty one if there is none, or it cannot be read.
+
+        :param wait_ms: the read waits so long for the end of open transactions.
+        """
         try:
-            ledger = self._ledger(application_id, wait_ms)
+            return self._ledger(application_id, wait_ms)
         except (KafkaClientError, ConfigError) as error:
             if error.is_retriable:
                 raise
-            log.info(
-                "the ledger of application %s, which may share topics, is not read: %s", application_id, error
-            )
-            return {}
-        return recorded_ids(ledger)
+            log.info("the ledger of application %s is not read: %s", application_id, error)
+            return Ledger()
 
     def _ledger(self, application_id: str, wait_ms: int) -> Ledger:
         read = partial(read_ledger, self.cluster, admin=self.admin, reader=self.reader, clock=self.clock)
@@ -189,7 +189,7 @@ def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
     if owners:
         causes = [_of_another(app, topic, owner) for topic, owner in sorted(owners.items())]
         raise TopologyError(
-            "; ".join(causes), fix=f"{_RENAME}, and drop the slice: {drop_slice_command(app)}"
+            "; ".join(causes), fix=f"{_RENAME}, and drop this one's slice: {drop_slice_command(app)}"
         )
 
 

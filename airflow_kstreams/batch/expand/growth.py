@@ -201,7 +201,7 @@ def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     if plan.partition_grouper:
         raise ConfigError(
             f"application {app!r} has the partition grouper {plan.partition_grouper!r}, which decides itself "
-            "where new partitions go: none of them would wait for what their keys came from",
+            "where new partitions go, so no run would read the partitions that their keys came from first",
             fix="leave partition_grouper out; or grow the topic by kafka-topics.sh --alter while its "
             "producers rest and all of it is processed",
         )

@@ -338,10 +338,10 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
         f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
         f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
         f"{plan.application_id!r} would be parted from its keys",
-        fix="grow such a topic to multiples of its partition count, or have all its producers use the "
-        "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then "
+        fix="read it through repartition(n), whose partitions are the engine's own (a topic that grows to "
+        "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and "
         f"start over with empty state: {plan.start_over_command}; if all that is read then was written by "
-        f"today's count, set initial.partitions={topic}={history[-1]} instead",
+        f"today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
     )
 
 

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.replay_records import Marks, read_replays, replay_owner
+from airflow_kstreams.batch.protocol.replay_records import (
+    Marks,
+    committed_by_replays,
+    read_replays,
+    replay_owner,
+)
 from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
@@ -164,8 +169,8 @@ class DeadLetterTopic:
                 ]
         if not found:
             raise ConfigError(
-                f"there is no dead letter at {partition.topic}-{partition.partition}@{offset}: neither one "
-                f"that lies there nor one in {self._topic} whose record was consumed there",
+                f"{partition.topic}-{partition.partition}@{offset} has no dead letter: none lies there, and "
+                f"none in {self._topic} is of a record that was consumed there",
                 fix="take the place of a letter, or of its record, as dead-letters list prints them; the "
                 "topic's retention deletes letters",
             )
@@ -179,12 +184,14 @@ class DeadLetterTopic:
             closing(self._cluster.reader(group_id=group_id)) as reader,
         ):
             log = LetterLog.look(admin, self._settings, clock)
+            committed = committed_by_replays(self._cluster, topic, admin=admin)
             replays = read_replays(self._cluster, topic, admin=admin, reader=reader, clock=clock, wait_ms=0)
+            positions, marks = replays.known(log.topic_id, committed, accept_repeats=True)
             yield _LetterView(
                 topic=topic,
                 log=log,
-                positions=replays.positions(log.topic_id),
-                marks=replays.marks(log.topic_id),
+                positions=positions,
+                marks=marks,
                 reader=reader,
                 clock=clock,
             )

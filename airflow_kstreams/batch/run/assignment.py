@@ -231,8 +231,13 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or start over with empty state: {plan.start_over_command}",
+        fix=f"{join}; or {_through_repartition(plan)}",
     )
+
+
+def _through_repartition(plan: TopologyPlan) -> str:
+    """Say how all records of a key, which lie in several groups, come to one task."""
+    return f"read it through repartition(n), and start over with empty state: {plan.start_over_command}"
 
 
 def _refuse_moved_keys(
@@ -258,8 +263,7 @@ def _refuse_moved_keys(
             raise TopologyError(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
-                "written to the new ones; or start over with empty state: "
-                f"{plan.start_over_command}; only if its producers place keys "
+                f"written to the new ones; or {_through_repartition(plan)}; only if its producers place keys "
                 "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

@@ -48,7 +48,7 @@ def check_finished(
     different = list(_differences(summary, settings, plan, dag_id, interval_ms))
     if different:
         raise ConfigError(
-            f"{whose} is already finished, at {finished_at(summary)}, and was other work: "
+            f"{whose} is already finished, at {finished_at(summary)}, and did other work: "
             + "; ".join(different),
             fix="give this work a run id or an application id of its own; to process the run's records once "
             f"more, {_again(summary)}",

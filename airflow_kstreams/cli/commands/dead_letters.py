@@ -23,6 +23,7 @@ from airflow_kstreams.cli.shared_options import (
     ConfigFile,
     DryRun,
     cluster,
+    named_values,
     show,
 )
 from airflow_kstreams.explore.record_table import shown_time
@@ -149,6 +150,13 @@ def replay(  # noqa: PLR0913 - every parameter is an option
             metavar="ID", help="Go on with this replay, which was interrupted; a new one unless given."
         ),
     ] = None,
+    accept_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--accept-repeats",
+            help="Letters of which it is lost that they came back may come back again; an error asks for it.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
@@ -163,6 +171,7 @@ def replay(  # noqa: PLR0913 - every parameter is an option
         _settings(application_id, dead_letter_topic),
         replay_id=named,
         selection=selection,
+        accept_repeats=accept_repeats,
     )
     chosen = bool(where or limit)
     found = tool.plan() if dry_run or chosen else None
@@ -187,10 +196,7 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     :raises ConfigError: as ``Selection.parse``.
     """
     where: dict[str, str] = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not FIELD=VALUE", param_hint="--where")
+    for name, value in named_values(pairs, "--where", "FIELD=VALUE"):
         if name in where:
             raise typer.BadParameter(
                 f"{name} is given twice, and no letter can fit both", param_hint="--where"
@@ -307,7 +313,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _refuse_nothing(found: Replay, selection: Selection) -> None:
     """Refuse conditions that no letter fits: one of them is likely to be misspelt."""
-    if selection.where and not (found.records or found.without_origin or found.left_out):
+    if selection.where and not (found.records or found.without_origin or found.left_out or found.repeated):
         raise ConfigError(
             f"{found.dead_letter_topic} has no {selection.which} that wait for a replay; "
             f"{found.unselected:,} others do",
@@ -336,6 +342,8 @@ def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
         yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
     if found.at_limit:
         yield f"For a later replay: what lies past the limit of {found.limit:,} records."
+    if found.repeated:
+        yield f"Passed by: {found.repeated:,} letters whose records came back by another of their letters."
     if found.without_origin:
         yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
     if found.left_out:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.evidence.live_application import with_live_counts
 from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -90,6 +91,7 @@ class Groundwork:
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: warnings for an operator.
     :param last_alike: the last run that finished, if it was of this topology; else empty.
+    :param live: the ledger of the live application, of a backfill.
     """
 
     facts: RunFacts
@@ -103,6 +105,7 @@ class Groundwork:
     taken_over: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
     last_alike: str = ""
+    live: Ledger = field(default_factory=Ledger)
 
 
 def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
@@ -116,6 +119,10 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     prior = recall(plan, facts)
     parking = parking_partitions(ledger.assignment, plan.application_id)
     known = known_topics(facts)
+    live = Ledger()
+    if session.settings.backfill_of:
+        with session.reading:
+            live = session.neighbours.ledger_of(session.settings.backfill_of)
 
     def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
         _refuse_vanished(session, request, prior, found)
@@ -130,7 +137,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         plan,
         session.settings,
         groups=request.groups,
-        recorded=ledger.assignment,
+        recorded=with_live_counts(ledger.assignment, live),
         refuse_loss=refuse_loss,
         refuse_groups=lambda grouped: refuse_orphaned(ledger, plan, grouped, seen),
     )
@@ -170,6 +177,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
             *member_warnings(session.admin, plan.application_id),
         ),
         last_alike=_last_alike(plan, ledger),
+        live=live,
     )
 
 

@@ -479,7 +479,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     with pytest.raises(RunSupersededError):
         old.coordinator.lease.renew()
     old.watch.look(timeout_seconds=0)
-    with pytest.raises(RunSupersededError, match="lease is not renewed"):
+    with pytest.raises(RunSupersededError, match="does not renew its lease"):
         old.thread.run()
     scene.settle(new)
     new.stop()
@@ -782,6 +782,7 @@ def test_continuous_run_starts_where_the_reset_before_it_says(scene: Scene) -> N
     assert len(scene.kafka.values("out")) - before == 5
 
 
+@pytest.mark.remedy("reset.ApplicationReset._refuse: stop it first")
 def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing_after_a_forced_one(
     scene: Scene,
 ) -> None:

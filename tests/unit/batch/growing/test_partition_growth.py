@@ -19,17 +19,20 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 
 KEYS = [f"k{number}" for number in range(40)]
+HOUR_MS = 3_600_000
 
 
-def listing(store: str = "listed") -> Topology:
+def listing(store: str = "listed", *, partitions: int | None = None) -> Topology:
     """Every value of each key, in the order in which they were processed."""
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream = builder.stream("in")
     listed = (
-        builder.stream("in")
+        (stream if partitions is None else stream.repartition(partitions))
         .group_by_key()
         .aggregate(list, lambda key, value, so_far: [*so_far, value], store=store)
     )
@@ -373,6 +376,39 @@ def test_kinds_are_not_mixed_when_producers_differ() -> None:
         scene.run()
 
 
+def mixed() -> Scene:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(6)
+    scene.send(KEYS, 1, modulo=True)
+    with pytest.raises(TopologyError):
+        for value in (2, 3, 4):
+            scene.run()
+            scene.send(KEYS, value)
+    return scene
+
+
+@pytest.mark.remedy("key_check.KeyCheck._home")
+@pytest.mark.parametrize("way", ["repartition", "initial.partitions"])
+def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_as_the_error_says(way: str) -> None:
+    scene = mixed()
+    if way == "repartition":
+        scene.app.topology = listing(partitions=3)
+    else:
+        # Retention has taken all that was written before the topic grew, or by linear hashing.
+        partitions = [TopicPartition("in", number) for number in range(scene.count)]
+        scene.kafka.expire(scene.kafka.admin().end_offsets(partitions, isolation="read_committed"))
+        scene.sent.clear()
+        scene.app.settings = {**scene.app.settings, "initial.partitions": "in=6"}
+        scene.send(KEYS, 9, modulo=True)
+    request = ResetRequest(application_id="app", input_topics=("in",), delete_stop_offsets=True, force=True)
+    with ApplicationReset(scene.kafka, request, clock=scene.kafka.clock) as reset:
+        reset.run()
+    scene.run()
+    assert {key: sorted(values) for key, values in scene.listed.items()} == scene.sent
+
+
 def test_state_begins_by_first_counts_when_a_topic_had_grown_before() -> None:
     scene = Scene(2, grown=3, settings={"initial.partitions": "in=2"})
     scene.count = 2
@@ -401,13 +437,23 @@ def test_first_counts_are_refused_when_they_cannot_be(given: str, message: str) 
         Scene(2, settings={"initial.partitions": given}).run()
 
 
-def test_first_counts_are_refused_when_state_stands_on_others() -> None:
+@pytest.mark.remedy("grown_groups.known_growth: write {}={} or leave it out")
+@pytest.mark.parametrize("way", ["written", "left out", "start over"])
+def test_first_counts_are_refused_when_state_stands_on_others(way: str) -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
     scene.run()
     scene.app.settings = {**scene.app.settings, "initial.partitions": "in=1"}
-    with pytest.raises(TopologyError, match="has state by 2"):
+    scene.send(KEYS, 1)
+    with pytest.raises(TopologyError, match="has state by 2") as refused:
         scene.run()
+    if way == "start over":
+        accept_in_memory(refused.value, scene.kafka)
+        scene.run()  # What the topic gained waits for its ancestor.
+    else:
+        scene.app.settings = {"settle.ms": 0} | ({"initial.partitions": "in=2"} if way == "written" else {})
+    scene.run()
+    assert scene.listed == scene.sent
 
 
 @pytest.mark.promise("keys-elsewhere-fail-before-state")
@@ -487,6 +533,22 @@ def test_first_count_is_that_of_runs_without_state_when_state_is_added() -> None
     for _ in range(2):
         scene.run()
     assert scene.recorded.grown["in"].history == (2, 3)
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_the_live_applications_in_a_backfill() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0, timestamp_ms=HOUR_MS)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1, timestamp_ms=HOUR_MS + 1)
+    scene.run()
+    scene.kafka.admin().delete_topics(["out"])
+    scene.kafka.create_topic("out")
+    past = {"autostop.at": "interval", "backfill.of": "app"}
+    backfill = Application(application_id="past", topology=listing(), on=scene.kafka, settings=past)
+    backfill.run("again", interval_ms=(HOUR_MS, 2 * HOUR_MS))
     assert scene.listed == scene.sent
 
 

@@ -263,6 +263,7 @@ def test_nothing_is_warned_of_when_a_partition_was_merely_quiet_in_the_interval(
         ((T0 + 1, T0), "is empty"),
     ],
 )
+@pytest.mark.remedy("intervals.check_interval")
 def test_missing_or_empty_interval_is_an_error_that_names_it(
     application: Callable[..., Application], autostop: str, given: Any, said: str
 ) -> None:
@@ -271,6 +272,7 @@ def test_missing_or_empty_interval_is_an_error_that_names_it(
     assert said in caught.value.cause
     assert "'run-0'" in caught.value.cause
     assert "CronDataIntervalTimetable" in caught.value.fix
+    assert application(autostop).begin("run-0", interval_ms=(T0, T0 + HOUR)).plan.empty
 
 
 # == interval: a backfill
@@ -337,6 +339,7 @@ def test_backfill_reads_nothing_when_nothing_is_dated_at_or_past_its_start(
 
 
 @pytest.mark.promise("gone-intervals-are-errors")
+@pytest.mark.remedy("data_loss.interval_deleted")
 def test_error_says_how_much_is_gone_when_the_log_starts_past_the_interval_and_its_command_accepts_it(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:

@@ -126,6 +126,7 @@ def test_run_that_failed_goes_on_when_dead_letters_are_asked_for_before_it_is_ta
     assert limit_of(kafka, DEAD) == 5_000_000 + 2 * ROOM_BYTES
 
 
+@pytest.mark.remedy("source_topics.ensure_dead_letter_topic")
 def test_run_is_not_taken_up_when_the_dead_letter_topic_of_its_new_settings_does_not_exist(
     kafka: InMemoryKafka,
 ) -> None:
@@ -159,6 +160,7 @@ def test_dead_letter_loses_its_value_not_its_place_when_it_does_not_fit(
     assert [task.records_dead_lettered for task in summary.tasks] == [1]
 
 
+@pytest.mark.remedy("errors.record_refused")
 def test_run_fails_with_the_records_place_when_its_result_is_too_large_for_the_client(
     kafka: InMemoryKafka,
 ) -> None:
