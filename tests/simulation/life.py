@@ -318,7 +318,7 @@ class Life:
         raise ViolationError(f"not through after {_MOST_TRIES} tries")
 
     def _refuse_silent_beginnings(self) -> None:
-        """Refuse that a line begins empty, though it has state under the name that it had without the user's."""
+        """Refuse that a line begins empty while it has state under a name that no user gave."""
         now = {line.number: line for line in self.version.lines}
         for line in self.former.lines if self.former and not self.disk else ():
             state = self._state(line)
