@@ -165,6 +165,12 @@ class ApplicationSettings:
         "call of order partition is repeated where its record is. Half a minute outlasts a service that "
         "restarts. 0 = a task calls once what is due when it gets there, and leaves.",
     )
+    idempotency_key_prefix: str = _setting(
+        "",
+        doc="Start of the idempotency keys of calls. Empty means the application id; the operators give a "
+        "backfill that of its live application, so that effects which the live runs have made are not made "
+        "again. Another prefix gives every call a new key: all effects are made again.",
+    )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,
         minimum=-1,

@@ -71,11 +71,13 @@ from airflow_kstreams.streams.ports import (
     Clock,
     ClusterPort,
     CommittedOffset,
+    Headers,
     ReaderPort,
     TopicPartition,
     WriterPort,
 )
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
+from airflow_kstreams.streams.records.record_sizes import record_bytes
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -373,11 +375,11 @@ class ReplayOutput:
 
     def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
         produce = self._writer.produce
-        for record, _, origin in letters:
+        for letter in letters:
+            record, origin = letter.record, letter.origin
             if origin is not None:
                 time_ms = max(record.timestamp()[1], 0)
-                partition = self._targets.partition(origin)
-                headers = origin.headers or None
+                partition, headers = self._targets.partition(origin), self._targets.headers(letter, origin)
                 produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
         for state in (*marks, encode_replay(replay)):
             produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
@@ -389,11 +391,12 @@ class ReplayOutput:
 
 
 class _Targets:
-    """Partition counts of the topics that letters came from."""
+    """Partition counts, and the largest records, of the topics that letters came from."""
 
     def __init__(self, admin: AdminPort) -> None:
         self._admin = admin
         self._counts: dict[str, int] = {}
+        self._limits: dict[str, int] = {}
 
     @property
     def known(self) -> Collection[str]:
@@ -401,7 +404,7 @@ class _Targets:
         return self._counts
 
     def look_up(self, letters: Sequence[Letter]) -> None:
-        """Read the partition counts of the topics that letters came from.
+        """Read what is needed of the topics that letters came from.
 
         :raises ConfigError: one does not exist.
         """
@@ -414,7 +417,24 @@ class _Targets:
                 fix="create the topic, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}
+        self._limits |= max_message_bytes(self._admin, asked) if asked else {}
 
     def partition(self, origin: DeadLetterOrigin) -> int:
         """Return the partition that a letter came from; -1 if the topic has it no more."""
         return origin.partition if origin.partition < self._counts[origin.topic] else -1
+
+    def headers(self, letter: Letter, origin: DeadLetterOrigin) -> Headers | None:
+        """Return the headers with which a letter's record comes back: the place at which it came first is
+        one of them, unless the topic does not take a record so much larger.
+        """
+        key, value = letter.record.key(), letter.record.value()
+        headers = origin.headers_of(key, value)
+        if record_bytes(key, value, headers) <= self._limits[origin.topic]:
+            return headers
+        log.warning(
+            "the record of letter %s comes back without its first place, for which %s has no room: its calls "
+            "have new idempotency keys, so effects that were made before it failed are made again",
+            letter.place,
+            origin.topic,
+        )
+        return origin.headers or None

@@ -191,6 +191,7 @@ def settings_of_run(
             fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
         )
     own = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
+    own["idempotency.key.prefix"] = live.idempotency_key_prefix or application_id
     letters = live.errors_dead_letter_queue_topic_name
     if letters:
         own[_DEAD_LETTERS] = written.get(letters, "")

@@ -119,7 +119,7 @@ def test_a_call_is_made_again_with_its_key_and_time_when_it_was_parked() -> None
         driver.restart()
         service.down.clear()
         driver.advance_wall_clock(1_000)
-        assert service.seen == [("x", "app/in-0@0/ask/0", 7)] * 2
+        assert service.seen == [("x", "app/in-0@0/test/ask/0", 7)] * 2
         (found,) = driver.read_output("out")
         assert (found.key, found.timestamp_ms, found.headers) == ("a", 7, [("h", b"1")])
 
