@@ -90,6 +90,12 @@ class ApplicationSettings:
         "keeps its own. If given, every topic that is written must be named, as in a backfill, which must "
         "not write into live topics unasked. Empty means the topics that the topology names.",
     )
+    backfill_of: str = _setting(
+        "",
+        doc="Application id of the live application whose data intervals a backfill processes again; the "
+        "operators set it. Its ledger says where they began in the log, and by which partition counts keys "
+        "lie. Empty where there is none: a backfill then warns where records of its interval may be gone.",
+    )
     commit_interval_ms: int = _setting(
         5_000,
         minimum=1,
@@ -167,9 +173,9 @@ class ApplicationSettings:
     )
     idempotency_key_prefix: str = _setting(
         "",
-        doc="Start of the idempotency keys of calls. Empty means the application id; the operators give a "
-        "backfill that of its live application, so that effects which the live runs have made are not made "
-        "again. Another prefix gives every call a new key: all effects are made again.",
+        doc="Start of the idempotency keys of calls. Empty means the application id; in a backfill that of "
+        "backfill.of, so that effects which the live runs have made are not made again. Another prefix gives "
+        "every call a new key: all effects are made again.",
     )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,
@@ -295,6 +301,11 @@ class ApplicationSettings:
         return replace(self, num_threads_per_task=self.num_threads_per_task + over)
 
     @property
+    def key_prefix(self) -> str:
+        """The start of idempotency keys."""
+        return self.idempotency_key_prefix or self.backfill_of or self.application_id
+
+    @property
     def continuous(self) -> bool:
         """Whether the application runs until a signal stops it, rather than to frozen stop offsets."""
         return not self.autostop_at
@@ -367,6 +378,15 @@ class ApplicationSettings:
         checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)
         _first_counts(checked.initial_partitions)
+        if checked.backfill_of:
+            check_application_id(checked.backfill_of)
+            if not checked.keeps_to_interval or checked.backfill_of == application_id:
+                why = "that is itself" if checked.keeps_to_interval else "it is no backfill"
+                raise ConfigError(
+                    f"setting 'backfill.of' of application {application_id!r} is {checked.backfill_of!r}, "
+                    f"and {why}",
+                    fix="leave it out; or give the backfill an id of its own and autostop.at=interval",
+                )
         if checked.num_stream_threads < checked.num_threads_per_task:
             raise ConfigError(
                 f"num.stream.threads is {checked.num_stream_threads}, less than num.threads.per.task, "

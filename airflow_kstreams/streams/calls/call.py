@@ -62,10 +62,10 @@ class CallContext(RecordContext):
         """A name of this call that is the same in every attempt:
         ``<prefix>/<topic>-<partition>@<offset>/<topic id>/<node>/<ordinal>``.
 
-        The prefix is the application id, in a backfill the live one's, unless ``idempotency.key.prefix``
-        gives another. A topic that is deleted and created again has another id, so its records have other
-        keys. A record that is parked, or that a replay of dead letters brought back, keeps the key of the
-        place at which it was consumed first.
+        The prefix is the application id, in a backfill that of the live application, unless
+        ``idempotency.key.prefix`` gives another. A topic that is deleted and created again has another id,
+        so its records have other keys. A record that is parked, or that a replay of dead letters brought
+        back, keeps the key of the place at which it was consumed first.
 
         A node without a name is called there by what it reads and does, ``orders-map-values-async``: its
         number would be another one once lines of the topology have moved.

@@ -84,17 +84,8 @@ def test_backfill_run_works_on_an_application_of_its_own() -> None:
         "processing.guarantee": "exactly_once",
         "autostop.at": "interval",
         "output.topics": "out=out-again",
-        "idempotency.key.prefix": "app",
+        "backfill.of": "app",
     }
-
-
-@pytest.mark.promise("keys-name-one-record")
-@pytest.mark.parametrize(("given", "prefix"), [({}, "app"), ({"idempotency.key.prefix": "anew"}, "anew")])
-def test_backfill_run_has_the_idempotency_keys_of_the_live_application(
-    given: dict[str, str], prefix: str
-) -> None:
-    assert settings_for(identity(), given).idempotency_key_prefix == prefix
-    assert settings_for(identity("scheduled__1", backfill=False)).idempotency_key_prefix == ""
 
 
 def test_application_id_is_the_same_for_every_try_and_another_for_another_run_or_name() -> None:
@@ -131,9 +122,9 @@ def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
         "commit.interval.ms": 7,
         "autostop.at": "interval",
         "output.topics": "out=out-again",
-        "idempotency.key.prefix": "app",
+        "backfill.of": "app",
     }
-    with pytest.raises(ConfigError, match="backfill_outputs is no object"):
+    with pytest.raises(ConfigError, match="backfill_outputs is neither an object"):
         settings_of_run(identity(), "app", None, outputs="out=out-again", in_order=False)
 
 

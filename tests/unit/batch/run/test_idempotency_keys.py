@@ -23,7 +23,7 @@ from tests.support.kafka.in_process import Application
 pytestmark = pytest.mark.promise("keys-name-one-record")
 
 NOW_MS = 1_700_000_000_000
-BACKFILL = {"autostop.at": "interval", "output.topics": "out=again"}
+BACKFILL = {"autostop.at": "interval", "output.topics": "out=again", "backfill.of": "app"}
 INTERVAL = (NOW_MS - 1_000, NOW_MS + 1_000)
 Shape = Callable[[KStream[str, str]], KStream[str, str]]
 
@@ -158,7 +158,7 @@ def test_parked_record_keeps_its_key_and_no_other_has_it_when_its_topic_was_made
     assert (shop.charged, shop.calls["a"]) == (["a", "b"], 2)
 
 
-@pytest.mark.parametrize(("prefix", "again"), [("app", 1), ("orders charged anew", 2)])
+@pytest.mark.parametrize(("prefix", "again"), [("", 1), ("charged anew", 2)])
 def test_backfill_makes_effects_again_only_under_another_prefix(shop: Shop, prefix: str, again: int) -> None:
     shop.send("a", "b")
     shop.application(shop.straight).run("run-1")
@@ -172,8 +172,7 @@ def test_backfill_makes_effects_again_only_under_another_prefix(shop: Shop, pref
 def test_backfill_warns_of_effects_that_it_makes_again_below_topics_of_its_own(shop: Shop) -> None:
     shop.send("a", "b")
     shop.application(shop.behind).run("run-1")
-    settings = {**BACKFILL, "idempotency.key.prefix": "app"}
-    done = shop.application(shop.behind, "app-backfill-1", settings).run("run-1", interval_ms=INTERVAL)
+    done = shop.application(shop.behind, "app-backfill-1", BACKFILL).run("run-1", interval_ms=INTERVAL)
     assert shop.charged == ["a", "a", "b", "b"]
     (warning,) = done.warnings
     assert warning.startswith("a backfill has its own app-backfill-1-shop-repartition, so calls of charge ")
