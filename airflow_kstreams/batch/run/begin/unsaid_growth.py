@@ -43,7 +43,7 @@ _CHANCE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _KeySeen:
     """A key, where it was seen first in a partition, and its hash."""
 
     key: bytes
@@ -115,7 +115,7 @@ def _to_read(
     return {tp: (starts[tp], ends[tp]) for tp in partitions}
 
 
-def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_Seen]:
+def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
     """Yield keys from the beginning of each span, each once for each partition."""
     wanted = sorted(spans)
     for at_once in range(0, len(wanted), _READ_AT_ONCE):
@@ -142,16 +142,18 @@ def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_Seen]:
             # Deleted meanwhile: the freeze says what that means.
             if error.code not in POSITION_LOST:
                 raise
-        yield from (_Seen(key, tp, offset, key_hash(key)) for tp in some for key, offset in keys[tp].items())
+        yield from (
+            _KeySeen(key, tp, offset, key_hash(key)) for tp in some for key, offset in keys[tp].items()
+        )
 
 
-def _evidence(seen: list[_Seen], count: int) -> tuple[str, int]:
+def _evidence(seen: list[_KeySeen], count: int) -> tuple[str, int]:
     """Return what shows that a topic had fewer partitions, and the count that fits, 0 if none does; an empty
     text if nothing shows it.
     """
     astray = [key for key in seen if key.hashed % count != key.at.partition]
     first = _fitting(astray, seen, count)
-    by_key: dict[bytes, _Seen] = {}
+    by_key: dict[bytes, _KeySeen] = {}
     for key in seen:
         other = by_key.setdefault(key.key, key)
         if other is not key:
@@ -165,7 +167,7 @@ def _evidence(seen: list[_Seen], count: int) -> tuple[str, int]:
     return "", 0
 
 
-def _fitting(astray: list[_Seen], seen: list[_Seen], count: int) -> int:
+def _fitting(astray: list[_KeySeen], seen: list[_KeySeen], count: int) -> int:
     """Return the largest smaller count from which growth puts all keys where they lie, which would hardly be
     so by chance; 0 if there is none.
     """
