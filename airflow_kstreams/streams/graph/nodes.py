@@ -35,7 +35,7 @@ from airflow_kstreams.streams.hints.function_checks import CallSite
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
-from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import GivenAt, SessionWindow, SlidingWindow, TimeWindow
 
 #: What becomes of a record that arrives at a node.
 #:
@@ -77,6 +77,10 @@ class OperatorTraits:
         choice; ``all`` for all those of the node.
     :param windows: the window of each store that keeps an entry for each window, by the store's name. Entries
         of other windows would be misread.
+    :param windows_go: whether a window may be deleted before it closes: a session that grows, or an aggregate
+        that becomes None.
+    :param closing: when the windows of a store are given by this node, which holds them back, by the store's
+        name.
     """
 
     flow: Flow = "free"
@@ -91,6 +95,8 @@ class OperatorTraits:
     redates: bool = False
     stores_of_user: Collection[str] | Literal["all"] = ()
     windows: Mapping[str, TimeWindow | SessionWindow | SlidingWindow] = field(default_factory=dict)
+    windows_go: bool = False
+    closing: Mapping[str, GivenAt] = field(default_factory=dict)
 
 
 @runtime_checkable
