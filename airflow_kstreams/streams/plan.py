@@ -16,16 +16,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
-from airflow_kstreams.streams.windows import GivenAt
 
 T = TypeVar("T")
+#: When the windows of a fold are given: as they change, when they close, or also at the end of each run.
+GivenAt = Literal["change", "close", "run end"]
 
 #: Making a decoder may run annotations, which may make decoders.
 _lock = threading.RLock()

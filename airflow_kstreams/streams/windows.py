@@ -24,8 +24,6 @@ from airflow_kstreams.streams.type_variables import K
 DEFAULT_GRACE_MS = 86_400_000
 
 RunEnd = Literal["hold", "flush"]
-#: When the windows of a fold are given: as they change, when they close, or also at the end of each run.
-GivenAt = Literal["change", "close", "run end"]
 
 
 @answers_java_names

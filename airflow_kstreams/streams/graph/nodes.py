@@ -32,10 +32,11 @@ from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite
+from airflow_kstreams.streams.plan import GivenAt
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
-from airflow_kstreams.streams.windows import GivenAt, SessionWindow, SlidingWindow, TimeWindow
+from airflow_kstreams.streams.windows import SessionWindow, SlidingWindow, TimeWindow
 
 #: What becomes of a record that arrives at a node.
 #:
