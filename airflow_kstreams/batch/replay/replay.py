@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 
@@ -46,11 +46,13 @@ from airflow_kstreams.batch.protocol.replay_records import (
     Marks,
     Replay,
     Replays,
+    committed_by_replays,
     encode_replay,
+    offsets_of,
     read_replays,
     replay_owner,
 )
-from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
 from airflow_kstreams.batch.replay.destinations import Destinations
 from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
@@ -69,7 +71,6 @@ from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
     ClusterPort,
-    CommittedOffset,
     ReaderPort,
     TopicPartition,
     WriterPort,
@@ -82,6 +83,7 @@ _BATCH_RECORDS = 500
 _FETCH_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterReplay:
     """Replays the dead-letter topic of an application up to the end it has when the replay begins.
 
@@ -90,23 +92,20 @@ class DeadLetterReplay:
     :param replay_id: names the replay: called again with it, an unfinished one goes on to the same end, and a
         finished one changes nothing.
     :param selection: the letters to bring back; all unless given.
+    :param accept_repeats: whether letters of which it is lost that they came back may come back again.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        *,
-        replay_id: str,
-        selection: Selection | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._replay_id = replay_id
-        self._selection = selection or Selection()
-        self._topic = settings.dead_letter_topic
-        self._clock = clock or SystemClock()
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    _: KW_ONLY
+    replay_id: str
+    selection: Selection = field(default_factory=Selection)
+    accept_repeats: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def _topic(self) -> str:
+        return self.settings.dead_letter_topic
 
     def plan(self) -> Replay:
         """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
@@ -130,7 +129,7 @@ class DeadLetterReplay:
         :raises RecordError: a topic does not take a record back, as one with another size limit.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
-        check_run_id(self._replay_id)
+        check_run_id(self.replay_id)
         attempts = RetryBudget()
         while True:
             attempts.begin()
@@ -138,14 +137,14 @@ class DeadLetterReplay:
                 return self._attempt(attempts)
             except TaskFencedError as error:
                 raise RunBusyError(
-                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay claimed the "
+                    f"replay {self.replay_id!r} of {self._topic!r} stopped: another replay claimed the "
                     "topic, or the broker timed its transaction out",
                     fix="nothing is lost or doubled; run it again when the other one is done",
-                    run_id=self._replay_id,
+                    run_id=self.replay_id,
                     owner="another replay",
                 ) from error
             except KStreamsError as error:
-                if not _may_resume(error) or attempts.fruitless >= self._settings.task_max_attempts:
+                if not _may_resume(error) or attempts.fruitless >= self.settings.task_max_attempts:
                     raise
                 log.warning(
                     "the replay of dead letters of %s goes on after an error: %s", self._topic, error.cause
@@ -156,11 +155,11 @@ class DeadLetterReplay:
             done = self._mine(self._read(clients, wait_ms=0))
             if done is not None and done.finished_ms:
                 return done
-            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self._settings)
+            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self.settings)
             await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
-            writer = self._cluster.writer(
+            writer = self.cluster.writer(
                 transactional_id=replay_owner(self._topic),
-                transaction_timeout_ms=self._settings.transaction_timeout_ms,
+                transaction_timeout_ms=self.settings.transaction_timeout_ms,
                 # A record is smaller than its letter, and how large letters are, their topic says.
                 max_message_bytes=max_message_bytes(clients.admin, [self._topic]),
             )
@@ -175,43 +174,43 @@ class DeadLetterReplay:
         destinations, marks = self._destinations(clients), now.marks
         output = ReplayOutput(writer, clients.reader, clients.admin, destinations)
         replay = self._ended(now.replay)
-        output.write(replay, (), marks.changes(self._topic))
+        output.write(replay, (), marks)
         attempts.end(commits=1, grew_old=False)
         scan = self._scan(now, clients.reader)
         for found in self._batches(clients.reader, scan):
             destinations.refuse_unread(found.letters)
             _warn_of_left_out(found.left_out)
             replay = self._ended(scan.replay)
-            output.write(replay, found.letters, marks.changes(self._topic))
+            output.write(replay, found.letters, marks)
             attempts.end(commits=1, grew_old=False)
         return replay
 
     def _ended(self, replay: Replay) -> Replay:
-        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self._clock.now_ms())
+        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self.clock.now_ms())
 
     def _destinations(self, clients: _Clients) -> Destinations:
         facts = RunFacts.read(
-            self._cluster,
-            self._settings.application_id,
+            self.cluster,
+            self.settings.application_id,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
         )
         return Destinations(clients.admin, facts)
 
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
         owner = replay_owner(self._topic)
-        with closing(self._cluster.admin()) as admin, closing(self._cluster.reader(group_id=owner)) as reader:
+        with closing(self.cluster.admin()) as admin, closing(self.cluster.reader(group_id=owner)) as reader:
             yield _Clients(admin=admin, reader=reader)
 
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         return read_replays(
-            self._cluster,
+            self.cluster,
             self._topic,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
             wait_ms=wait_ms,
         )
 
@@ -220,42 +219,43 @@ class DeadLetterReplay:
 
         :raises ConfigError: that one was asked for other letters.
         """
-        mine = replays.by_id.get(self._replay_id)
+        mine = replays.by_id.get(self.replay_id)
         if mine is None:
             return None
         begun = Selection(where=mine.where, limit=mine.limit)
-        if begun != self._selection:
+        if begun != self.selection:
             raise ConfigError(
-                f"replay {self._replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
-                f"{self._selection} now",
+                f"replay {self.replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
+                f"{self.selection} now",
                 fix="ask for the same letters again, or begin another replay (in Airflow: clear the task)",
             )
         return mine
 
     def _current(self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> _Now:
         """Return this replay as it is now, or a new one with the end that the topic has now."""
+        committed = committed_by_replays(self.cluster, self._topic, admin=clients.admin)
         replays = self._read(clients, wait_ms=wait_ms)
         mine = self._mine(replays)
         if mine is not None and mine.finished_ms:
             return _Now(replay=mine, marks=Marks(mine.topic_id), starts={})
-        found = LetterLog.look(clients.admin, self._settings, self._clock)
+        found = LetterLog.look(clients.admin, self.settings, self.clock)
         if mine is not None and mine.topic_id != found.topic_id:
             raise ConfigError(
-                f"the dead-letter topic {self._topic!r} was created again while replay {self._replay_id!r} "
+                f"the dead-letter topic {self._topic!r} was created again while replay {self.replay_id!r} "
                 "was unfinished",
                 fix="begin another replay: this one has read nothing of what is in the topic now",
             )
         replay = mine or Replay(
-            replay_id=self._replay_id,
+            replay_id=self.replay_id,
             dead_letter_topic=self._topic,
             topic_id=found.topic_id,
-            begun_ms=self._clock.now_ms(),
+            begun_ms=self.clock.now_ms(),
             stops=dict(found.stops),
-            where=dict(self._selection.where),
-            limit=self._selection.limit,
+            where=dict(self.selection.where),
+            limit=self.selection.limit,
         )
-        marks = replays.marks(found.topic_id)
-        replay = caught_up(replay, replays.positions(found.topic_id), found.starts, marks)
+        positions, marks = replays.known(found.topic_id, committed, accept_repeats=self.accept_repeats)
+        replay = caught_up(replay, positions, found.starts, marks)
         return _Now(replay=replay, marks=marks, starts=found.starts)
 
     def _scan(self, now: _Now, reader: ReaderPort) -> Scan:
@@ -265,7 +265,7 @@ class DeadLetterReplay:
             TopicPartition(self._topic, number): (now.starts.get(number, 0), now.replay.reached(number))
             for number in (now.replay.stops if now.replay.left else ())
         }
-        for fetched in BoundedRead(reader, before, clock=self._clock, poll_seconds=_FETCH_SECONDS):
+        for fetched in BoundedRead(reader, before, clock=self.clock, poll_seconds=_FETCH_SECONDS):
             scan.recall(fetched)
         return scan
 
@@ -273,7 +273,7 @@ class DeadLetterReplay:
         """Read what is left, some records at a time; what is to be written after each, and at the end."""
         left = {TopicPartition(self._topic, number): span for number, span in scan.replay.left.items()}
         read = BoundedRead(
-            reader, left, clock=self._clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
+            reader, left, clock=self.clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
         )
         for fetched in read:
             scan.look(fetched, read.positions)
@@ -337,12 +337,12 @@ class ReplayOutput:
         self._admin = admin
         self._destinations = destinations
 
-    def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+    def write(self, replay: Replay, letters: Sequence[Letter], marks: Marks) -> None:
         """Bring letters back, and record that they are replayed, in one transaction.
 
         :param replay: as it is after this transaction.
         :param letters: whole ones.
-        :param marks: the blocks of marks that have changed.
+        :param marks: of all replays, those of these letters among them.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
@@ -365,7 +365,7 @@ class ReplayOutput:
                 task_id=replay.replay_id,
             )
 
-    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Marks) -> None:
         produce = self._writer.produce
         for letter in letters:
             record, _, origin = letter
@@ -374,10 +374,6 @@ class ReplayOutput:
                 partition = self._destinations.partition(letter)
                 headers = origin.headers or None
                 produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
-        for state in (*marks, encode_replay(replay)):
+        for state in (*marks.changes(replay.dead_letter_topic), encode_replay(replay)):
             produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
-        offsets = {
-            TopicPartition(replay.dead_letter_topic, partition): CommittedOffset(offset)
-            for partition, offset in replay.positions.items()
-        }
-        self._writer.send_offsets(offsets, self._reader)
+        self._writer.send_offsets(offsets_of(replay, marks), self._reader)
