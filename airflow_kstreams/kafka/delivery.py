@@ -37,7 +37,7 @@ from airflow_kstreams.streams.naming.permissions import (
     transactional_permission,
 )
 from airflow_kstreams.streams.ports import Headers
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.record_sizes import record_bytes, writer_limits
 
 log = logging.getLogger(__name__)

@@ -198,6 +198,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
+    :param calling: names of its asynchronous nodes, in build order.
     """
 
     id: int
@@ -214,6 +215,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     unnamed: dict[str, UnnamedStore] = {}
+    calling: tuple[str, ...] = ()
 
 
 def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:

@@ -355,6 +355,7 @@ class Topology:
                 for store in sub.stores
                 if store.logged and store.name in self.unnamed
             },
+            calling=tuple(node.name for node in sub.nodes if options_of(node) is not None),
         )
 
 
