@@ -166,7 +166,7 @@ class Life:
         if any(line.kind == "pattern" for line in self.version.lines):
             steps += [(2, self._add_topic), (3, self._delete_topic)]
         if self.disk:
-            steps.append((5, self._damage))
+            steps.append((8, self._damage))
         weights, found = zip(*steps, strict=True)
         step: Callable[[], None] = self.draw.choices(found, weights)[0]
         return step
@@ -770,7 +770,9 @@ class Life:
         found = sorted(path for path in folder.rglob("*") if path.name != "LOCK")
         if not found:
             return
-        kind = self.draw.choice(("keep", "keep", "bring back", "bring back", "remove", "cut", "flip"))
+        kind = self.draw.choice(
+            ("bring back", "bring back", "remove", "cut", "flip") if kept.is_dir() else ("keep",)
+        )
         files = [path for path in found if path.is_file() and path.stat().st_size]
         if kind == "keep":
             shutil.rmtree(kept, ignore_errors=True)
