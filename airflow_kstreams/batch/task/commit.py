@@ -193,7 +193,7 @@ class TaskCommit:
             partition=error.partition,
             offset=error.offset,
             node=error.node,
-            content=error.content,
+            contents=error.contents,
         )
 
     def abort(self) -> None:

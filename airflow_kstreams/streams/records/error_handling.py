@@ -196,7 +196,7 @@ class ErrorHandling:
             partition=error.partition,
             offset=error.offset,
             node=node,
-            content=error.content,
+            contents=error.contents,
         )
 
     def record_error(self, error: Exception) -> RecordError:
