@@ -47,7 +47,7 @@ def counted(extractor: TimestampExtractor | None = None) -> Topology:
 def kafka() -> InMemoryKafka:
     kafka = InMemoryKafka(clock=ManualClock(now_ms=T0))
     for topic in ("in", "out"):
-        kafka.create_topic(topic)
+        kafka.create_topic(topic, message_timestamp_after_max_ms=str(2**63 - 1))
     return kafka
 
 

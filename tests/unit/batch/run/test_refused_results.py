@@ -275,6 +275,7 @@ def test_results_whose_time_the_topic_refuses_are_left_out_and_counted(
     assert [task.attempts for task in summary.tasks] == [2], "all that one batch is refused for"
 
 
+@pytest.mark.promise("refused-times-are-named")
 def test_result_is_written_when_only_another_of_its_content_is_dated_too_late(kafka: InMemoryKafka) -> None:
     now_ms = kafka.clock.now_ms()
     for time_ms in (now_ms, now_ms + 2 * HOUR_MS, now_ms + 1):
