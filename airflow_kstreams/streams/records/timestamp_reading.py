@@ -15,12 +15,13 @@ processed first, however much was fetched.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import SourceNode
-from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
+from airflow_kstreams.streams.ports import Headers, Record, TopicPartition
 from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtractor
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
@@ -249,6 +250,27 @@ class TimestampAheadError(ValueError):
             f"dated {iso_of(timestamp_ms)}, and max.timestamp.ahead.ms allows {iso_of(allowed_ms)} at the "
             "latest"
         )
+
+
+def implausible_times(count: int, topics: Collection[str], latest_ms: Mapping[TopicPartition, int]) -> str:
+    """Return a warning of processed records whose times are implausible.
+
+    :param count: their number.
+    :param topics: that they are of.
+    :param latest_ms: largest timestamp that was read of each partition.
+    """
+    newest = [
+        f"{tp} has come to {iso_of(last_ms)}, which as seconds is {iso_of(last_ms * 1_000)}"
+        for tp, last_ms in sorted(latest_ms.items())
+        if tp.topic in topics and last_ms in SECONDS
+    ]
+    return (
+        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
+        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
+        "topics go by times: mend the producer, or date the records at their source "
+        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+    )
 
 
 def iso_of(epoch_ms: int) -> str:
