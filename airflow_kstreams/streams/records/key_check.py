@@ -85,8 +85,7 @@ class KeyCheck:
 
     def _judge(self, growth: GrownTopic, partition: TopicPartition, offset: int, key: bytes) -> None:
         possible = self._possible[partition.topic]
-        whole = self._partition_bytes.get(partition.topic)
-        hashed = key_hash(key if whole is None else whole(key))
+        hashed = key_hash(self._hashed_bytes(key, partition.topic, f"keys of topic {partition.topic!r}"))
         allowing = {kind for kind in possible if partition.partition in places(hashed, growth.history, kind)}
         if allowing:
             self._possible[partition.topic] = allowing
@@ -109,6 +108,10 @@ class KeyCheck:
             f"{growth.history[0]} partitions (initial.partitions); or go through repartition(n), then start "
             "over with empty state",
         )
+
+    def _hashed_bytes(self, key: bytes, topic: str, _serde_of: str) -> bytes:
+        whole = self._partition_bytes.get(topic)
+        return key if whole is None else whole(key)
 
     def _refuse_other_home(
         self, growth: GrownTopic, partition: TopicPartition, offset: int, hashed: int

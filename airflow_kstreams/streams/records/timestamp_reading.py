@@ -173,6 +173,7 @@ class ExtractedTimestamps:
         allowed: LatestAllowed = no_bound,
         timed: bool = False,
     ) -> None:
+        self._node = node.name
         self._deserialize_key = node.key_serde.deserialize
         self._deserialize_value = node.value_serde.deserialize
         self._extractor = extractor
@@ -185,9 +186,9 @@ class ExtractedTimestamps:
         """Return the decoded records and their timestamps."""
         kept = [ReadRecord(record) for record in records]
         allowed_ms = self._allowed()
-        return kept, [self._read(record, allowed_ms) for record in kept]
+        return kept, [self._read(record, allowed_ms, self._node) for record in kept]
 
-    def _read(self, kept: ReadRecord, allowed_ms: int) -> int:
+    def _read(self, kept: ReadRecord, allowed_ms: int, _node: str) -> int:
         record = kept.raw
         key, value = record.key(), record.value()
         try:
