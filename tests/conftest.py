@@ -52,7 +52,7 @@ _TOPIC_CONFIG = {
 
 # == the session as a whole
 
-pytest_plugins = ["tests.support.times", "tests.support.lanes"]
+pytest_plugins = ["tests.support.times", "tests.support.lanes", "tests.support.remedies"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

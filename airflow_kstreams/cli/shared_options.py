@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,13 +65,21 @@ def application_settings(application_id: str, pairs: Sequence[str] | None) -> Ap
     :raises BadParameter: a pair has another form.
     :raises ConfigError: a setting is unknown, or its value does not fit.
     """
-    settings: dict[str, str] = {}
+    return ApplicationSettings.parse(application_id, dict(named_values(pairs, "--setting", "NAME=VALUE")))
+
+
+def named_values(pairs: Sequence[str] | None, option: str, form: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each pair that a repeatable option was given.
+
+    :param option: the option, for messages.
+    :param form: the form of a pair as the option's help shows it, as ``NAME=VALUE``.
+    :raises BadParameter: a pair has another form.
+    """
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--setting")
-        settings[name] = value
-    return ApplicationSettings.parse(application_id, settings)
+            raise typer.BadParameter(f"{pair!r} is not {form}", param_hint=option)
+        yield name, value
 
 
 def client_config(bootstrap: str | None, file: Path | None) -> dict[str, object] | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, unwritable
 from airflow_kstreams.streams.plan import decode_json, json_decoder
 from airflow_kstreams.streams.ports import TopicPartition
 
@@ -74,20 +74,16 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.msgpack.encode(self.records)).hexdigest()
 
     def in_run_order(self) -> Iterator[SampleRecord]:
-        """Yield the records as a run would choose them: the smallest timestamp among the next records of all
+        """Return the records as a run would choose them: the smallest timestamp among the next records of all
         partitions first, ties by (topic, partition); each partition in offset order.
         """
         partitions: dict[TopicPartition, list[SampleRecord]] = {}
         for record in self.records:
             partitions.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        heads = [(records[0].timestamp_ms, at, 0) for at, records in partitions.items()]
-        heapq.heapify(heads)
-        while heads:
-            _, at, number = heapq.heappop(heads)
-            records = partitions[at]
-            yield records[number]
-            if number + 1 < len(records):
-                heapq.heappush(heads, (records[number + 1].timestamp_ms, at, number + 1))
+        # A merge always yields the smallest head, so a partition's timestamps may go back.
+        return heapq.merge(
+            *partitions.values(), key=lambda record: (record.timestamp_ms, record.topic, record.partition)
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the sample to a file: a JSON object a line, keys and values in Base64.
@@ -137,10 +133,7 @@ def write_private(path: str | Path, content: bytes) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ConfigError(
-            f"{str(path)!r} cannot be written: {error.strerror}",
-            fix="name a file in a folder that you may write",
-        ) from None
+        raise unwritable(path, error) from None
 
 
 def _decoded(lines: Iterable[bytes]) -> tuple[SampleRecord, ...]:

@@ -17,9 +17,11 @@ from __future__ import annotations
 import heapq
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 
 from airflow_kstreams.explore.sample import Sample, SampleRecord
 from airflow_kstreams.explore.tables import Progress
@@ -176,19 +178,11 @@ def _unanswered(partitions: Sequence[TopicPartition], seconds: float) -> KafkaCl
 
 def _last_of(partitions: Mapping[TopicPartition, Sequence[Record]], count: int) -> list[SampleRecord]:
     """Return the last records over all partitions, by partition, in offset order."""
-    taken = dict.fromkeys(partitions, 0)
-    # A heap gives the smallest first, and the largest timestamp is wanted.
-    heads = [
-        (-records[-1].timestamp()[1], -at.partition, at) for at, records in partitions.items() if records
-    ]
-    heapq.heapify(heads)
-    while heads and sum(taken.values()) < count:
-        _, _, at = heapq.heappop(heads)
-        taken[at] += 1
-        left = len(partitions[at]) - taken[at]
-        if left:
-            timestamp_ms = partitions[at][left - 1].timestamp()[1]
-            heapq.heappush(heads, (-timestamp_ms, -at.partition, at))
+    backwards = heapq.merge(
+        *([(at, record) for record in reversed(records)] for at, records in partitions.items()),
+        key=lambda found: (-found[1].timestamp()[1], -found[0].partition),
+    )
+    taken = Counter(at for at, _ in islice(backwards, count))
     return [
         _sampled(record)
         for at, records in sorted(partitions.items())

@@ -63,7 +63,7 @@ def text(name: str, value: Any) -> str:
     """
     found = optional_text(name, value)
     if not found:
-        raise ConfigError(f"{name}={value!r} names nothing", fix=f"give {name} a text that is not empty")
+        raise ConfigError(f"{name}={value!r} is empty", fix=f"give {name} a text that is not empty")
     return found
 
 
@@ -77,9 +77,9 @@ def optional_text(name: str, value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is None or value == "None":
-        raise ConfigError(f"{name}={value!r} is what a template renders that has no value", fix=_LEAVE_OUT)
+        raise ConfigError(f"{name}={value!r} is what a template without a value renders", fix=_LEAVE_OUT)
     if not isinstance(value, str):
-        raise ConfigError(f"{name}={_shown(value)} is no text", fix=f'give {name}="..."; {_KEEP_TEXT}')
+        raise ConfigError(f"{name}={_shown(value)} is not text", fix=f'give {name}="..."; {_KEEP_TEXT}')
     return value
 
 
@@ -148,7 +148,7 @@ def topic_names(name: str, value: Any) -> tuple[str, ...]:
     for each in names:
         if not isinstance(each, str) or each == "None" or not is_legal_topic(each):
             raise ConfigError(
-                f"{name}={_shown(value)} is not a list of topic names: {each!r} is none",
+                f"{name}={_shown(value)} is not a list of topic names: {each!r} is not one",
                 fix=f'give {name}=["orders", "customers"], or text: "orders, customers"; a template gives '
                 f"text, so join its list: \"{{{{ names | join(',') }}}}\"; {_LEAVE_OUT}",
             )
@@ -170,7 +170,7 @@ def json_object(name: str, value: Any) -> Mapping[str, Any]:
     if isinstance(found, Mapping):
         return found
     raise ConfigError(
-        f"{name} is no object with names and values, and no text of one in JSON: {_shown(value)}",
+        f"{name} is neither an object of names and values nor its JSON text: {_shown(value)}",
         fix=f'give {name} as {{"name": "value"}}; a template renders text: use {{{{ ... | tojson }}}}, or '
         "render_template_as_native_obj=True in the DAG",
     )

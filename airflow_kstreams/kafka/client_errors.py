@@ -15,12 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka.listener import ListenerFinding
-from airflow_kstreams.streams.errors import (
-    AccessDeniedError,
-    ConfigError,
-    KafkaClientError,
-    KStreamsError,
-)
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, KafkaClientError, KStreamsError
 from airflow_kstreams.streams.naming.permissions import Permission
 
 P = ParamSpec("P")

@@ -21,13 +21,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as ClientMessage
 
-from airflow_kstreams.kafka.client_errors import (
-    FENCED,
-    FORBIDDEN,
-    Access,
-    attempt,
-    from_kafka_error,
-)
+from airflow_kstreams.kafka.client_errors import FENCED, FORBIDDEN, Access, attempt, from_kafka_error
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.sent_times import SentTimes
 from airflow_kstreams.streams.errors import (

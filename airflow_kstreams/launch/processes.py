@@ -32,7 +32,7 @@ def end_session(session: int, *, grace_seconds: float) -> list[int]:
     :return: ids of the processes that had to be killed.
     """
     if session == os.getsid(0):
-        raise ValueError(f"session {session} is the caller's own")
+        raise ValueError(f"session {session} is the caller's own, and ending it would end the caller")
     _signal(session_members(session), signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while session_members(session) and time.monotonic() < deadline:

@@ -46,11 +46,7 @@ if TYPE_CHECKING:
         ProducerClient,
     )
     from airflow_kstreams.streams.partitioning.linear_hashing import partition_of_key
-    from airflow_kstreams.streams.partitioning.partition_groups import (
-        EqualIds,
-        FixedGroups,
-        PartitionGrouper,
-    )
+    from airflow_kstreams.streams.partitioning.partition_groups import EqualIds, FixedGroups, PartitionGrouper
     from airflow_kstreams.streams.ports import TopicPartition
     from airflow_kstreams.streams.processor.async_context import AsyncProcessorContext
     from airflow_kstreams.streams.processor.context import ProcessorContext

@@ -41,6 +41,7 @@ import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from airflow_kstreams.streams.naming import permissions
@@ -407,6 +408,16 @@ def reported_in(line: str) -> ReportedError | None:
     except ValueError:
         return None
     return ReportedError.from_dict(reported) if isinstance(reported, dict) else None
+
+
+def unwritable(
+    path: str | Path, error: OSError, *, fix: str = "name a file in a folder that you may write"
+) -> ConfigError:
+    """Describe a file of the user's that cannot be written.
+
+    :param error: the system's.
+    """
+    return ConfigError(f"{str(path)!r} cannot be written: {error.strerror}", fix=fix)
 
 
 def require(extra: str, *modules: str, what: str) -> None:

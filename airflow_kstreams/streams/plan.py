@@ -20,7 +20,8 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
-from airflow_kstreams.streams.naming.commands import reset_command
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
@@ -212,6 +213,19 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     unnamed: dict[str, UnnamedStore] = {}
 
 
+def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:
+    """Refuse the id of a subtopology that an application's topology does not have.
+
+    :param known: ids that it has.
+    :raises ConfigError: the id is not among them.
+    """
+    if subtopology not in known:
+        raise ConfigError(
+            f"application {application_id!r} has no subtopology {subtopology}",
+            fix=f"use one of {', '.join(map(str, known))} (airflow-kstreams describe shows them)",
+        )
+
+
 class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The whole topology of one application.
 
@@ -285,12 +299,9 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def start_over_flags(self) -> str:
-        """The options of a reset after which everything is processed again, with empty state. They name the
-        inputs, and the user's own topics between subtopologies, whose records were made of the inputs.
-        """
-        through = [topic for topic in self.intermediates if topic not in self.repartition_topics]
-        named = {"--input-topics": self.inputs, "--intermediate-topics": through}
-        return " ".join(f"{flag} {','.join(topics)}" for flag, topics in named.items() if topics)
+        """The options of a reset after which everything is processed again, with empty state."""
+        between = [topic for topic in self.intermediates if topic not in self.repartition_topics]
+        return start_over_flags(self.inputs, between)
 
     @property
     def start_over_command(self) -> str:

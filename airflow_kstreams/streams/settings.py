@@ -90,6 +90,12 @@ class ApplicationSettings:
         "keeps its own. If given, every topic that is written must be named, as in a backfill, which must "
         "not write into live topics unasked. Empty means the topics that the topology names.",
     )
+    backfill_of: str = _setting(
+        "",
+        doc="Application id of the live application whose data intervals a backfill processes again; the "
+        "operators set it. Its ledger says where they began in the log, and by which partition counts keys "
+        "lie. Empty where there is none: a backfill then warns where records of its interval may be gone.",
+    )
     commit_interval_ms: int = _setting(
         5_000,
         minimum=1,
@@ -361,6 +367,15 @@ class ApplicationSettings:
         checked = cls(application_id=application_id, **given)
         _outputs(checked.output_topics)
         _first_counts(checked.initial_partitions)
+        if checked.backfill_of:
+            check_application_id(checked.backfill_of)
+            if not checked.keeps_to_interval or checked.backfill_of == application_id:
+                why = "that is itself" if checked.keeps_to_interval else "it is no backfill"
+                raise ConfigError(
+                    f"setting 'backfill.of' of application {application_id!r} is {checked.backfill_of!r}, "
+                    f"and {why}",
+                    fix="leave it out; or give the backfill an id of its own and autostop.at=interval",
+                )
         if checked.num_stream_threads < checked.num_threads_per_task:
             raise ConfigError(
                 f"num.stream.threads is {checked.num_stream_threads}, less than num.threads.per.task, "

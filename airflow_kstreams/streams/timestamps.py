@@ -31,7 +31,7 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
+from airflow_kstreams.streams.hints.function_checks import call_site, check_choice, check_functions
 from airflow_kstreams.streams.ports import Headers
 
 InvalidTimestamp = Literal["fail", "skip", "partition_time"]
@@ -124,11 +124,8 @@ def value_field(
     :param unit: of numbers: ``s``, ``ms``, ``us`` or ``ns``.
     :param invalid: policy, also for a field that is missing, null, or none of these.
     """
-    if unit is not None and unit not in _PER_SECOND:
-        raise TopologyError(
-            f"timestamps.value_field at {call_site()} has unit={unit!r}",
-            fix=f"choose one of: {', '.join(_PER_SECOND)}",
-        )
+    if unit is not None:
+        check_choice(f"timestamps.value_field at {call_site()}", _PER_SECOND, unit=unit)
     if not isinstance(path, str) or not all(path.split(".")):
         raise TopologyError(
             f"timestamps.value_field at {call_site()} is given {path!r}, expected the name of a field",
@@ -194,9 +191,5 @@ def check_timestamps(call: str, timestamps: object) -> None:
 
 
 def _policy(invalid: InvalidTimestamp) -> InvalidTimestamp:
-    if invalid not in _POLICIES:
-        raise TopologyError(
-            f"a timestamp extractor at {call_site()} has invalid={invalid!r}",
-            fix=f"choose one of: {', '.join(_POLICIES)}",
-        )
+    check_choice(f"a timestamp extractor at {call_site()}", _POLICIES, invalid=invalid)
     return invalid

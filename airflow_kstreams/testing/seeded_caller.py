@@ -133,7 +133,7 @@ class SeededCaller:
 
     def _opened(self) -> tuple[_VirtualLoop, LoopCalls]:
         if self._running is None:
-            raise RuntimeError("a call before the task is open, or behind its end")
+            raise RuntimeError("a node makes a call before its task is open, or after its end")
         return self._running
 
     def _announce(self, call: Call) -> None:

@@ -6,14 +6,8 @@ import time
 import uuid
 from collections.abc import Collection
 
-from confluent_kafka import (
-    Consumer as KafkaConsumer,
-)
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # not in its __all__
 
 _CLIENT_SECONDS = 30.0

@@ -38,7 +38,7 @@ from tests.simulation.probes import TWIN, watching
 from tests.simulation.producers import Producers
 from tests.simulation.service import Service, serving
 from tests.simulation.sometimes import noting, sometimes
-from tests.simulation.stages import APPLICATION_ID, CHANGELOG, DELETE_RETENTION_MS, Application
+from tests.simulation.stages import APPLICATION_ID, Application
 from tests.simulation.steps import CallingSteps, Steps
 from tests.simulation.table_applications import drawn_tables
 from tests.simulation.threads import running_in
@@ -494,10 +494,11 @@ class _Run:
                 self._kafka.compact(topic, drop_tombstones=drops)
 
     def _keeps_tombstones(self, topic: str) -> bool:
-        """Whether tombstones of a topic are too young to go, which local files rely on."""
-        if not self._scenario.rocksdb or topic != CHANGELOG:
-            return self._scenario.rocksdb and topic in self._scenario.application.changelogs
-        since_ms = self._world.now_ms() - DELETE_RETENTION_MS
+        """Whether tombstones of a changelog are too young to go, which local files rely on."""
+        if not self._scenario.rocksdb or not topic.endswith("-changelog"):
+            return False
+        configs = self._kafka.admin().topic_configs([topic]).found[topic]
+        since_ms = self._world.now_ms() - int(configs["delete.retention.ms"])
         return any(
             record.topic() == topic and record.value() is None
             for commit in self._history.commits

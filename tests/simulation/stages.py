@@ -280,7 +280,6 @@ class Application:
     :param joined: topics of equal partition counts.
     :param tables: inputs in which a record may have no value.
     :param has_stores: whether it has key-value stores, which may lie in RocksDB.
-    :param changelogs: of stores that may lie there and keep tombstones as long as changelogs do by default.
     """
 
     name: str
@@ -292,7 +291,6 @@ class Application:
     joined: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
     has_stores: bool = False
-    changelogs: frozenset[str] = frozenset()
 
     @property
     def timed(self) -> bool:

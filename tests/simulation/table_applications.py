@@ -246,7 +246,6 @@ def _joined_by_foreign_key(kind: str) -> Application:
             ((copies, answers), ()),
         ),
         tables=frozenset({"a", "a2"}),
-        changelogs=frozenset(f"{APPLICATION_ID}-f-{name}-changelog" for name in ("subscriptions", "copies")),
     )
 
 

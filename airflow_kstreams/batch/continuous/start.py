@@ -34,7 +34,7 @@ from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics, refuse_shared
-from airflow_kstreams.batch.growing.grown_groups import blocked, placements
+from airflow_kstreams.batch.growing.grown_groups import blocked, placements, with_counts
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -235,7 +235,7 @@ def _begin_claimed(
     own = next_own_topics(ledger, ground.known, ground.topics.internal_ids(plan))
     after = dataclasses.replace(
         ledger.with_continuous(run),
-        assignment=assignment,
+        assignment=with_counts(assignment, plan, ground.topics.grouped.values(), ground.topics.topic_ids),
         own_topics=own or ledger.own_topics,
     )
     session.write((), offsets=offsets, ledger=LedgerChange(ledger=after), lease=lease)
@@ -293,7 +293,7 @@ def _refuse_blocked(
     if behind := blocked(boundaries_ahead(ground, bounds, session.settings).values()):
         raise TopologyError(
             f"topics of application {request.plan.application_id!r} have gained partitions, and "
-            f"{named(behind)} must not be read before the partitions that their keys came from are",
+            f"{named(behind)} must not be read before the partitions that their keys came from",
             fix="let one batch run, with autostop.at=eol, read those, then start again",
         )
 

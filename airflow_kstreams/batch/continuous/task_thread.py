@@ -67,8 +67,8 @@ class TaskThread:
             self.round()
         if verdict is LeaseVerdict.LOST:
             raise RunSupersededError(
-                f"the tasks of continuous run {self._run_id!r} stop: their driver's lease is not renewed any "
-                "more, or belongs to another one",
+                f"the tasks of continuous run {self._run_id!r} stop: their driver does not renew its lease "
+                "any more, or another driver holds it",
                 fix="nothing if the driver was stopped or replaced; else read its log for what ended it",
                 run_id=self._run_id,
             )

@@ -31,13 +31,7 @@ from airflow_kstreams.streams.naming.commands import drop_slice_command, give_up
 from airflow_kstreams.streams.naming.topic_names import INTERNAL_ENDINGS, RETRY_ENDING, ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import (
-    AdminPort,
-    Clock,
-    ClusterPort,
-    ReaderPort,
-    TopicDescription,
-)
+from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, TopicDescription
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +74,7 @@ class Neighbours:
         others = {topic: _others(application_id, topic) for topic in ids}
         found: dict[str, str] = {}
         for other in self._there({name for names in others.values() for name in names}):
-            theirs = self._recorded(other, wait_ms)
+            theirs = recorded_ids(self.ledger_of(other, wait_ms=wait_ms))
             found |= {
                 topic: other
                 for topic, names in others.items()
@@ -102,18 +96,18 @@ class Neighbours:
         except AccessDeniedError:
             return False
 
-    def _recorded(self, application_id: str, wait_ms: int) -> Mapping[str, str]:
-        """Return what an application's ledger says of its topics; nothing if it cannot be read."""
+    def ledger_of(self, application_id: str, *, wait_ms: int = 0) -> Ledger:
+        """Return an application's ledger; an empty one if there is none, or it cannot be read.
+
+        :param wait_ms: the read waits so long for the end of open transactions.
+        """
         try:
-            ledger = self._ledger(application_id, wait_ms)
+            return self._ledger(application_id, wait_ms)
         except (KafkaClientError, ConfigError) as error:
             if error.is_retriable:
                 raise
-            log.info(
-                "the ledger of application %s, which may share topics, is not read: %s", application_id, error
-            )
-            return {}
-        return recorded_ids(ledger)
+            log.info("the ledger of application %s is not read: %s", application_id, error)
+            return Ledger()
 
     def _ledger(self, application_id: str, wait_ms: int) -> Ledger:
         read = partial(read_ledger, self.cluster, admin=self.admin, reader=self.reader, clock=self.clock)

@@ -22,11 +22,8 @@ from dataclasses import dataclass
 
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.growing.grown_groups import (
-    BlockedPartition,
-    blocked_partitions,
-    with_boundaries,
-)
+from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions, with_boundaries
+from airflow_kstreams.batch.ledger.facts import Assignment
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds, log_bounds
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
@@ -120,7 +117,7 @@ def plan_growth(session: CoordinatorSession, topic: str, count: int) -> GrowthPl
     check_keys(plan, after.counts, {number: len(entry.by_group) for number, entry in after.grouped.items()})
     grouped = without_ruled_out(plan, after.grouped, prior)
     bounds = log_bounds(session.admin, _partitions(now.counts), settle_ms=0, clock=session.clock)
-    _refuse_unknown_beginning(session, sub, topic, after, bounds)
+    _refuse_unknown_beginning(session, sub, topic, after, bounds, recorded)
     entry = grouped[sub.id]
 
     def position(tp: TopicPartition) -> int:
@@ -204,7 +201,7 @@ def last_topology(session: CoordinatorSession, ledger: Ledger) -> TopologyPlan:
     if plan.partition_grouper:
         raise ConfigError(
             f"application {app!r} has the partition grouper {plan.partition_grouper!r}, which decides itself "
-            "where new partitions go: none of them would wait for what their keys came from",
+            "where new partitions go, so no run would read the partitions that their keys came from first",
             fix="leave partition_grouper out; or grow the topic by kafka-topics.sh --alter while its "
             "producers rest and all of it is processed",
         )
@@ -272,12 +269,19 @@ def _refuse_unknown_beginning(
     topic: str,
     after: CheckedTopics,
     bounds: Mapping[TopicPartition, LogBounds],
+    recorded: Assignment,
 ) -> None:
     """Refuse growth of which begin would not know from what: it would take the new count for the first one.
 
     :raises ConfigError: state depends on the topic's keys, no run has recorded its count, and it has records.
     """
-    known = sub.id in after.bound or topic in session.settings.first_counts or not sub.changelogs
+    counted = recorded.topics.get(topic)
+    known = (
+        sub.id in after.bound
+        or topic in session.settings.first_counts
+        or not sub.changelogs
+        or (counted is not None and counted.id == after.found[topic].topic_id)
+    )
     written = [tp for tp, log_of in bounds.items() if tp.topic == topic and log_of.high]
     if known or not written:
         return

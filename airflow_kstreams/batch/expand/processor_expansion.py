@@ -78,7 +78,8 @@ class CatchUpOptions:
         """
         if self.rate is not None and not self.rate > 0:
             raise ConfigError(
-                f"a rate of {self.rate} records/s would copy nothing", fix="give a number above 0, or none"
+                f"a rate of {self.rate} records/s would copy nothing",
+                fix="give a number above 0, or leave the rate out",
             )
         if self.parallel < 1:
             raise ConfigError(

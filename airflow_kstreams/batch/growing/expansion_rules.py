@@ -171,7 +171,7 @@ def expanded(plan: TopologyPlan, sub: SubtopologyPlan, entry: GroupedPartitions,
         )
         raise TopologyError(
             f"{what} cannot have {count} processors yet: which keys move depends on how its topics grow, and "
-            f"that is not the same for all of them, or no key that was read has told it ({grown})",
+            f"they grow in different ways, or no key that was read shows how ({grown})",
             fix="let runs read records of the new partitions; or grow topics that are read together alike",
         )
     return found

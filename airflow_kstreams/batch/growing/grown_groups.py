@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from airflow_kstreams.batch.ledger.facts import Assignment, GroupedPartitions
+from airflow_kstreams.batch.ledger.facts import Assignment, CountedTopic, GroupedPartitions
 from airflow_kstreams.batch.protocol.slice.slice import partition_named
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import (
@@ -33,6 +33,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
 )
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import (
+    KINDS,
     LINEAR,
     GrownTopic,
     GrowthKind,
@@ -151,7 +152,7 @@ Bound = Mapping[int, GroupedPartitions]
 def bound_groups(
     recorded: Assignment, plan: TopologyPlan, found: Mapping[str, TopicDescription]
 ) -> dict[int, GroupedPartitions]:
-    """Return the recorded groups that existing state depends on, and those that no state was made with yet.
+    """Return the recorded groups that existing state depends on.
 
     :param found: what the broker says of the recorded changelogs.
     """
@@ -159,19 +160,25 @@ def bound_groups(
     for sub in plan.subtopologies:
         there = {t: found[t].topic_id for t in sub.changelogs.values() if t in found}
         for entry in recorded.entries:
-            unused = not entry.changelogs and {*sub.sources} == {*entry.partitions}
-            if sub.id not in bound and (unused or entry.changelogs.items() & there.items()):
+            if sub.id not in bound and entry.changelogs.items() & there.items():
                 bound[sub.id] = entry
     return bound
 
 
-def first_counts(
-    bound: Bound, given: Mapping[str, int], plan: TopologyPlan, found: Mapping[str, TopicDescription]
-) -> dict[str, int]:
-    """Return the first partition count of every topic of which one is known.
+def known_growth(
+    recorded: Assignment,
+    bound: Bound,
+    given: Mapping[str, int],
+    plan: TopologyPlan,
+    found: Mapping[str, TopicDescription],
+) -> dict[str, GrownTopic]:
+    """Return the partition counts of every topic of which earlier ones are known: those that state was made
+    by, else those that are given, else those that earlier runs have counted.
 
-    :param given: by the setting ``initial.partitions``.
-    :param found: what the broker says of the inputs.
+    :param recorded: what earlier runs have counted.
+    :param bound: groups that existing state depends on.
+    :param given: first counts by the setting ``initial.partitions``.
+    :param found: what the broker says of the sources.
     :raises ConfigError: it names topics that are no inputs, or is of no use to the partition grouper.
     :raises TopologyError: it contradicts what is recorded.
     """
@@ -191,9 +198,14 @@ def first_counts(
     if plan.partition_grouper:
         return {}
     known = {
-        topic: entry.grown[topic].history[0] if topic in entry.grown else count
+        topic: entry.grown.get(topic, _ungrown(count))
         for _, entry in sorted(bound.items(), reverse=True)
         for topic, count in entry.partitions.items()
+    }
+    counted = {
+        topic: one.growth
+        for topic, one in recorded.topics.items()
+        if topic in found and found[topic].topic_id == one.id
     }
     for topic, count in given.items():
         if topic in found and found[topic].partitions < count:
@@ -202,27 +214,59 @@ def first_counts(
                 f"{found[topic].partitions}, and a topic never loses any",
                 fix="write the count that the topic had when its producers began",
             )
-        if known.get(topic, count) != count:
+        if topic in known and known[topic].history[0] != count:
             raise TopologyError(
                 f"setting 'initial.partitions' says that {topic} began with {count} partitions, but "
-                f"application {plan.application_id!r} has state by {known[topic]}",
-                fix=f"write {topic}={known[topic]} or leave it out; or start over with empty state: "
-                f"{plan.start_over_command}",
+                f"application {plan.application_id!r} has state by {known[topic].history[0]}",
+                fix=f"write {topic}={known[topic].history[0]} or leave it out; or start over with empty "
+                f"state: {plan.start_over_command}",
             )
-    return {**given, **known}
+    said = {
+        topic: _ungrown(count)
+        for topic, count in given.items()
+        if topic not in counted or counted[topic].history[0] != count
+    }
+    return {**counted, **said, **known}
+
+
+def with_counts(
+    recorded: Assignment,
+    plan: TopologyPlan,
+    grouped: Iterable[GroupedPartitions],
+    topic_ids: Mapping[str, str],
+) -> Assignment:
+    """Return the assignment with the counts of the topics that a run reads.
+
+    :param grouped: as the run finds them.
+    :param topic_ids: of all sources.
+    """
+    topics = dict(recorded.topics)
+    for entry in grouped:
+        for topic, count in entry.partitions.items():
+            if topic in plan.repartition_topics:
+                continue
+            before = topics.get(topic)
+            # Groups without growth are those of a state that begins with today's count.
+            goes_on = before is not None and before.id == topic_ids[topic]
+            if before is not None and goes_on and (plan.partition_grouper or not entry.changelogs):
+                growth = _grown_to(count, before.growth)
+            else:
+                growth = entry.grown.get(topic, _ungrown(count))
+            topics[topic] = CountedTopic(topic_ids[topic], growth)
+    return msgspec.structs.replace(recorded, topics=dict(sorted(topics.items())))
 
 
 def grown_groups(
     plan: TopologyPlan,
     sub: SubtopologyPlan,
     counts: Mapping[str, int],
-    first: Mapping[str, int],
+    known: Mapping[str, GrownTopic],
     bound: Bound,
 ) -> GroupedPartitions:
     """Group the partitions of a subtopology by equal ids, those that came later with their ancestors.
 
     :param counts: partition count of every source topic.
-    :param first: as :func:`first_counts` returns it.
+    :param known: as :func:`known_growth` returns it.
     :raises TopologyError: a topic has lost partitions.
     """
     partitions = {topic: counts[topic] for topic in sub.sources}
@@ -231,20 +275,18 @@ def grown_groups(
     before = bound.get(sub.id)
     grown: dict[str, GrownTopic] = {}
     for topic, count in partitions.items():
-        history = _history(topic, first.get(topic, count), before)
-        if count < history[-1]:
+        growth = _growth_before(topic, known.get(topic, _ungrown(count)), before)
+        if count < growth.history[-1]:
             raise TopologyError(
-                f"topic {topic} has {count} partitions, and had {history[-1]} when application "
+                f"topic {topic} has {count} partitions, and had {growth.history[-1]} when application "
                 f"{plan.application_id!r} last read it: the keys of the others have lost their place",
                 fix=f"start over with empty state: {plan.start_over_command}",
             )
-        history = history if history[-1] == count else (*history, count)
-        if len(history) > 1:
-            out = _ruled_out(topic, before)
-            kinds = tuple(kind for kind in fitting_kinds(history) if kind not in out)
-            if not kinds:
-                raise mixed_kinds(plan, topic, history)
-            grown[topic] = GrownTopic(history, kinds)
+        growth = _grown_to(count, growth)
+        if len(growth.history) > 1:
+            if not growth.kinds:
+                raise mixed_kinds(plan, topic, growth.history)
+            grown[topic] = growth
     if not grown:
         return GroupedPartitions(partitions=partitions)
     found = GroupedPartitions(
@@ -296,9 +338,10 @@ def mixed_kinds(plan: TopologyPlan, topic: str, history: History) -> TopologyErr
         f"topic {topic} grew over {counts} partitions, and its keys lie neither where linear hashing over "
         f"{history[0]} puts them nor where Kafka's default partitioner does: state of application "
         f"{plan.application_id!r} would be parted from its keys",
-        fix="grow such a topic to multiples of its partition count, or have all its producers use the "
-        "LinearHashPartitioner; or go through repartition(n), whose partitions are the engine's own; then "
-        f"start over with empty state: {plan.start_over_command}",
+        fix="read it through repartition(n), whose partitions are the engine's own (a topic that grows to "
+        "multiples of its count, or whose producers all use the LinearHashPartitioner, needs none), and "
+        f"start over with empty state: {plan.start_over_command}; if all that is read then was written by "
+        f"today's count, set initial.partitions={topic}={history[-1]} instead of repartition",
     )
 
 
@@ -406,19 +449,24 @@ def placements(plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions]) -> 
     return found
 
 
-def _history(topic: str, first: int, before: GroupedPartitions | None) -> History:
+def _growth_before(topic: str, known: GrownTopic, before: GroupedPartitions | None) -> GrownTopic:
     if before is not None and topic in before.grown:
-        return before.grown[topic].history
+        return before.grown[topic]
     if before is not None and topic in before.partitions:
-        return (before.partitions[topic],)
-    return (first,)
+        return _ungrown(before.partitions[topic])
+    return known
 
 
-def _ruled_out(topic: str, before: GroupedPartitions | None) -> set[GrowthKind]:
-    if before is None or topic not in before.grown:
-        return set()
-    growth = before.grown[topic]
-    return {*fitting_kinds(growth.history)} - {*growth.kinds}
+def _ungrown(count: int) -> GrownTopic:
+    return GrownTopic((count,), KINDS)
+
+
+def _grown_to(count: int, growth: GrownTopic) -> GrownTopic:
+    """Return a topic's growth up to today's count; no kind may be left."""
+    if growth.history[-1] == count:
+        return growth
+    history = (*growth.history, count)
+    return GrownTopic(history, tuple(kind for kind in fitting_kinds(history) if kind in growth.kinds))
 
 
 def _groups(

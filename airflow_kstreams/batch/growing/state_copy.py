@@ -299,7 +299,7 @@ class StateCopy:
                     for key in keys[at : at + BATCH]:
                         writer.produce(topic, None, key, tp.partition, None, None)
             if keys:
-                log.info("%s: %d entries of an expansion that was given up are deleted", tp, len(keys))
+                log.info("%s: deleted %d entries of an expansion that was given up", tp, len(keys))
 
     def _committed(self) -> dict[TopicPartition, CommittedOffset]:
         return self._group_reader().committed(self._partitions)
@@ -334,7 +334,7 @@ class StateCopy:
         if writer.suspect:
             self._drop_writer()
             raise TransactionAbortedError(
-                f"a commit under {name!r} was slow or repeated, its producer is not used again",
+                f"a commit under {name!r} was slow or repeated, so its producer is not used again",
                 fix="nothing: it goes on with a new producer",
                 task_id=name,
             )
@@ -466,10 +466,10 @@ def copy_source(
                     clock.sleep(records / rate)
             copy.touch()
         except TaskFencedError as error:
-            log.info("the catch-up of processor %d was fenced: %s", work.source, error)
+            log.info("the copying of the state of processor %d was fenced: %s", work.source, error)
             return "fenced"
         except TransactionAbortedError as error:
-            log.info("the catch-up of processor %d begins its step again: %s", work.source, error)
+            log.info("the copying of the state of processor %d begins its step again: %s", work.source, error)
         return "copied"
 
 

@@ -100,7 +100,7 @@ class ClusterView:
             still = [tp for tp in still if tp.partition < described[tp.topic].partitions]
             ends = self._shared_admin().end_offsets(still, isolation="read_committed") if still else {}
         except KafkaClientError as error:
-            log.info("topics are asked for one by one: %s", error.cause)
+            log.info("topics are looked at one by one after an error: %s", error.cause)
             self.close()
             self.refuse_lost_cluster(*topics[:1])
         else:

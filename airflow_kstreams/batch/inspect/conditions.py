@@ -32,7 +32,7 @@ from airflow_kstreams.batch.report.results import (
 )
 from airflow_kstreams.streams.errors import ConfigError, UpstreamNotDoneError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
-from airflow_kstreams.streams.plan import convert
+from airflow_kstreams.streams.plan import convert, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import check_application_id
 
@@ -167,12 +167,14 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
         facts = view.facts(self.application_id, unless_finished=self.run_id)
         summary = facts.ledger.find(self.run_id)
         if summary is not None:
-            self._refuse_unknown([sub.id for sub in summary.topics])
+            ids = [sub.id for sub in summary.topics]
+            refuse_unknown_subtopology(self.application_id, self.subtopology, ids)
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         slice_ = facts.under_way
         if slice_ is None or slice_.run_id != self.run_id:
             return None
-        self._refuse_unknown([sub.id for sub in slice_.plan.topology.subtopologies])
+        ids = [sub.id for sub in slice_.plan.topology.subtopologies]
+        refuse_unknown_subtopology(self.application_id, self.subtopology, ids)
         if slice_.plan.empty:
             return stop_offsets_result(self.application_id, self.run_id, self.subtopology, {})
         try:
@@ -184,14 +186,6 @@ class StopOffsetsReached(msgspec.Struct, frozen=True, kw_only=True, tag="stop-of
         except UpstreamNotDoneError:
             return None
         return stop_offsets_result(self.application_id, self.run_id, self.subtopology, stops)
-
-    def _refuse_unknown(self, ids: Collection[int]) -> None:
-        """Refuse an id that the run's topology does not have."""
-        if self.subtopology not in ids:
-            raise ConfigError(
-                f"application {self.application_id!r} has no subtopology {self.subtopology}",
-                fix=f"use one of {', '.join(map(str, ids))}; airflow-kstreams describe shows them",
-            )
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True, tag="caught-up"):
@@ -283,7 +277,7 @@ def condition_from_json(data: Json) -> Condition:
         condition: Condition = convert(data, Condition, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"the deferred wait cannot be understood: {error}",
+            f"the triggerer cannot read what the deferred sensor waits for: {error}",
             fix="install the same airflow_kstreams version on workers and triggerers",
         ) from None
     return condition

@@ -164,8 +164,8 @@ class DeadLetterTopic:
                 ]
         if not found:
             raise ConfigError(
-                f"there is no dead letter at {partition.topic}-{partition.partition}@{offset}: neither one "
-                f"that lies there nor one in {self._topic} whose record was consumed there",
+                f"{partition.topic}-{partition.partition}@{offset} has no dead letter: none lies there, and "
+                f"none in {self._topic} is of a record that was consumed there",
                 fix="take the place of a letter, or of its record, as dead-letters list prints them; the "
                 "topic's retention deletes letters",
             )

@@ -264,7 +264,7 @@ class FinishedRuns:
 
     def _open(self) -> ReaderPort:
         if self._reader is None:
-            raise ValueError("the runs are followed only within the context")
+            raise ValueError("the reader of finished runs is used outside its with block")
         return self._reader
 
 

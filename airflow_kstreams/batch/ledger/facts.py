@@ -98,6 +98,17 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         return self.groups or equal_ids(self.partitions)
 
 
+class CountedTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A source topic as the last run that read it found it, whatever state there was.
+
+    :param id: its topic id.
+    :param growth: its partition counts since its producers began, one if it has not grown.
+    """
+
+    id: str
+    growth: GrownTopic
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The partition groups of all subtopologies; one record in the ledger topic, written by begin.
 
@@ -105,12 +116,15 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param run_id: the run that made the last change.
     :param subtopologies: subtopology id as text -> its groups.
     :param former: groups of changelogs that the topology does not have any more, in case they come back.
+    :param topics: the counts of every source topic that runs have read. They outlive all state: where the
+        keys of a topic lie depends on its producers, not on what reads it.
     """
 
     version: int = 0
     run_id: str = ""
     subtopologies: dict[str, GroupedPartitions] = {}
     former: tuple[GroupedPartitions, ...] = ()
+    topics: dict[str, CountedTopic] = {}
 
     @property
     def current(self) -> tuple[GroupedPartitions, ...]:

@@ -214,7 +214,7 @@ def last_checkpoint(records: Sequence[Record]) -> tuple[LedgerCheckpoint, Span] 
         return None
     if not content:
         raise TornCheckpointError(
-            f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or others",
+            f"{last.topic()}-0@{last.offset()}: pieces of the checkpoint are missing, or are another one's",
             fix="retry; if it stays, something else writes to this topic: stop it, and restore the topic",
             code="TORN_LEDGER",
             retriable_code=True,
@@ -290,7 +290,7 @@ def _refuse_lost_checkpoint(entries: Entries, lease: LeaseSeen | None, topic: st
     """
     if entries or (lease is not None and lease.lease.checkpoint is not None):
         raise KafkaClientError(
-            f"the checkpoint of {topic} is gone: where earlier runs have left their topics is not known",
+            f"the checkpoint of {topic} is gone, and with it the offsets at which earlier runs stopped",
             fix="something else writes to this topic: stop it, and restore the topic",
             code="BAD_LEDGER",
         )

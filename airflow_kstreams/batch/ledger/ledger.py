@@ -31,7 +31,7 @@ wrong, too. Then everything is read, until the next checkpoint is written, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
@@ -213,6 +213,10 @@ class Ledger:
     def latest(self, count: int) -> list[RunSummary]:
         """Return the runs that finished last, the last one at the end, without their details."""
         return self.archive.latest(count)[::-1]
+
+    def before(self, run: RunSummary) -> Iterator[RunSummary]:
+        """Yield the runs that finished before one, the last one first, without their details."""
+        return self.archive.before(run)
 
     def all_runs(self) -> dict[str, RunSummary]:
         """Return every finished run, in the order in which they finished. It reads the whole ledger."""

@@ -8,7 +8,7 @@ run that writes next builds the index anew from that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -162,6 +162,23 @@ class RunArchive:
             return found
         finished = [each.summary for each in self._entries.values() if not each.summary.taken_back_ms]
         return finished[::-1][:count]
+
+    def before(self, run: RunSummary) -> Iterator[RunSummary]:
+        """Yield the runs that finished before one, the last one first."""
+        found = self.find(run.run_id)
+        try:
+            while self._entries is None and found is not None and found.summary.previous >= 0:
+                at = self._before(found.summary, found.offset)
+                found = Located(at, self._entry(at))
+                yield found.summary
+        except WrongHintError:
+            # As for the latest ones.
+            self.all()
+        if self._entries is None or found is None:
+            return
+        finished = [each.summary for each in self._entries.values() if not each.summary.taken_back_ms]
+        ids = [each.run_id for each in finished]
+        yield from reversed(finished[: ids.index(found.summary.run_id)])
 
     def detailed(self, entry: RunSummary) -> RunSummary:
         """Return a run with its details; without them if they have expired."""

@@ -148,7 +148,9 @@ class DeadLetterReplay:
             except KStreamsError as error:
                 if not _may_resume(error) or attempts.fruitless >= self._settings.task_max_attempts:
                     raise
-                log.warning("dead letters of %s: going on after: %s", self._topic, error.cause)
+                log.warning(
+                    "the replay of dead letters of %s goes on after an error: %s", self._topic, error.cause
+                )
 
     def _attempt(self, attempts: RetryBudget) -> Replay:
         with self._clients() as clients:
@@ -276,7 +278,7 @@ class DeadLetterReplay:
             raise ConfigError(
                 f"the dead-letter topic {self._topic!r} was created again while replay {self._replay_id!r} "
                 "was unfinished",
-                fix="begin another replay: what is in the topic now was in none",
+                fix="begin another replay: this one has read nothing of what is in the topic now",
             )
         replay = mine or Replay(
             replay_id=self._replay_id,
@@ -365,7 +367,7 @@ class ReplayOutput:
             raise
         if not replay.finished_ms and self._writer.suspect:
             raise TransactionAbortedError(
-                f"a commit of replay {replay.replay_id!r} was slow or repeated, its producer is not used "
+                f"a commit of replay {replay.replay_id!r} was slow or repeated, so its producer is not used "
                 "again",
                 fix="nothing: it goes on with a new producer",
                 task_id=replay.replay_id,

@@ -63,14 +63,7 @@ from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.slice.metadata_records import tombstone
 from airflow_kstreams.batch.protocol.topics import ensure_protocol_topics
 from airflow_kstreams.batch.reset.acceptance import plan_acceptance, write_acceptance
-from airflow_kstreams.batch.reset.reset_plan import (
-    Look,
-    ResetPlan,
-    ResetRequest,
-    Survey,
-    plan_reset,
-    survey,
-)
+from airflow_kstreams.batch.reset.reset_plan import Look, ResetPlan, ResetRequest, Survey, plan_reset, survey
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.lease.lease_observation import LeaseObservation
@@ -390,7 +383,9 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
 
 
 def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
-    """Return the partition groups without those of deleted changelogs; nothing when no changelog is left."""
+    """Return the partition groups without those of deleted changelogs; none when no changelog is left. The
+    counts of topics stay.
+    """
 
     def kept(entry: GroupedPartitions) -> GroupedPartitions:
         changelogs = {topic: topic_id for topic, topic_id in entry.changelogs.items() if topic not in deleted}
@@ -402,4 +397,6 @@ def _without(recorded: Assignment, deleted: Collection[str]) -> Assignment:
         subtopologies={sub: kept(entry) for sub, entry in recorded.subtopologies.items()},
         former=tuple(entry for entry in map(kept, recorded.former) if entry.changelogs),
     )
-    return left if any(entry.changelogs for entry in left.entries) else NOTHING_RECORDED
+    if any(entry.changelogs for entry in left.entries):
+        return left
+    return msgspec.structs.replace(NOTHING_RECORDED, topics=recorded.topics)

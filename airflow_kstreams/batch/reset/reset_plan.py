@@ -42,12 +42,7 @@ from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.commands import reset_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
-from airflow_kstreams.streams.ports import (
-    CommittedOffset,
-    GroupMember,
-    TopicDescription,
-    TopicPartition,
-)
+from airflow_kstreams.streams.ports import CommittedOffset, GroupMember, TopicDescription, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +110,7 @@ class ResetRequest:
         if self.accept:
             if self._topics or self.delete_stop_offsets or not self.scenario.option:
                 raise ConfigError(
-                    "--accept names partitions in which reading goes on elsewhere, and nothing else changes",
+                    "--accept resets the offsets of the partitions that it names, and nothing besides",
                     fix="add to it where reading goes on, such as --to-earliest, and no topics or "
                     "--delete-stopoffsets",
                 )

@@ -260,7 +260,7 @@ def scenario_of(options: Mapping[str, Any] | None) -> Scenario:
             )
     if len(asked) > 1:
         raise ConfigError(
-            f"{' and '.join(sorted(asked))} say each where to set the offsets", fix="give one of them only"
+            f"{' and '.join(sorted(asked))} each say where to set the offsets", fix="give one of them only"
         )
     return next(iter(asked.values()), DEFAULT)
 
@@ -281,5 +281,7 @@ def _number(option: str, value: Any) -> int:
 def _truth(option: str, value: Any) -> bool:
     text = str(value).strip().lower()
     if text not in (*_TRUE, *_FALSE):
-        raise ConfigError(f"{option} is {value!r}", fix=f"set {option} to true, or leave it out")
+        raise ConfigError(
+            f"{option} is {value!r}, expected true or false", fix=f"set {option} to true, or leave it out"
+        )
     return text in _TRUE

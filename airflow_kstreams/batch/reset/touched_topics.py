@@ -167,8 +167,8 @@ def refuse_unknown_topics(
         for topic in sorted(set(named) - right):
             if topic in other[1]:
                 raise ConfigError(
-                    f"topic {topic!r} is not of the kind that {option} names in application "
-                    f"{application_id!r}",
+                    f"{option} names topic {topic!r}, which application {application_id!r} has among its "
+                    f"{'intermediate' if other[0] == '--intermediate-topics' else 'input'} topics",
                     fix=f"name it by {other[0]}",
                 )
             if topic not in committed:

@@ -9,11 +9,10 @@ any more binds no run.
 
 Invariant: a changelog that may hold state has its groups in the ledger. Begin writes them in the transaction
 of the completed marker, and only when the slice has records; no task starts before that marker is visible.
-A very first run that has nothing to read leaves what it counted, bound to no changelog: what its topics gain
-from then on is growth.
 They bind to the changelog's topic id, so that resetting an application, which deletes its changelogs, also
 ends what its record asks for. They are kept when the topology drops a store: what it left does not fit any
-more once records were processed without it, so that a store that comes back must begin empty.
+more once records were processed without it, so that a store that comes back must begin empty. The counts of
+source topics bind to the topics' own ids, and outlive all state.
 
 Crash argument: before begin's commit nothing is recorded and no task has run; at most empty internal topics
 were created. After it, slice and record are both there. An unfinished slice carries its own groups: the
@@ -38,7 +37,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     group_of_partition,
     named,
 )
-from airflow_kstreams.streams.partitioning.topic_growth import keys_stay
+from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, keys_stay
 from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
@@ -54,21 +53,21 @@ def group_sources(
     counts: Mapping[str, int],
     ask: AskGroups | None,
     *,
-    first: Mapping[str, int],
+    known: Mapping[str, GrownTopic],
     bound: Bound,
 ) -> dict[int, GroupedPartitions]:
     """Group the source partitions of every subtopology.
 
     :param counts: partition count of every source topic.
     :param ask: needed only when the plan has a partition grouper of the user's own.
-    :param first: first partition counts, where they are known.
+    :param known: the earlier counts of topics, where they are known.
     :param bound: groups that existing state depends on.
     :return: by subtopology id, changelogs not filled in yet.
     :raises ConfigError: the plan's groups cannot be asked for.
     :raises TopologyError: the user's grouper fails.
     """
     if not plan.partition_grouper:
-        return {sub.id: grown_groups(plan, sub, counts, first, bound) for sub in plan.subtopologies}
+        return {sub.id: grown_groups(plan, sub, counts, known, bound) for sub in plan.subtopologies}
     if ask is None:
         raise ConfigError(
             f"application {plan.application_id!r} has the partition grouper {plan.partition_grouper!r}, "
@@ -177,21 +176,13 @@ def next_assignment(
             former.append(msgspec.structs.replace(before, changelogs=dropped))
     if (recorded.subtopologies, recorded.former) == (current, tuple(former)):
         return recorded
-    return Assignment(
-        version=recorded.version + 1, run_id=run_id, subtopologies=current, former=tuple(former)
+    return msgspec.structs.replace(
+        recorded,
+        version=recorded.version + 1,
+        run_id=run_id,
+        subtopologies=current,
+        former=tuple(former),
     )
-
-
-def first_assignment(
-    recorded: Assignment, plan: TopologyPlan, grouped: Mapping[int, GroupedPartitions], *, run_id: str
-) -> Assignment:
-    """Return the groups that a run without records leaves: what is recorded, if anything is, or a partition
-    grouper of the user's own decides about them.
-    """
-    if recorded.version or plan.partition_grouper:
-        return recorded
-    unbound = {sub: msgspec.structs.replace(entry, changelogs={}) for sub, entry in grouped.items()}
-    return next_assignment(recorded, unbound, run_id=run_id)
 
 
 def _refuse_moved(
@@ -240,8 +231,13 @@ def _refuse_other_number(
     raise TopologyError(
         f"subtopology {sub.id} of application {plan.application_id!r} keeps state in {old} partition groups, "
         f"but {named(opening)} would make it {new}: their number was fixed by its first run",
-        fix=f"{join}; or start over with empty state: {plan.start_over_command}",
+        fix=f"{join}; or {_through_repartition(plan)}",
     )
+
+
+def _through_repartition(plan: TopologyPlan) -> str:
+    """Say how all records of a key, which lie in several groups, come to one task."""
+    return f"read it through repartition(n), and start over with empty state: {plan.start_over_command}"
 
 
 def _refuse_moved_keys(
@@ -267,8 +263,7 @@ def _refuse_moved_keys(
             raise TopologyError(
                 cause,
                 fix=f"let the topic grow on to a multiple of {old_count} partitions before anything is "
-                "written to the new ones; or start over with empty state: "
-                f"{plan.start_over_command}; only if its producers place keys "
+                f"written to the new ones; or {_through_repartition(plan)}; only if its producers place keys "
                 "in another way, so that each stays in its group, set growth.moves.keys=warn",
             )
         log.warning("%s, unless producers place them in another way", cause)

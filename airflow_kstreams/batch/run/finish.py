@@ -52,11 +52,7 @@ from airflow_kstreams.batch.ledger.run_summary import RunSummary, summary_so_far
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss
 from airflow_kstreams.batch.protocol.logs.log_read import has_records, log_bounds
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
-from airflow_kstreams.batch.protocol.offsets.parked import (
-    may_park,
-    owes_last_commit,
-    retry_nodes,
-)
+from airflow_kstreams.batch.protocol.offsets.parked import may_park, owes_last_commit, retry_nodes
 from airflow_kstreams.batch.protocol.slice.metadata import Folded
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, RunPlan, Slice, partition_named
 from airflow_kstreams.batch.protocol.slice.stops import (

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
-from airflow_kstreams.streams.naming.commands import reset_command
-from airflow_kstreams.streams.partitioning.partition_groups import first_few
+from airflow_kstreams.streams.naming.commands import reset_command, start_over_flags
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -48,10 +48,10 @@ def check_finished(
     different = list(_differences(summary, settings, plan, dag_id, interval_ms))
     if different:
         raise ConfigError(
-            f"{whose} is already finished, at {finished_at(summary)}, and was other work: "
+            f"{whose} is already finished, at {finished_at(summary)}, and did other work: "
             + "; ".join(different),
             fix="give this work a run id or an application id of its own; to process the run's records once "
-            f"more: {_again(summary)}",
+            f"more, {_again(summary)}",
         )
     if plan is None or summary.topology_hash == plan.topology_hash:
         return
@@ -60,8 +60,8 @@ def check_finished(
         f"application file now builds {short_hash(plan.topology_hash)}, by which nothing was processed"
     )
     if settings.finished_with_other_topology == "fail":
-        raise TopologyError(cause, fix=f"to process the run's records once more: {_again(summary)}")
-    log.warning("%s; to process the run's records once more: %s", cause, _again(summary))
+        raise TopologyError(cause, fix=f"to process the run's records once more, {_again(summary)}")
+    log.warning("%s; to process the run's records once more, %s", cause, _again(summary))
 
 
 def nothing_processed(summary: RunSummary) -> str:
@@ -111,15 +111,12 @@ def _differences(
 
 
 def _again(summary: RunSummary) -> str:
-    starts = [f"{part.topic},{part.partition},{part.start_offset}" for part in summary.inputs]
-    began = f"{first_few(starts, '; ')}, a line of FILE each"
-    if summary.without_details:
-        began = "its details have expired, so the ledger does not say where that was"
-    inputs = ",".join(sorted(summary.input_topics))
-    command = reset_command(summary.application_id, "--input-topics", inputs, "--from-file", "FILE")
+    own = ProtocolTopics(summary.application_id)
+    between = {topic for topic in summary.source_topics - summary.input_topics if not own.is_internal(topic)}
+    flags = start_over_flags(summary.input_topics, between)
     return (
-        f"set its inputs back to where it began ({began}): "
-        f"{command}; or process its data interval beside it, by a backfill (docs/backfill.md)"
+        "process its data interval beside it, by a backfill (docs/backfill.md); or process everything again, "
+        f"with all state empty: {reset_command(summary.application_id, flags)}"
     )
 
 

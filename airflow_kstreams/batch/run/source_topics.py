@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
-from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, first_counts
+from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, known_growth
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
@@ -265,11 +265,13 @@ def group_found(
     :raises TopologyError: as for :func:`ensure_topics`.
     """
     bound = bound_groups(recorded, plan, found)
-    first = first_counts(bound, settings.first_counts, plan, found)
+    known = known_growth(recorded, bound, settings.first_counts, plan, found)
     counts = partition_counts(
-        plan, {name: described.partitions for name, described in found.items()}, first=first
+        plan,
+        {name: described.partitions for name, described in found.items()},
+        first={topic: growth.history[0] for topic, growth in known.items()},
     )
-    grouped = group_sources(plan, counts, groups, first=first, bound=bound)
+    grouped = group_sources(plan, counts, groups, known=known, bound=bound)
     if refuse_groups is not None:
         refuse_groups(grouped)
     refuse_left_behind(recorded, plan, found)
@@ -283,9 +285,9 @@ def group_found(
     for changelog, subtopology in plan.changelogs.items():
         if changelog in found:
             recorded_ids = bound[subtopology].changelogs if subtopology in bound else {}
-            known = recorded_ids.get(changelog) == found[changelog].topic_id
+            ours = recorded_ids.get(changelog) == found[changelog].topic_id
             tasks = len(grouped[subtopology].by_group)
-            _refuse_other_count(plan, changelog, found[changelog], tasks, more=known)
+            _refuse_other_count(plan, changelog, found[changelog], tasks, more=ours)
     return CheckedTopics(found, counts, grouped, bound)
 
 

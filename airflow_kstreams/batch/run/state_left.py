@@ -44,8 +44,8 @@ def refuse_left_behind(
         else ("none of these could go on with that state; give it up")
     )
     raise TopologyError(
-        f"application {plan.application_id!r} has state in {listed}, of which its topology has no store any "
-        f"more, and would begin empty with {', '.join(repr(store.name) for store in empty)}",
+        f"application {plan.application_id!r} has state in {listed}, for which its topology has no store any "
+        f"more: it would begin empty with {', '.join(repr(store.name) for store in empty)}",
         fix=f"{go_on}: {give_up(plan, *(each.topic for each in left))}",
     )
 

@@ -310,7 +310,8 @@ class TaskLoop:
         """Raise if the writer's commit was suspicious: a repeated request could hit a later transaction."""
         if self._clients.state.suspect:
             raise TransactionAbortedError(
-                f"task {self._task.task_id}: a commit was slow or repeated, its producer is not used again",
+                f"task {self._task.task_id}: a commit was slow or repeated, so its producer is not used "
+                "again",
                 fix="nothing: the task resumes from its committed offsets with a new producer",
                 task_id=str(self._task.task_id),
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from operator import methodcaller
 
 from airflow_kstreams.batch.protocol.logs.data_loss import data_loss, describe_producers, rewritten_under_way
@@ -36,6 +37,7 @@ TOPIC_LOST = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFailures:
     """Explains what one task meets.
 
@@ -43,24 +45,13 @@ class ReadFailures:
     :param end_epochs: the leader epoch at each log's end when its stop was frozen, where it is known.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        admin: AdminPort,
-        slice_: Slice,
-        *,
-        task: str,
-        settings: ApplicationSettings,
-        clock: Clock,
-        end_epochs: Mapping[TopicPartition, int] | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._admin = admin
-        self._slice = slice_
-        self._task = task
-        self._settings = settings
-        self._clock = clock
-        self._end_epochs = end_epochs or {}
+    cluster: ClusterPort
+    admin: AdminPort
+    slice_: Slice
+    task: str
+    settings: ApplicationSettings
+    clock: Clock
+    end_epochs: Mapping[TopicPartition, int]
 
     def refuse_replaced(self, topics: Collection[str]) -> None:
         """Check that the topics are still those that the run began with.
@@ -68,7 +59,7 @@ class ReadFailures:
         :raises DataLossError: one was created again: what was read of it may be another topic's.
         """
         if topics:
-            refuse_other_topics(self._admin, self._slice, topics)
+            refuse_other_topics(self.admin, self.slice_, topics)
 
     def refuse_loss(self, spans: Spans) -> None:
         """Check that the records still to be read are there.
@@ -76,7 +67,7 @@ class ReadFailures:
         :raises DataLossError: it is not.
         """
         if spans:
-            refuse_slice_loss(self._admin, self._slice, spans)
+            refuse_slice_loss(self.admin, self.slice_, spans)
 
     def refuse_rewritten(
         self, fetched: Mapping[TopicPartition, Sequence[Record]], stops: Mapping[TopicPartition, int]
@@ -88,7 +79,7 @@ class ReadFailures:
         :raises DataLossError: it was not: the log was truncated below the stop, and has grown again.
         """
         for partition, records in fetched.items():
-            known = self._end_epochs.get(partition)
+            known = self.end_epochs.get(partition)
             if known is None or _epoch(records[-1]) <= known:
                 continue
             below = bisect_left(records, stops[partition], key=_offset_of)
@@ -100,11 +91,11 @@ class ReadFailures:
                             partition,
                             stop=(stops[partition], known),
                             found=(found.offset(), _epoch(found)),
-                            run=(self._slice.plan.topology.application_id, self._slice.run_id),
+                            run=(self.slice_.plan.topology.application_id, self.slice_.run_id),
                         )
                     ],
-                    self._slice.plan.topology.application_id,
-                    run_id=self._slice.run_id,
+                    self.slice_.plan.topology.application_id,
+                    run_id=self.slice_.run_id,
                 )
 
     def explain(self, error: KafkaClientError, spans: Spans) -> KafkaClientError:
@@ -123,13 +114,11 @@ class ReadFailures:
 
     def unreachable(self, spans: Spans) -> StopOffsetUnreachableError:
         """Build the error of a task that got nothing for too long."""
-        stable = self._admin.end_offsets(sorted(spans), isolation="read_committed")
-        high = self._admin.end_offsets(sorted(spans), isolation="read_uncommitted")
+        stable = self.admin.end_offsets(sorted(spans), isolation="read_committed")
+        high = self.admin.end_offsets(sorted(spans), isolation="read_uncommitted")
         held = {tp: stable[tp] for tp in sorted(spans) if stable[tp] < min(high[tp], spans[tp][1])}
         old = (
-            ages(self._cluster, held, group_id=self._settings.application_id, clock=self._clock)
-            if held
-            else {}
+            ages(self.cluster, held, group_id=self.settings.application_id, clock=self.clock) if held else {}
         )
         details = "; ".join(
             f"{tp}: position {position}, last stable offset {stable[tp]}, high watermark {high[tp]}, "
@@ -142,10 +131,10 @@ class ReadFailures:
             else "check the brokers that lead these partitions"
         )
         return StopOffsetUnreachableError(
-            f"task {self._task} of run {self._slice.run_id!r} got no record for "
-            f"{self._settings.run_stall_timeout_ms} ms: {details}",
+            f"task {self.task} of run {self.slice_.run_id!r} got no record for "
+            f"{self.settings.run_stall_timeout_ms} ms: {details}",
             fix=f"{look}; then retry the run: its slice is kept",
-            run_id=self._slice.run_id,
+            run_id=self.slice_.run_id,
         )
 
 

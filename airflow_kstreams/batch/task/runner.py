@@ -241,9 +241,9 @@ class TaskAttempt:
         )
         self._clients.callback(state_files.close)
         failures = ReadFailures(
-            self._cluster,
-            admin,
-            slice_,
+            cluster=self._cluster,
+            admin=admin,
+            slice_=slice_,
             task=str(self._task_id),
             settings=self._settings,
             clock=self._clock,

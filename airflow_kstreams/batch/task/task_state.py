@@ -166,7 +166,7 @@ class TaskState:
         if topic in configs.found:
             return int(configs.found[topic][_DELETE_RETENTION])
         log.warning(
-            "the local checkpoint is not used, %s of %s is unknown: %s",
+            "the local checkpoint is not used, because %s of %s is unknown: %s",
             _DELETE_RETENTION,
             topic,
             configs.refused[topic],

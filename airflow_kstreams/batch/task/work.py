@@ -28,22 +28,11 @@ from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.fold import LeaseOf, LeaseState, last_lease
-from airflow_kstreams.batch.protocol.logs.data_loss import (
-    Loss,
-    data_loss,
-    deleted,
-    truncated_below,
-)
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, deleted, truncated_below
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import owes_last_commit
 from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, Slice
-from airflow_kstreams.batch.protocol.slice.stops import (
-    TaskShare,
-    end_epochs,
-    looked_at,
-    slice_of,
-    spans_of,
-)
+from airflow_kstreams.batch.protocol.slice.stops import TaskShare, end_epochs, looked_at, slice_of, spans_of
 from airflow_kstreams.batch.protocol.topics import refuse_other_topics
 from airflow_kstreams.batch.task.global_table_read import GlobalTables
 from airflow_kstreams.streams.calls.call import MakeCaller

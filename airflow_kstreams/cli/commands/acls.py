@@ -16,14 +16,15 @@ from airflow_kstreams.cli.shared_options import (
     FunctionName,
     application_settings,
     load_topology,
+    show,
 )
+from airflow_kstreams.explore.tables import Table
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.permissions import Permission, acl_commands
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _PLACEHOLDER = "HOST:PORT"
-_HEADINGS = ("operation", "resource", "name", "for")
 
 
 class ListFormat(StrEnum):
@@ -78,8 +79,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
         for command in acl_commands(needed, principal=principal, bootstrap=bootstrap_server):
             typer.echo(command)
         return
-    for line in table(needed):
-        typer.echo(line)
+    show([_table(needed, application_id)])
 
 
 def permissions(
@@ -105,11 +105,11 @@ def permissions(
     return sorted(found.values(), key=lambda each: resources.index((each.resource, each.name, each.prefixed)))
 
 
-def table(needed: Sequence[Permission]) -> list[str]:
-    """Return the list as lines of aligned columns."""
-    rows = [
-        _HEADINGS,
-        *(
+def _table(needed: Sequence[Permission], application_id: str) -> Table:
+    return Table(
+        title=f"Permissions of {application_id}",
+        columns=("operation", "resource", "name", "for"),
+        rows=[
             (
                 each.operation.value,
                 each.resource.value,
@@ -117,7 +117,5 @@ def table(needed: Sequence[Permission]) -> list[str]:
                 each.reason + (f" (optional: without it {each.without})" if each.without else ""),
             )
             for each in needed
-        ),
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        ],
+    )

@@ -23,6 +23,7 @@ from airflow_kstreams.cli.shared_options import (
     ConfigFile,
     DryRun,
     cluster,
+    named_values,
     show,
 )
 from airflow_kstreams.explore.record_table import shown_time
@@ -187,10 +188,7 @@ def _selection(pairs: Sequence[str] | None, limit: int | None) -> Selection:
     :raises ConfigError: as ``Selection.parse``.
     """
     where: dict[str, str] = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not (name and equals):
-            raise typer.BadParameter(f"{pair!r} is not FIELD=VALUE", param_hint="--where")
+    for name, value in named_values(pairs, "--where", "FIELD=VALUE"):
         if name in where:
             raise typer.BadParameter(
                 f"{name} is given twice, and no letter can fit both", param_hint="--where"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from airflow_kstreams.cli.shared_options import ApplicationPath, FunctionName, load_topology
-from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.errors import ConfigError, unwritable
 
 
 class TopologyFormat(StrEnum):
@@ -79,7 +79,4 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"{str(path)!r} cannot be written: {error.strerror}",
-            fix="name a file in a folder that you may write",
-        ) from None
+        raise unwritable(path, error) from None

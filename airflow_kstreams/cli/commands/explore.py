@@ -19,6 +19,7 @@ from airflow_kstreams.cli.shared_options import (
     FunctionName,
     client_config,
     load_topology,
+    named_values,
     show,
 )
 from airflow_kstreams.explore import Difference, Exploration, Table
@@ -86,10 +87,9 @@ def explore(  # noqa: PLR0913 - every parameter is an option
 
 def _last(last: int, pairs: list[str], inputs: tuple[str, ...]) -> dict[str, int]:
     numbers = dict.fromkeys(inputs, last)
-    for pair in pairs:
-        topic, _, number = pair.rpartition("=")
-        if not topic or not number.isdecimal():
-            raise typer.BadParameter(f"{pair!r} is not TOPIC=N", param_hint="--last-of")
+    for topic, number in named_values(pairs, "--last-of", "TOPIC=N"):
+        if not number.isdecimal():
+            raise typer.BadParameter(f"{topic}={number} is not TOPIC=N", param_hint="--last-of")
         numbers[topic] = int(number)
     return numbers
 

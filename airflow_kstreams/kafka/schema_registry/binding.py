@@ -278,7 +278,7 @@ class BoundSerde:
         if reference is not None:
             return ConfigError(
                 f"the schema of {self._definition.id} for the {self._where} refers to {reference!r:.200}, "
-                "which cannot be had",
+                "which was not found",
                 fix="put what it refers to into the schema, e.g. under $defs, or register it and name it "
                 "among the schema's references",
             )

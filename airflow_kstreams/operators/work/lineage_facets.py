@@ -113,12 +113,8 @@ def _facets(application_id: str, lineage: RunLineage | None) -> OperatorLineage[
     try:
         from airflow.providers.openlineage.extractors import OperatorLineage
         from openlineage.client.event_v2 import InputDataset, OutputDataset
-        from openlineage.client.facet_v2 import (
-            input_statistics_input_dataset as input_statistics,
-        )
-        from openlineage.client.facet_v2 import (
-            output_statistics_output_dataset as output_statistics,
-        )
+        from openlineage.client.facet_v2 import input_statistics_input_dataset as input_statistics
+        from openlineage.client.facet_v2 import output_statistics_output_dataset as output_statistics
     except ImportError:
         return None
     run_facet, offsets_facet = _own_facets()

@@ -190,7 +190,12 @@ def settings_of_run(
             "which topics it may write",
             fix="give backfill_outputs={'topic': 'other topic'}, see docs/backfill.md",
         )
-    own = {**live.to_dict(), "autostop.at": "interval", "output.topics": _text(written)}
+    own = {
+        **live.to_dict(),
+        "autostop.at": "interval",
+        "output.topics": _text(written),
+        "backfill.of": application_id,
+    }
     letters = live.errors_dead_letter_queue_topic_name
     if letters:
         own[_DEAD_LETTERS] = written.get(letters, "")

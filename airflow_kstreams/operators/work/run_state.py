@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.report.results import RunResult, result_of_slice
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    RecordsParkedError,
-    RunError,
-    UpstreamNotDoneError,
-)
+from airflow_kstreams.streams.errors import RecordsParkedError, RunError, UpstreamNotDoneError
+from airflow_kstreams.streams.plan import refuse_unknown_subtopology
 
 if TYPE_CHECKING:
     from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -142,11 +138,7 @@ def subtopologies_of(slice_: Slice, subtopology: int | None) -> Sequence[int]:
     ids = [sub.id for sub in slice_.plan.topology.subtopologies]
     if subtopology is None:
         return ids
-    if subtopology not in ids:
-        raise ConfigError(
-            f"application {slice_.plan.topology.application_id!r} has no subtopology {subtopology}",
-            fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
-        )
+    refuse_unknown_subtopology(slice_.plan.topology.application_id, subtopology, ids)
     return [subtopology]
 
 

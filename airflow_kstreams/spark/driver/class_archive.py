@@ -24,7 +24,7 @@ from airflow_kstreams.launch.jvm_options import (
     spark_options,
 )
 from airflow_kstreams.spark.driver.spark_session import STATIC_SETTINGS, plan_quickly
-from airflow_kstreams.streams.errors import ConfigError, SparkSessionError
+from airflow_kstreams.streams.errors import ConfigError, SparkSessionError, unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,10 +76,8 @@ def _run_driver(partial: Path) -> None:
 
 
 def _unwritable(archive: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"{str(archive)!r} cannot be written: {error.strerror}",
-        fix=f"name a file that you may write by --output, and in {ARCHIVE_VARIABLE} where runs are started",
-    )
+    fix = f"name a file that you may write by --output, and in {ARCHIVE_VARIABLE} where runs are started"
+    return unwritable(archive, error, fix=fix)
 
 
 def _work() -> int:

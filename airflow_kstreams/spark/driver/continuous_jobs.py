@@ -14,17 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from airflow_kstreams.batch.ledger.facts import ContinuousRun
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.spark.driver.executors import MAX_LAUNCHES, pause_seconds, worth_another_launch
-from airflow_kstreams.streams.errors import (
-    KStreamsError,
-    RunSupersededError,
-)
+from airflow_kstreams.streams.errors import KStreamsError, RunSupersededError
 from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.runtime.stream_task import TaskId
 
@@ -75,23 +72,10 @@ class StopSignals:
         if self.requested.is_set():
             sys.exit(1)
         self.requested.set()
-        log.info("%s: stopping", signal.Signals(number).name)
+        log.info("the run stops: the driver was sent %s", signal.Signals(number).name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopping:
-    """The way to end a run.
-
-    :param requested: set when the run is to end.
-    :param announce: asks the tasks to stop, through Kafka.
-    :param patience_seconds: time after which tasks that go on are cancelled.
-    """
-
-    requested: threading.Event
-    announce: Callable[[], None]
-    patience_seconds: float
-
-
+@dataclass(slots=True, kw_only=True)
 class ContinuousJobs:
     """The jobs of one continuous run.
 
@@ -99,30 +83,22 @@ class ContinuousJobs:
     :param launch: runs the tasks of one slot until they stop.
     :param cancel: cancels running jobs.
     :param check: raises when this driver was superseded; called before every launch but the first.
-    :param stopping: the way to end the run.
+    :param stop: set when the run is to end.
+    :param announce: asks the tasks to stop, through Kafka.
+    :param patience_seconds: time after which tasks that go on are cancelled.
     :param periodically: called at intervals while the run lasts; must not raise.
     """
 
-    def __init__(
-        self,
-        *,
-        hosts: Sequence[Sequence[TaskId]],
-        launch: Callable[[Sequence[TaskId]], list[TaskReport]],
-        cancel: Callable[[], None],
-        check: Callable[[], None],
-        stopping: Stopping,
-        periodically: Callable[[], None],
-        clock: Clock,
-    ) -> None:
-        self._hosts = hosts
-        self._launch = launch
-        self._cancel = cancel
-        self._check = check
-        self._stopping = stopping
-        self._stop = stopping.requested
-        self._periodically = periodically
-        self._clock = clock
-        self._announced_at: float | None = None
+    hosts: Sequence[Sequence[TaskId]]
+    launch: Callable[[Sequence[TaskId]], list[TaskReport]]
+    cancel: Callable[[], None]
+    check: Callable[[], None]
+    stop: threading.Event
+    announce: Callable[[], None]
+    patience_seconds: float
+    periodically: Callable[[], None]
+    clock: Clock
+    _announced_at: float | None = field(default=None, init=False)
 
     def run(self) -> list[TaskReport]:
         """Run all tasks until a stop is requested.
@@ -132,8 +108,8 @@ class ContinuousJobs:
         """
         reports: list[TaskReport] = []
         failure: KStreamsError | None = None
-        with ThreadPoolExecutor(max_workers=len(self._hosts), thread_name_prefix="slot") as pool:
-            running = {pool.submit(self._keep, tasks) for tasks in self._hosts}
+        with ThreadPoolExecutor(max_workers=len(self.hosts), thread_name_prefix="slot") as pool:
+            running = {pool.submit(self._keep, tasks) for tasks in self.hosts}
             try:
                 while running:
                     done, running = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
@@ -143,14 +119,14 @@ class ContinuousJobs:
                         except KStreamsError as error:
                             failure = failure or error
                     # Tasks end only on request or by an error: in either case the others end, too.
-                    if done or self._stop.is_set():
-                        self._stop.set()
+                    if done or self.stop.is_set():
+                        self.stop.set()
                         self._end()
                     else:
-                        self._periodically()
+                        self.periodically()
             except BaseException:
-                self._stop.set()
-                self._cancel()
+                self.stop.set()
+                self.cancel()
                 raise
         if failure is not None:
             raise failure
@@ -160,39 +136,39 @@ class ContinuousJobs:
         """Keep the tasks of one slot running."""
         failures = 0
         while True:
-            launched = self._clock.monotonic_seconds()
+            launched = self.clock.monotonic_seconds()
             try:
                 if failures:
-                    self._check()
-                return self._launch(tasks)
+                    self.check()
+                return self.launch(tasks)
             except KStreamsError as error:
-                if self._stop.is_set() or not worth_another_launch(error):
+                if self.stop.is_set() or not worth_another_launch(error):
                     raise
-                well = self._clock.monotonic_seconds() - launched >= _WELL_SECONDS
+                well = self.clock.monotonic_seconds() - launched >= _WELL_SECONDS
                 failures = 1 if well else failures + 1
                 if failures >= MAX_LAUNCHES:
                     raise
                 names = ", ".join(map(str, tasks))
                 log.warning("launching tasks %s again: %s", names, error.cause)
-            if self._stop.wait(pause_seconds(failures)):
+            if self.stop.wait(pause_seconds(failures)):
                 return []
 
     def _end(self) -> None:
         """Ask the tasks to stop, once; cancel them if that takes too long."""
-        now = self._clock.monotonic_seconds()
+        now = self.clock.monotonic_seconds()
         if self._announced_at is None:
             self._announced_at = now
             try:
-                self._stopping.announce()
+                self.announce()
             except RunSupersededError:
-                self._cancel()
+                self.cancel()
                 raise
             except KStreamsError as error:
                 log.warning("the stop is announced with the next renewal of the lease: %s", error.cause)
-        elif now - self._announced_at > self._stopping.patience_seconds:
+        elif now - self._announced_at > self.patience_seconds:
             self._announced_at = now
-            log.warning("tasks did not stop in %.0f s: cancelled", self._stopping.patience_seconds)
-            self._cancel()
+            log.warning("tasks did not stop in %.0f s and are cancelled", self.patience_seconds)
+            self.cancel()
 
 
 def tasks_of(run: ContinuousRun) -> list[TaskId]:

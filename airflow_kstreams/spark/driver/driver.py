@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from graphlib import TopologicalSorter
 
@@ -36,7 +37,7 @@ from airflow_kstreams.batch.run.assignment import AskGroups
 from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.launch.run_spec import RunSpec
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, StopSignals, tasks_of
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, StopSignals, tasks_of
 from airflow_kstreams.spark.driver.executors import (
     MAX_LAUNCHES,
     Executors,
@@ -46,14 +47,9 @@ from airflow_kstreams.spark.driver.executors import (
 )
 from airflow_kstreams.spark.driver.task_reports import TaskReports
 from airflow_kstreams.spark.driver.telemetry import Telemetry
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    KStreamsError,
-    RunError,
-    TopologyError,
-)
+from airflow_kstreams.streams.errors import KStreamsError, RunError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import first_few
-from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.plan import TopologyPlan, refuse_unknown_subtopology
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import Topology
@@ -103,11 +99,13 @@ class Driver:
         plan = self._topology.plan(self._spec.application_id)
         if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
             raise TopologyError(
-                f"the application file builds topology {plan.topology_hash[:12]}, capture saw "
-                f"{self._spec.topology_hash[:12]}",
+                f"the application file builds topology {plan.topology_hash[:12]} here, and built "
+                f"{self._spec.topology_hash[:12]} where the Airflow task read it",
                 fix="deploy one version of the application file everywhere, then retry the run",
             )
-        self._refuse_unknown_subtopology(plan)
+        if self._spec.subtopology is not None:
+            ids = [sub.id for sub in plan.subtopologies]
+            refuse_unknown_subtopology(plan.application_id, self._spec.subtopology, ids)
         with self._coordinator() as coordinator:
             while True:
                 begun = coordinator.begin(
@@ -175,14 +173,6 @@ class Driver:
             except KStreamsError as error:
                 log.warning("the coordinator could not be closed: %s", error.cause)
             self._executors.close()
-
-    def _refuse_unknown_subtopology(self, plan: TopologyPlan) -> None:
-        ids = [sub.id for sub in plan.subtopologies]
-        if self._spec.subtopology is not None and self._spec.subtopology not in ids:
-            raise ConfigError(
-                f"application {plan.application_id!r} has no subtopology {self._spec.subtopology}",
-                fix=f"use one of {', '.join(map(str, ids))} (airflow-kstreams describe shows them)",
-            )
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
         """Process a slice under the lease that begin took, and give the lease up at the end.
@@ -252,13 +242,11 @@ class Driver:
             launch=partial(self._executors.launch_continuous, run),
             cancel=self._executors.cancel,
             check=lease.check,
-            stopping=Stopping(
-                requested=signals.requested,
-                announce=partial(coordinator.lease.renew, stopping=True),
-                # A task notices within a turn; its processors, and then its last commit, end within these.
-                patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
-                / 1000,
-            ),
+            stop=signals.requested,
+            announce=partial(coordinator.lease.renew, stopping=True),
+            # A task notices within a turn; its processors, and then its last commit, end within these.
+            patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
+            / 1000,
             periodically=Housekeeping(run, coordinator.session).keep,
             clock=self._clock,
         )
@@ -266,6 +254,7 @@ class Driver:
             return jobs.run()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunJobs:
     """The jobs of one slice.
 
@@ -276,23 +265,13 @@ class RunJobs:
     :param only: id of the only subtopology to run, None for all.
     """
 
-    def __init__(
-        self,
-        *,
-        slice_: Slice,
-        launch: Callable[[Sequence[TaskShare]], list[TaskReport]],
-        cancel: Callable[[], None],
-        unfinished: Callable[[int], Sequence[TaskShare]],
-        check: Callable[[], None],
-        only: int | None = None,
-    ) -> None:
-        self._slice = slice_
-        self._launch = launch
-        self._cancel = cancel
-        self._unfinished = unfinished
-        self._check = check
-        self._only = only
-        self._stopping = threading.Event()
+    slice_: Slice
+    launch: Callable[[Sequence[TaskShare]], list[TaskReport]]
+    cancel: Callable[[], None]
+    unfinished: Callable[[int], Sequence[TaskShare]]
+    check: Callable[[], None]
+    only: int | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     def run(self) -> list[TaskReport]:
         """Run every subtopology, or the only one, to its stop offsets.
@@ -300,7 +279,7 @@ class RunJobs:
         :return: the reports of the tasks that this driver ran, without tasks that were done before.
         :raises KStreamsError: a task failed for good.
         """
-        graph = dependencies(self._slice.plan.topology) if self._only is None else {self._only: set()}
+        graph = dependencies(self.slice_.plan.topology) if self.only is None else {self.only: set()}
         order = TopologicalSorter(graph)
         order.prepare()
         reports: list[TaskReport] = []
@@ -317,7 +296,7 @@ class RunJobs:
             except BaseException:
                 # Jobs beside the failed subtopology would only delay the error; the retry resumes them.
                 self._stopping.set()
-                self._cancel()
+                self.cancel()
                 raise
         return reports
 
@@ -330,15 +309,15 @@ class RunJobs:
         reports: list[TaskReport] = []
         failure: KStreamsError | None = None
         for launch in range(MAX_LAUNCHES):
-            shares = self._unfinished(subtopology)
+            shares = self.unfinished(subtopology)
             if not shares:
                 return reports
             if launch and self._stopping.wait(pause_seconds(launch)):
                 break
-            self._check()
+            self.check()
             log.info("subtopology %d: %d tasks are launched", subtopology, len(shares))
             try:
-                reports.extend(self._launch(shares))
+                reports.extend(self.launch(shares))
                 log.info("subtopology %d: its tasks have ended", subtopology)
             except KStreamsError as error:
                 if self._stopping.is_set() or not worth_another_launch(error):
@@ -347,7 +326,7 @@ class RunJobs:
                 log.warning(
                     "subtopology %d: launching its unfinished tasks again: %s", subtopology, error.cause
                 )
-        left = self._unfinished(subtopology)
+        left = self.unfinished(subtopology)
         if left:
             raise failure or self._given_up(subtopology, left)
         return reports
@@ -355,10 +334,10 @@ class RunJobs:
     def _given_up(self, subtopology: int, left: Sequence[TaskShare]) -> RunError:
         names = first_few([f"{subtopology}_{share.group}" for share in left])
         return RunError(
-            f"tasks {names} of application {self._slice.plan.topology.application_id!r} did not reach their "
+            f"tasks {names} of application {self.slice_.plan.topology.application_id!r} did not reach their "
             f"stop offsets in {MAX_LAUNCHES} launches",
             fix="read the executors' logs for what stopped them, then retry the run: its slice is kept",
-            run_id=self._slice.run_id,
+            run_id=self.slice_.run_id,
         )
 
 

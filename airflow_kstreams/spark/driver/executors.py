@@ -222,7 +222,9 @@ def _cores(session: SparkSession) -> int:
         if context.defaultParallelism != cores:
             cores, changed = context.defaultParallelism, time.monotonic()
     if wanted is not None and cores < wanted:
-        log.warning("Spark has %d cores after %.0f s, not %d", cores, _REGISTRATION_SECONDS, wanted)
+        log.warning(
+            "Spark offers %d cores after %.0f s, and %d were asked for", cores, _REGISTRATION_SECONDS, wanted
+        )
     return cores if wanted is None else min(cores, wanted)
 
 

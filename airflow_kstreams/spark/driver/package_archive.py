@@ -31,7 +31,7 @@ from packaging.utils import canonicalize_name
 
 import airflow_kstreams
 from airflow_kstreams import __version__
-from airflow_kstreams.streams.errors import ConfigError, ExecutorSetupError
+from airflow_kstreams.streams.errors import ConfigError, ExecutorSetupError, unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,10 +83,7 @@ def build_archive(path: Path, *, extras: Sequence[str] = ()) -> Archive:
                 info.size, info.mode = len(data), 0o755 if name.endswith(".so") else 0o644
                 tar.addfile(info, io.BytesIO(data))
     except OSError as error:
-        raise ConfigError(
-            f"{str(path)!r} cannot be written: {error.strerror}",
-            fix="name a file in a folder that you may write",
-        ) from None
+        raise unwritable(path, error) from None
     return Archive(
         path=path,
         distributions={dist.metadata["Name"]: dist.version for dist in distributions},

@@ -31,7 +31,7 @@ def add(goes_on: Callable[[], bool], what: str) -> None:
     """
     with _lock:
         _left.append(goes_on)
-    log.warning("%s does not end, and is left behind", what)
+    log.warning("%s does not end, and the task goes on without it", what)
 
 
 def count() -> int:

@@ -117,7 +117,7 @@ def _ends_task(async_node: AsyncNode, error: Exception) -> bool:
 
 
 def _not_made() -> CallEndedError:
-    return CallEndedError("the call was not made: one of its key before it has failed, which ends the task")
+    return CallEndedError("the call was not made: an earlier call of its key failed, which ends the task")
 
 
 def key_name(key: Any) -> Any:

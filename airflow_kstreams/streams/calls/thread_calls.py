@@ -15,13 +15,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from airflow_kstreams.streams.calls import abandoned
-from airflow_kstreams.streams.calls.call import (
-    AsyncNode,
-    Call,
-    CallEndedError,
-    as_error,
-    end_if_forked,
-)
+from airflow_kstreams.streams.calls.call import AsyncNode, Call, CallEndedError, as_error, end_if_forked
 from airflow_kstreams.streams.calls.call_queue import CallQueue
 from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.hints.function_checks import answered

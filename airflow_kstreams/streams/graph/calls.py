@@ -13,7 +13,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from airflow_kstreams.streams.errors import KStreamsError, TopologyError
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
-from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site, check_choice
 from airflow_kstreams.streams.naming.topic_names import RETRY_ENDING
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import parked_keys, parked_records
@@ -105,10 +105,7 @@ def checked_options(what: str, options: CallOptions, name: str | None) -> CallOp
         number = getattr(options, option)
         if type(number) is not int or number < 1:
             raise TopologyError(f"{where} has {option}={number!r}", fix="give a whole number from 1 on")
-    if options.order not in get_args(CallOrder):
-        raise TopologyError(
-            f"{where} has order={options.order!r}", fix=f"choose one of: {', '.join(get_args(CallOrder))}"
-        )
+    check_choice(where, get_args(CallOrder), order=options.order)
     if type(options.threads) is not bool:
         raise TopologyError(f"{where} has threads={options.threads!r}", fix="give True or False")
     if options.retry is not None and not isinstance(options.retry, RetryPolicy):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Literal, Protocol, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.function_checks import CallSite, call_site
+from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_choice
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.serde_checks import check_serdes
@@ -82,11 +82,7 @@ class StoreSpec(Generic[K, V]):
 
     def __post_init__(self) -> None:
         check_serdes(type(self).__name__, key_serde=self.key_serde, value_serde=self.value_serde)
-        if self.storage not in get_args(Storage):
-            raise TopologyError(
-                f"{type(self).__name__} at {call_site()} has storage={self.storage!r}",
-                fix=f"choose one of: {', '.join(get_args(Storage))}",
-            )
+        check_choice(f"{type(self).__name__} at {call_site()}", get_args(Storage), storage=self.storage)
         if self.changelog_configs:
             check_changelog_configs(
                 self.name, self.changelog_configs, logged=self.logged, where=str(call_site())
@@ -312,11 +308,7 @@ class GlobalTableDef:
     site: CallSite | None = None
 
     def __post_init__(self) -> None:
-        if self.storage not in get_args(Storage):
-            raise TopologyError(
-                f"global_table({self.topic!r}) at {self.site} has storage={self.storage!r}",
-                fix=f"choose one of: {', '.join(get_args(Storage))}",
-            )
+        check_choice(f"global_table({self.topic!r}) at {self.site}", get_args(Storage), storage=self.storage)
 
     @property
     def node_names(self) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CoroutineType
@@ -309,6 +309,18 @@ def options_by_name(*, fix: str) -> Callable[[F], F]:
         return cast("F", checked)
 
     return decorate
+
+
+def check_choice(where: str, choices: Collection[str], **given: object) -> None:
+    """Refuse an option that is none of the texts that it may be.
+
+    :param where: what was called, with the user's line, for the message.
+    :param given: option -> what the user gave.
+    :raises TopologyError: it is another one.
+    """
+    for option, value in given.items():
+        if value not in choices:
+            raise TopologyError(f"{where} has {option}={value!r}", fix=f"choose one of: {', '.join(choices)}")
 
 
 def check_called_functions(call: str, *, threads: bool, **given: object) -> None:

@@ -166,9 +166,23 @@ def check_source_of_tables(table: KnownTable, call: str) -> None:
     check_logged(table.kept_in, call)
     if not table.repeatable:
         raise TopologyError(
-            f"{call} at {call_site()} is called on a table whose values a transformer with stores makes: it "
-            "would make others the next time",
+            f"{call} at {call_site()} is called on a table whose values a transformer with stores makes: "
+            "asked for an old value, it would make another one",
             fix="keep them: transform_values(definition, ..., store='values')",
+        )
+
+
+def refuse_windows(table: KnownTable, call: str) -> None:
+    """Refuse to join a table of windows with another table.
+
+    :param call: the DSL method, for the message.
+    :raises TopologyError: it is one.
+    """
+    if table.windowed:
+        raise TopologyError(
+            f"{call} at {call_site()} joins the table of windows {table.kept_in[0].name!r}: windows leave it "
+            "when they close, and the join would not see them any more",
+            fix="send to_stream() to a topic of yours and join builder.table(topic)",
         )
 
 
@@ -202,6 +216,21 @@ def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
             f"{call} at {call_site()} reads keys of {key_serde!r}, but its store {spec.name!r} holds keys of "
             f"{spec.key_serde!r}",
             fix="give the StoreSpec the key serde of the records",
+        )
+
+
+def check_table_values(spec: StoreSpec, value_serde: Serde | None, call: str) -> None:
+    """Refuse a serde of values beside a store that has another one.
+
+    :param value_serde: that of the user; ``count`` has one of its own.
+    :param call: the DSL method, for the message.
+    :raises TopologyError: the two differ.
+    """
+    if value_serde is not None and value_serde != spec.value_serde and call != "count":
+        raise TopologyError(
+            f"{call} at {call_site()} is given {value_serde!r}, but its store {spec.name!r} holds "
+            f"{spec.value_serde!r}",
+            fix="leave out value_serde=, the StoreSpec has one",
         )
 
 
@@ -265,12 +294,7 @@ class GroupedRecords:
         check_serdes(call, value_serde=value_serde)
         check_store(store, call)
         if isinstance(store, StoreSpec):
-            if value_serde is not None and value_serde != store.value_serde and call != "count":
-                raise TopologyError(
-                    f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
-                    f"{store.value_serde!r}",
-                    fix="leave out value_serde=, the StoreSpec has one",
-                )
+            check_table_values(store, value_serde, call)
             if self.stream.serdes.key is not None:
                 check_table_keys(store, self.stream.serdes.key, call)
             return store

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Required, TypedDict, Unpack, cast, overload
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.calls import CallArguments, CallOrder, ResourceFactory, RetryPolicy
@@ -26,11 +26,7 @@ from airflow_kstreams.streams.kstream.arguments import (
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.grouped import KGroupedStream
-from airflow_kstreams.streams.kstream.known import (
-    KnownStream,
-    WindowedStream,
-    merged,
-)
+from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream, merged
 from airflow_kstreams.streams.kstream.ktable import KTable
 from airflow_kstreams.streams.kstream.operators.function_kinds import (
     FILTER,
@@ -70,16 +66,14 @@ from airflow_kstreams.streams.kstream.operators.stateless import (
     ValueMapper,
 )
 from airflow_kstreams.streams.kstream.operators.tables.table_join import GlobalKeySelector, ValueJoiner
-from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind, StreamJoiner
+from airflow_kstreams.streams.kstream.operators.windows.windowed_join import JoinKind
 from airflow_kstreams.streams.kstream.stream_join import (
     JoinOptions,
     check_join_window,
     check_table_options,
     join_streams,
 )
-from airflow_kstreams.streams.kstream.tables.derived_tables import (
-    table_of,
-)
+from airflow_kstreams.streams.kstream.tables.derived_tables import table_of
 from airflow_kstreams.streams.kstream.tables.global_table import (
     GlobalKTable,
     join_global_table,
@@ -110,6 +104,32 @@ _STREAM_JOINS = (
     "write join(table, joiner), join(global_table, joiner, key=selector), or of streams with windows "
     "join(stream, joiner); options by name"
 )
+
+
+class AsyncArguments(CallArguments, total=False):
+    """Options of an asynchronous method that is given a coroutine function, for type checkers."""
+
+    threads: Literal[False]
+
+
+class ThreadArguments(CallArguments, total=False):
+    """Options of an asynchronous method that is given a plain function, for type checkers."""
+
+    threads: Required[Literal[True]]
+
+
+class TableJoinOptions(TypedDict, Generic[V], total=False):
+    """Options of a stream's join with a table, for type checkers."""
+
+    value_serde: Serde[V] | None
+    name: str | None
+
+
+class StreamJoinOptions(TableJoinOptions[V], Generic[K, V, VO], total=False):
+    """Options of a join of two streams, for type checkers."""
+
+    key_serde: Serde[K] | None
+    other_value_serde: Serde[VO] | None
 
 
 @answers_java_names
@@ -525,15 +545,11 @@ class KStream(Generic[K, V]):
 
     @overload
     def map_values_async(
-        self,
-        mapper: AsyncValueMapper[V, VR],
-        *,
-        threads: Literal[False] = False,
-        **options: Unpack[CallArguments],
+        self, mapper: AsyncValueMapper[V, VR], **options: Unpack[AsyncArguments]
     ) -> KStream[K, VR]: ...
     @overload
     def map_values_async(
-        self, mapper: ThreadValueMapper[V, VR], *, threads: Literal[True], **options: Unpack[CallArguments]
+        self, mapper: ThreadValueMapper[V, VR], **options: Unpack[ThreadArguments]
     ) -> KStream[K, VR]: ...
     def map_values_async(  # noqa: PLR0913  (the options of all such methods, as they are documented)
         self,
@@ -596,19 +612,11 @@ class KStream(Generic[K, V]):
 
     @overload
     def map_async(
-        self,
-        mapper: AsyncKeyValueMapper[K, V, KR, VR],
-        *,
-        threads: Literal[False] = False,
-        **options: Unpack[CallArguments],
+        self, mapper: AsyncKeyValueMapper[K, V, KR, VR], **options: Unpack[AsyncArguments]
     ) -> KStream[KR, VR]: ...
     @overload
     def map_async(
-        self,
-        mapper: ThreadKeyValueMapper[K, V, KR, VR],
-        *,
-        threads: Literal[True],
-        **options: Unpack[CallArguments],
+        self, mapper: ThreadKeyValueMapper[K, V, KR, VR], **options: Unpack[ThreadArguments]
     ) -> KStream[KR, VR]: ...
     def map_async(
         self, mapper: AsyncFunction, *, threads: bool = False, **options: Unpack[CallArguments]
@@ -632,15 +640,11 @@ class KStream(Generic[K, V]):
 
     @overload
     def filter_async(
-        self,
-        predicate: AsyncPredicate[K, V],
-        *,
-        threads: Literal[False] = False,
-        **options: Unpack[CallArguments],
+        self, predicate: AsyncPredicate[K, V], **options: Unpack[AsyncArguments]
     ) -> KStream[K, V]: ...
     @overload
     def filter_async(
-        self, predicate: ThreadPredicate[K, V], *, threads: Literal[True], **options: Unpack[CallArguments]
+        self, predicate: ThreadPredicate[K, V], **options: Unpack[ThreadArguments]
     ) -> KStream[K, V]: ...
     def filter_async(
         self, predicate: AsyncFunction, *, threads: bool = False, **options: Unpack[CallArguments]
@@ -664,19 +668,11 @@ class KStream(Generic[K, V]):
 
     @overload
     def flat_map_values_async(
-        self,
-        mapper: AsyncFlatValueMapper[V, VR],
-        *,
-        threads: Literal[False] = False,
-        **options: Unpack[CallArguments],
+        self, mapper: AsyncFlatValueMapper[V, VR], **options: Unpack[AsyncArguments]
     ) -> KStream[K, VR]: ...
     @overload
     def flat_map_values_async(
-        self,
-        mapper: ThreadFlatValueMapper[V, VR],
-        *,
-        threads: Literal[True],
-        **options: Unpack[CallArguments],
+        self, mapper: ThreadFlatValueMapper[V, VR], **options: Unpack[ThreadArguments]
     ) -> KStream[K, VR]: ...
     def flat_map_values_async(
         self, mapper: AsyncFunction, *, threads: bool = False, **options: Unpack[CallArguments]
@@ -699,13 +695,9 @@ class KStream(Generic[K, V]):
         return KStream(called(self._known, FLAT_MAP_VALUES, threads, options, mapper=mapper))
 
     @overload
-    def foreach_async(
-        self, action: AsyncAction[K, V], *, threads: Literal[False] = False, **options: Unpack[CallArguments]
-    ) -> None: ...
+    def foreach_async(self, action: AsyncAction[K, V], **options: Unpack[AsyncArguments]) -> None: ...
     @overload
-    def foreach_async(
-        self, action: ThreadAction[K, V], *, threads: Literal[True], **options: Unpack[CallArguments]
-    ) -> None: ...
+    def foreach_async(self, action: ThreadAction[K, V], **options: Unpack[ThreadArguments]) -> None: ...
     def foreach_async(
         self, action: AsyncFunction, *, threads: bool = False, **options: Unpack[CallArguments]
     ) -> None:
@@ -1035,10 +1027,7 @@ class KStream(Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO, VR],
-        *,
-        key: None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -1047,18 +1036,14 @@ class KStream(Generic[K, V]):
         joiner: ValueJoiner[V, VO, VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO, K], VR],
-        *,
-        key: None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -1067,8 +1052,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, VO, K], VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def join(
@@ -1115,10 +1099,7 @@ class KStream(Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: ValueJoiner[V, VO | None, VR],
-        *,
-        key: None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -1127,18 +1108,14 @@ class KStream(Generic[K, V]):
         joiner: ValueJoiner[V, VO | None, VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
         self,
         other: KTable[K, VO],
         joiner: Callable[[V, VO | None, K], VR],
-        *,
-        key: None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -1147,8 +1124,7 @@ class KStream(Generic[K, V]):
         joiner: Callable[[V, VO | None, K], VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def left_join(
@@ -1253,13 +1229,8 @@ class WindowedKStream(KStream[K, V]):
     def join(
         self,
         other: KTable[K, VO] | WindowedKStream[K, VO],
-        joiner: StreamJoiner[V, VO, VR],
-        *,
-        key: None = None,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        joiner: ValueJoiner[V, VO, VR],
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -1268,20 +1239,14 @@ class WindowedKStream(KStream[K, V]):
         joiner: ValueJoiner[V, VO, VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
         self,
         other: WindowedKStream[K, VO] | KTable[K, VO],
         joiner: Callable[[V, VO, K], VR],
-        *,
-        key: None = None,
-        key_serde: Serde[K] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def join(
@@ -1290,8 +1255,7 @@ class WindowedKStream(KStream[K, V]):
         joiner: Callable[[V, VO, K], VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def join(
@@ -1334,13 +1298,8 @@ class WindowedKStream(KStream[K, V]):
     def left_join(
         self,
         other: KTable[K, VO] | WindowedKStream[K, VO],
-        joiner: StreamJoiner[V, VO | None, VR],
-        *,
-        key: None = None,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        joiner: ValueJoiner[V, VO | None, VR],
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -1349,20 +1308,14 @@ class WindowedKStream(KStream[K, V]):
         joiner: ValueJoiner[V, VO | None, VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
         self,
         other: WindowedKStream[K, VO] | KTable[K, VO],
         joiner: Callable[[V, VO | None, K], VR],
-        *,
-        key: None = None,
-        key_serde: Serde[K] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def left_join(
@@ -1371,8 +1324,7 @@ class WindowedKStream(KStream[K, V]):
         joiner: Callable[[V, VO | None, K], VR],
         *,
         key: GlobalKeySelector[K, V, KR],
-        value_serde: Serde[V] | None = None,
-        name: str | None = None,
+        **options: Unpack[TableJoinOptions[V]],
     ) -> KStream[K, VR]: ...
     @options_by_name(fix=_STREAM_JOINS)
     def left_join(
@@ -1400,23 +1352,15 @@ class WindowedKStream(KStream[K, V]):
     def outer_join(
         self,
         other: WindowedKStream[K, VO],
-        joiner: StreamJoiner[V | None, VO | None, VR],
-        *,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        joiner: ValueJoiner[V | None, VO | None, VR],
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def outer_join(
         self,
         other: WindowedKStream[K, VO],
         joiner: Callable[[V | None, VO | None, K], VR],
-        *,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     def outer_join(
         self,
@@ -1440,23 +1384,15 @@ class WindowedKStream(KStream[K, V]):
     def join_prior(
         self,
         other: WindowedKStream[K, VO],
-        joiner: StreamJoiner[V, VO, VR],
-        *,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        joiner: ValueJoiner[V, VO, VR],
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     @overload
     def join_prior(
         self,
         other: WindowedKStream[K, VO],
         joiner: Callable[[V, VO, K], VR],
-        *,
-        key_serde: Serde[K] | None = None,
-        value_serde: Serde[V] | None = None,
-        other_value_serde: Serde[VO] | None = None,
-        name: str | None = None,
+        **options: Unpack[StreamJoinOptions[K, V, VO]],
     ) -> KStream[K, VR]: ...
     def join_prior(
         self,
@@ -1504,7 +1440,7 @@ class WindowedKStream(KStream[K, V]):
         return self._join_windowed(call, other, joiner, options)
 
     def _join_windowed(
-        self, call: JoinKind, other: WindowedKStream, joiner: StreamJoiner, options: JoinOptions
+        self, call: JoinKind, other: WindowedKStream, joiner: ValueJoiner, options: JoinOptions
     ) -> KStream:
         if type(other) is KStream:
             raise no_window_error("it is given", call, other._known)

@@ -7,21 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
 from airflow_kstreams.streams.hints.function_checks import call_site, check_functions, options_by_name
 from airflow_kstreams.streams.hints.java_names import answers_java_names
-from airflow_kstreams.streams.kstream.arguments import (
-    StoreArgument,
-    check_partner,
-    no_store_error,
-)
-from airflow_kstreams.streams.kstream.known import (
-    KnownTable,
-    KnownWindowedTable,
-)
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_partner, no_store_error
+from airflow_kstreams.streams.kstream.known import KnownTable, KnownWindowedTable
 from airflow_kstreams.streams.kstream.operators.aggregation import (
     Aggregator,
     Initializer,
@@ -30,11 +23,7 @@ from airflow_kstreams.streams.kstream.operators.aggregation import (
     counting,
     reducing,
 )
-from airflow_kstreams.streams.kstream.operators.stateless import (
-    KeySelector,
-    Predicate,
-    ValueMapper,
-)
+from airflow_kstreams.streams.kstream.operators.stateless import KeySelector, Predicate, ValueMapper
 from airflow_kstreams.streams.kstream.operators.tables.foreign_key_steps import ForeignKey
 from airflow_kstreams.streams.kstream.operators.tables.table_select import EntrySelector
 from airflow_kstreams.streams.kstream.operators.tables.tables_join import TablesJoiner, TablesJoinKind
@@ -66,6 +55,14 @@ if TYPE_CHECKING:
 
 #: How joins are called.
 _TABLE_JOINS = "write join(table, joiner), or join(table, joiner, foreign_key=selector); options by name"
+
+
+class ResultOptions(TypedDict, Generic[K, V], total=False):
+    """Options of a table that is made of others, for type checkers."""
+
+    store: StoreArgument[K, V]
+    value_serde: Serde[V] | None
+    name: str | None
 
 
 @answers_java_names
@@ -143,19 +140,13 @@ class KTable(Generic[K, V]):
     def map_values(
         self,
         mapper: ValueMapper[V, VR | None],
-        *,
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     @overload
     def map_values(
         self,
         mapper: Callable[[V, K], VR | None],
-        *,
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     def map_values(
         self,
@@ -292,11 +283,7 @@ class KTable(Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: TablesJoiner[V, VO, VR],
-        *,
-        foreign_key: None = None,
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     @overload
     def join(
@@ -305,9 +292,7 @@ class KTable(Generic[K, V]):
         joiner: TablesJoiner[V, VO, VR],
         *,
         foreign_key: ForeignKey[K, V, KR],
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     @options_by_name(fix=_TABLE_JOINS)
     def join(
@@ -378,11 +363,7 @@ class KTable(Generic[K, V]):
         self,
         other: KTable[K, VO],
         joiner: TablesJoiner[V, VO | None, VR],
-        *,
-        foreign_key: None = None,
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     @overload
     def left_join(
@@ -391,9 +372,7 @@ class KTable(Generic[K, V]):
         joiner: TablesJoiner[V, VO | None, VR],
         *,
         foreign_key: ForeignKey[K, V, KR],
-        store: StoreArgument[K, VR] = None,
-        value_serde: Serde[VR] | None = None,
-        name: str | None = None,
+        **options: Unpack[ResultOptions[K, VR]],
     ) -> KTable[K, VR]: ...
     @options_by_name(fix=_TABLE_JOINS)
     def left_join(

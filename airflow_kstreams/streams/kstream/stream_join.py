@@ -12,16 +12,16 @@ from typing import NamedTuple, get_args
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec, Storage
-from airflow_kstreams.streams.hints.function_checks import KEY, call_site, declared_beside
+from airflow_kstreams.streams.hints.function_checks import KEY, call_site, check_choice, declared_beside
 from airflow_kstreams.streams.kstream.graph import Serdes, check_name
 from airflow_kstreams.streams.kstream.known import KnownStream, WindowedStream
 from airflow_kstreams.streams.kstream.lasting_names import lasting_name
 from airflow_kstreams.streams.kstream.operators.stateless import DropNulls
+from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.kstream.operators.windows.windowed_join import (
     JoinArrivals,
     JoinKind,
     JoinSide,
-    StreamJoiner,
     WindowClose,
     WindowedJoin,
 )
@@ -49,11 +49,7 @@ def check_join_window(window: object, storage: object) -> None:
             f"with_window at {call_site()} is given a {type(window).__name__}, expected a SlidingWindow",
             fix="joins take SlidingWindow(size_ms=...); other windows are for grouped streams",
         )
-    if storage not in get_args(Storage):
-        raise TopologyError(
-            f"with_window at {call_site()} has storage={storage!r}",
-            fix=f"choose one of: {', '.join(get_args(Storage))}",
-        )
+    check_choice(f"with_window at {call_site()}", get_args(Storage), storage=storage)
 
 
 def check_table_options(call: str, table: str, options: JoinOptions) -> None:
@@ -70,7 +66,7 @@ def check_table_options(call: str, table: str, options: JoinOptions) -> None:
 
 
 def join_streams(
-    call: JoinKind, left: WindowedStream, right: WindowedStream, joiner: StreamJoiner, options: JoinOptions
+    call: JoinKind, left: WindowedStream, right: WindowedStream, joiner: ValueJoiner, options: JoinOptions
 ) -> KnownStream:
     """Add the join, behind a repartition topic on each side whose key changed, and return the stream of its
     results.

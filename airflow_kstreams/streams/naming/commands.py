@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def reset_command(application_id: str, *flags: str) -> str:
@@ -16,6 +16,19 @@ def reset_command(application_id: str, *flags: str) -> str:
     return " ".join(
         ("airflow-kstreams reset --bootstrap-server <broker> --application-id", application_id, *flags)
     )
+
+
+def start_over_flags(inputs: Collection[str], between: Collection[str]) -> str:
+    """Return the options of a reset after which everything is processed again, with empty state.
+
+    :param inputs: the application's input topics.
+    :param between: the user's own topics between subtopologies, whose records were made of the inputs.
+
+    >>> start_over_flags(["sales", "orders"], ["checked"])
+    '--input-topics orders,sales --intermediate-topics checked'
+    """
+    named = {"--input-topics": inputs, "--intermediate-topics": between}
+    return " ".join(f"{flag} {','.join(sorted(topics))}" for flag, topics in named.items() if topics)
 
 
 def drop_slice_command(application_id: str) -> str:

@@ -145,7 +145,8 @@ def _modulo(partitions_per_topic: Mapping[str, int], count: int) -> list[set[Top
 #: data that crosses processes as JSON.
 Groups = tuple[dict[str, tuple[int, ...]], ...]
 
-_NAMED = 5
+#: Of many partitions, or texts, a message names so many.
+NAMED = 5
 
 
 def equal_ids(counts: Mapping[str, int]) -> Groups:
@@ -171,8 +172,8 @@ def group_of_partition(groups: Groups) -> dict[TopicPartition, int]:
 
 def first_few(texts: Sequence[str], separator: str = ", ") -> str:
     """Return texts as one for messages, the first few and the number of the others."""
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return f"{separator.join(texts[:_NAMED])}{more}"
+    more = f" and {len(texts) - NAMED} more" if len(texts) > NAMED else ""
+    return f"{separator.join(texts[:NAMED])}{more}"
 
 
 def named(partitions: Iterable[TopicPartition]) -> str:

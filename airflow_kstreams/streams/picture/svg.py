@@ -11,13 +11,7 @@ import xml.etree.ElementTree as ET
 from itertools import pairwise
 
 from airflow_kstreams.streams.picture.chart import COLOURS, TEXT_COLOUR, Chart
-from airflow_kstreams.streams.picture.labels import (
-    CAP,
-    LINE_HEIGHT,
-    NAME_SIZE,
-    NOTE_HEIGHT,
-    NOTE_SIZE,
-)
+from airflow_kstreams.streams.picture.labels import CAP, LINE_HEIGHT, NAME_SIZE, NOTE_HEIGHT, NOTE_SIZE
 from airflow_kstreams.streams.picture.layout import Box, Frame, Stroke, layout
 
 _NAME_FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"

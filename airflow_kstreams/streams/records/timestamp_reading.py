@@ -303,7 +303,7 @@ def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> 
         given += next((why for kind, why in _NO_MOMENT.items() if isinstance(found, kind)), "")
     if extractor is not None and extractor.invalid == "partition_time":
         return InvalidTimestampError(
-            f"no valid timestamp ({given}), and none before it in its partition to take instead"
+            f"the record has no valid timestamp ({given}), and its partition none before it to take instead"
         )
     goes_on = "the same extractor with invalid='skip' or 'partition_time' goes on"
     if extractor is None:
@@ -311,5 +311,5 @@ def no_timestamp(found: object, extractor: TimestampExtractor | None = None) -> 
             "timestamps=timestamps.record_time(invalid='skip' or 'partition_time') at its source goes on"
         )
     return InvalidTimestampError(
-        f"no valid timestamp ({given}, expected epoch milliseconds from 0 on); {goes_on}"
+        f"the record has no valid timestamp ({given}, expected epoch milliseconds from 0 on); {goes_on}"
     )

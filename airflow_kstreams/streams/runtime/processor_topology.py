@@ -241,7 +241,10 @@ class ProcessorTopology:
     def run_mixed(self, chosen: MixedRun) -> None:
         """Run records of several topics through the topology; only for one that mixes."""
         if self._run_mixed is None:
-            raise RuntimeError(f"task {self.task_id} looks at each record's stream time")
+            raise RuntimeError(
+                f"task {self.task_id} cannot run records of several topics together: it looks at each "
+                "record's stream time"
+            )
         self._run_mixed(chosen.records, chosen.timestamps_ms, chosen.topics)
 
     def open(self, time_ms: int) -> None:
@@ -337,8 +340,8 @@ class ProcessorTopology:
         """Make the closure of an asynchronous node whose calls are made again."""
         node, context = async_node.name, self.record_context
         repeating = Repeating(
-            async_node,
-            policy,
+            async_node=async_node,
+            policy=policy,
             stage=self.stages.gives_in[node],
             now_ms=self._steady_ms,
             context=context,

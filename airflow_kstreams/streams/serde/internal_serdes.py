@@ -280,10 +280,14 @@ def changed(value_serde: Serde) -> Serde:
         if kind == _OLD:
             return OldAndNew(None, deserialize(data[:-1]))
         if kind != _BOTH:
-            raise ValueError(f"no change of a table: its last byte is {kind.hex() or 'missing'}")
+            raise ValueError(
+                f"the bytes are no change of a table: their last byte is {kind.hex() or 'missing'}"
+            )
         length, start = _read_varint(data)
         if start + length >= len(data):
-            raise ValueError("no change of a table: its new value is longer than the record")
+            raise ValueError(
+                "the bytes are no change of a table: its new value would be longer than the record"
+            )
         return OldAndNew(deserialize(data[start : start + length]), deserialize(data[start + length : -1]))
 
     return Serde(
@@ -315,4 +319,4 @@ def _read_varint(data: bytes) -> tuple[int, int]:
             if zigzag & 1:
                 break
             return zigzag >> 1, place + 1
-    raise ValueError("no change of a table: the length of its new value is none")
+    raise ValueError("the bytes are no change of a table: they do not begin with the length of its new value")

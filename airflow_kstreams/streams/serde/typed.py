@@ -149,17 +149,7 @@ def _of_fields(annotation: Any, kind: Any) -> Serde[Any]:
             fix="give each field a type that msgspec knows, defined at the top of its module",
         ) from error
 
-    def write(value: Any) -> bytes:
-        if value.__class__ is not kind:
-            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
-        data = _encode(value)
-        try:
-            decode(data)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"serdes.of({name}) cannot write this {name}: {error}") from None
-        return data
-
-    return Serde(id=f"of({name})", serialize=write, deserialize=decode)
+    return Serde(id=f"of({name})", serialize=_writing(name, kind, _encode, decode), deserialize=decode)
 
 
 def _of_model(model: Any) -> Serde[Any]:
@@ -170,23 +160,37 @@ def _of_model(model: Any) -> Serde[Any]:
         try:
             return model.model_validate_json(data)
         except ValueError as error:
-            raise ValueError(f"no {name}: {_of_error(error)}") from None
+            raise ValueError(f"the bytes hold no {name}: {_of_error(error)}") from None
 
-    def write(value: Any) -> bytes:
-        if value.__class__ is not model:
-            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
-        data = _encode(value.model_dump(mode="json", by_alias=True, warnings=False))
-        try:
-            model.model_validate_json(data)
-        except ValueError as error:
-            raise ValueError(f"serdes.of({name}) cannot write this {name}: {_of_error(error)}") from None
-        return data
+    def encode(value: Any) -> bytes:
+        return _encode(value.model_dump(mode="json", by_alias=True, warnings=False))
 
     # Not "of(": pydantic's validators may change what they read, so entries do not follow their keys.
+    write = _writing(name, model, encode, model.model_validate_json)
     serde = Serde[Any](id=f"model({name})", serialize=write, deserialize=read)
     if not any(_holds_set(field.annotation) for field in model.model_fields.values()):
         return serde
     return dataclasses.replace(serde, for_topic=_no_keys(serde, name))
+
+
+def _writing(
+    name: str, kind: type, encode: Callable[[Any], bytes], decode: Callable[[bytes], object]
+) -> Callable[[Any], bytes]:
+    """Return the function that writes objects of a class, and reads again what it has written, so that no
+    record is written that another run cannot read.
+    """
+
+    def write(value: Any) -> bytes:
+        if value.__class__ is not kind:
+            raise TypeError(f"serdes.of({name}) takes {name}, got {value.__class__.__name__}")
+        data = encode(value)
+        try:
+            decode(data)
+        except ValueError as error:
+            raise ValueError(f"serdes.of({name}) cannot write this {name}: {_of_error(error)}") from None
+        return data
+
+    return write
 
 
 def _no_keys(serde: Serde[Any], name: str) -> Callable[[str, Side], Serde[Any]]:

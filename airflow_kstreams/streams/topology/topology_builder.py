@@ -25,11 +25,7 @@ from airflow_kstreams.streams.graph.nodes import (
     SinkNode,
     SourceNode,
 )
-from airflow_kstreams.streams.graph.store_specs import (
-    SessionStoreSpec,
-    StoreSpec,
-    WindowStoreSpec,
-)
+from airflow_kstreams.streams.graph.store_specs import SessionStoreSpec, StoreSpec, WindowStoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite, call_site, check_functions
 from airflow_kstreams.streams.hints.java_names import answers_java_names
 from airflow_kstreams.streams.naming.topic_names import LEGAL_TOPIC, ProtocolTopics, is_legal_topic

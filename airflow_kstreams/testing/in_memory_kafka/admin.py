@@ -13,7 +13,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     TopicSpec,
 )
-from airflow_kstreams.testing.in_memory_kafka.broker import Broker
+from airflow_kstreams.testing.in_memory_kafka.broker import Broker, missing
 from airflow_kstreams.testing.in_memory_kafka.log import PartitionLog
 
 _TIMEOUT_SECONDS = 60.0
@@ -60,11 +60,7 @@ class InMemoryAdmin:
         return TopicConfigs(
             {name: self._broker.configs_of(topics[name]) for name in names if name in topics},
             {
-                name: KafkaClientError(
-                    f"describing the settings of topic {name}: no such topic or partition: {name}",
-                    fix="create the topic, or correct its name",
-                    code="UNKNOWN_TOPIC_OR_PART",
-                )
+                name: missing(f"describing the settings of topic {name}", name)
                 for name in names
                 if name not in topics
             },

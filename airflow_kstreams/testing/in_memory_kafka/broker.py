@@ -275,6 +275,18 @@ _INHERITED: Mapping[str, str] = {
 }
 
 
+def missing(what: str, place: str | TopicPartition) -> KafkaClientError:
+    """Describe a request for a topic or partition that does not exist.
+
+    :param what: the request.
+    """
+    return KafkaClientError(
+        f"{what}: no such topic or partition: {place}",
+        fix="create the topic, or correct its name",
+        code="UNKNOWN_TOPIC_OR_PART",
+    )
+
+
 class Broker:
     """The broker of an in-memory Kafka.
 
@@ -361,11 +373,7 @@ class Broker:
         """
         what, topic = f"giving topic {name} {count} partitions", self.topics.get(name)
         if topic is None:
-            raise KafkaClientError(
-                f"{what}: no such topic or partition: {name}",
-                fix="create the topic, or correct its name",
-                code="UNKNOWN_TOPIC_OR_PART",
-            )
+            raise missing(what, name)
         if count < len(topic.logs):
             raise KafkaClientError(
                 f"{what}: it has {len(topic.logs)}, and a topic never loses any",
@@ -437,11 +445,7 @@ class Broker:
         """
         topic = self.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.logs):
-            raise KafkaClientError(
-                f"{what}: no such topic or partition: {partition}",
-                fix="create the topic, or correct its name",
-                code="UNKNOWN_TOPIC_OR_PART",
-            )
+            raise missing(what, partition)
         return topic.logs[partition.partition]
 
     def dated(self, log: PartitionLog, content: Content) -> Content:

@@ -34,13 +34,9 @@ from airflow_kstreams.testing.in_memory_kafka.broker import (
     FencedError,
     InvalidTransactionError,
     Topic,
+    missing,
 )
-from airflow_kstreams.testing.in_memory_kafka.log import (
-    Content,
-    PartitionLog,
-    is_too_large,
-    request_bytes,
-)
+from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog, is_too_large, request_bytes
 
 _SENT_EARLY = 0.25
 
@@ -142,11 +138,7 @@ class InMemoryIdempotentWriter:
             raise record_refused(topic, partition, f"MSG_SIZE_TOO_LARGE: {limit}")
         found = self._broker.topics.get(topic)
         if found is None:
-            raise KafkaClientError(
-                f"sending to {topic}: no such topic or partition: {topic}",
-                fix="create the topic, or correct its name",
-                code="UNKNOWN_TOPIC_OR_PART",
-            )
+            raise missing(f"sending to {topic}", topic)
         if partition >= len(found.logs):
             raise record_refused(topic, partition, "_UNKNOWN_PARTITION")
         at = TopicPartition(topic, partition if partition >= 0 else found.partition_for(key))

@@ -13,12 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.java.cases import (
-    Case,
-    Input,
-    without_headers,
-    without_passing_deletions,
-)
+from tests.integration.java.cases import Case, Input, without_headers, without_passing_deletions
 from tests.integration.java.peer import KafkaStreamsPeer
 from tests.integration.java.topologies import NAMES, Topologies
 from tests.support.examples import examples

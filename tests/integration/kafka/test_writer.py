@@ -11,12 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from airflow_kstreams.kafka.cluster import KafkaCluster
-from airflow_kstreams.streams.errors import (
-    ConfigError,
-    KafkaClientError,
-    RecordError,
-    TaskFencedError,
-)
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, RecordError, TaskFencedError
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition, WriterPort
 
 Consume = Callable[..., list[Any]]

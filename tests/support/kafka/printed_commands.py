@@ -86,10 +86,14 @@ def accept_in_memory(error: KStreamsError, kafka: InMemoryKafka) -> list[list[st
                 reset.run()
         elif tool == "kafka-topics.sh" and "--delete" in options:
             kafka.admin().delete_topics(options["--topic"])
+        elif tool == "kafka-configs.sh":
+            configs = dict(each.split("=") for each in options["--add-config"][0].split(","))
+            kafka.alter_topic(options["--entity-name"][0], **_keywords(configs))
         else:
             assert tool == "kafka-topics.sh"
             assert "--create" in options
-            kafka.create_topic(options["--topic"][0], partitions=int(options["--partitions"][0]))
+            count = options["--partitions"][0].replace("<count>", "1")
+            kafka.create_topic(options["--topic"][0], partitions=int(count))
     return commands
 
 
@@ -99,6 +103,10 @@ def other_way(error: KStreamsError) -> str:
     flags, changelog = re.findall(said, error.fix)[0]
     (command,) = (found for found in _COMMAND.findall(error.fix) if f"--internal-topics {changelog}" in found)
     return str(command).replace(f"--internal-topics {changelog}", flags)
+
+
+def _keywords(configs: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace(".", "_"): value for name, value in configs.items()}
 
 
 def _topics(options: dict[str, list[str]], name: str) -> tuple[str, ...]:

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from airflow_kstreams.streams import (
-    KStreamBuilder,
-    Serde,
-    StoreSpec,
-    VersionedStoreSpec,
-    serdes,
-    timestamps,
-)
+from airflow_kstreams.streams import KStreamBuilder, Serde, StoreSpec, VersionedStoreSpec, serdes, timestamps
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from tests.support.programs import functions
 from tests.support.programs.drawing import Part, World

@@ -84,6 +84,7 @@ def test_backfill_run_works_on_an_application_of_its_own() -> None:
         "processing.guarantee": "exactly_once",
         "autostop.at": "interval",
         "output.topics": "out=out-again",
+        "backfill.of": "app",
     }
 
 
@@ -121,8 +122,9 @@ def test_outputs_may_be_the_text_that_a_template_rendered() -> None:
         "commit.interval.ms": 7,
         "autostop.at": "interval",
         "output.topics": "out=out-again",
+        "backfill.of": "app",
     }
-    with pytest.raises(ConfigError, match="backfill_outputs is no object"):
+    with pytest.raises(ConfigError, match="backfill_outputs is neither an object"):
         settings_of_run(identity(), "app", None, outputs="out=out-again", in_order=False)
 
 

@@ -308,7 +308,7 @@ def test_settings_may_be_the_text_that_a_template_rendered(given: Any, found: in
 
 @pytest.mark.parametrize("given", ["{'a': 1}", "[1]", "7", "None", 7])
 def test_parameter_that_is_no_object_is_refused_for_good_and_says_how_to_template_it(given: Any) -> None:
-    with pytest.raises(ConfigError, match="settings is no object") as caught:
+    with pytest.raises(ConfigError, match="settings is neither an object") as caught:
         batch_settings("app", given)
     assert "tojson" in caught.value.fix
     assert not caught.value.is_retriable
@@ -472,7 +472,7 @@ def test_task_brings_back_the_letters_that_fit_up_to_its_limit_and_the_rest_stay
     ("arguments", "said"),
     [
         ({"where": {"airline": "UA"}}, "no field 'airline'"),
-        ({"where": "node=x"}, "where is no object"),
+        ({"where": "node=x"}, "where is neither an object"),
         ({"limit": "some"}, "whole number of 1 or more"),
     ],
 )

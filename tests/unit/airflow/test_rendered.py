@@ -179,7 +179,7 @@ def test_optional_field_stays_left_out_when_it_is_read_again() -> None:
 def test_remedies_work_when_they_are_followed() -> None:
     kept = _rendered(_made(RunFinishedSensor, run_id="'{{ params.run }}'"), params={"run": "1.10"})
     assert kept.run_id == "1.10"
-    with pytest.raises(ConfigError, match=r"run_id=1\.1 is no text"):
+    with pytest.raises(ConfigError, match=r"run_id=1\.1 is not text"):
         _rendered(_made(RunFinishedSensor, run_id="{{ params.run }}"), params={"run": "1.10"})
 
     with pytest.raises(ConfigError, match="limit=None is not a whole number"):
@@ -230,7 +230,9 @@ def test_task_fails_without_retry_when_its_application_has_no_name() -> None:
     for kind in (RunFinishedSensor, StopOffsetsReachedSensor, NewDataSensor, CaughtUpSensor):
         sensor = _made(kind, application_id="{{ params.app }}")
         sensor.render_template_fields(context)
-        with pytest.raises(AirflowFailException, match="application_id=None is what a template renders"):
+        with pytest.raises(
+            AirflowFailException, match="application_id=None is what a template without a value renders"
+        ):
             sensor.execute(context)
 
 
@@ -238,7 +240,7 @@ def test_task_fails_without_retry_when_its_application_has_no_name() -> None:
 def test_backfill_has_no_name_when_its_conf_says_none(name: str | None) -> None:
     assert _identity(name).backfill_name == ""
     assert _identity(20240301).backfill_name == "20240301"
-    with pytest.raises(ConfigError, match=r"dag_run.conf\['backfill'\]=\['a'\] is no text"):
+    with pytest.raises(ConfigError, match=r"dag_run.conf\['backfill'\]=\['a'\] is not text"):
         _identity(["a"])
 
 
@@ -262,5 +264,7 @@ def test_setting_that_is_a_text_takes_no_other_type(value: Any) -> None:
 def test_setting_is_refused_by_name_when_its_template_had_no_value() -> None:
     operator = _made(CaptureStopOffsetsOperator)
     operator.settings = {"output.topics": "None"}
-    with pytest.raises(ConfigError, match=r"settings\['output.topics'\]='None' is what a template renders"):
+    with pytest.raises(
+        ConfigError, match=r"settings\['output.topics'\]='None' is what a template without a value renders"
+    ):
         operator.read_rendered()

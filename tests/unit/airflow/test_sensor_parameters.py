@@ -76,9 +76,17 @@ def test_sensor_is_deferred_when_the_deployment_says_so_and_nothing_speaks_again
         (NewDataSensor, {"topics": ["a", None]}, "topics=.* is not a list of topic names: None"),
         (NewDataSensor, {"topics": 5.5}, r"topics=5\.5 is not a list of topic names"),
         (StopOffsetsReachedSensor, {"subtopology": None}, "subtopology=None is not a whole number"),
-        (StopOffsetsReachedSensor, {"run_id": None}, "run_id=None is what a template renders"),
-        (StopOffsetsReachedSensor, {"run_id": ""}, "run_id='' names nothing"),
-        (RunFinishedSensor, {"application_id": None}, "application_id=None is what a template renders"),
+        (
+            StopOffsetsReachedSensor,
+            {"run_id": None},
+            "run_id=None is what a template without a value renders",
+        ),
+        (StopOffsetsReachedSensor, {"run_id": ""}, "run_id='' is empty"),
+        (
+            RunFinishedSensor,
+            {"application_id": None},
+            "application_id=None is what a template without a value renders",
+        ),
         (
             RunFinishedSensor,
             {"data_interval_start": 5, "data_interval_end": 6},

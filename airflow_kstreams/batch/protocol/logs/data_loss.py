@@ -13,11 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.errors import DataLossError
-from airflow_kstreams.streams.naming.commands import (
-    accept_command,
-    drop_slice_command,
-    give_up_command,
-)
+from airflow_kstreams.streams.naming.commands import accept_command, drop_slice_command, give_up_command
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import TopicPartition
@@ -68,6 +64,19 @@ def interval_deleted(partition: TopicPartition, *, log_start: int, interval: str
         text=f"{partition}: records from offset 0 to {log_start} are gone, at most {log_start}; the log "
         f"starts at {log_start} with nothing that is dated before the data interval {interval}, so that "
         "records of the interval may be among them",
+        advice="this processes what is left of the interval",
+    )
+
+
+def interval_incomplete(partition: TopicPartition, *, gone: str, interval: str) -> Loss:
+    """Describe a log that lacks what the live application's runs have read of a data interval.
+
+    :param gone: the missing offsets, and who read them, in words.
+    :param interval: the data interval in words.
+    """
+    return Loss(
+        partitions=(partition,),
+        text=f"{partition}: {gone}: records of the data interval {interval} may be among them",
         advice="this processes what is left of the interval",
     )
 
@@ -340,17 +349,20 @@ def rolled_back(partition: TopicPartition, *, at: int, run_id: str, left: int, b
     )
 
 
-def recreated(topic: str, offsets: Sequence[tuple[int, int]], *, now: str, before: str) -> Loss:
+def recreated(
+    topic: str, offsets: Sequence[tuple[int, int]], *, now: str, before: str, since: str = "the last run"
+) -> Loss:
     """Describe a topic that was created again between two runs.
 
     :param offsets: (partition, offset up to which runs have read it).
     :param now: topic id.
     :param before: topic id that the last run began with.
+    :param since: that run, in words.
     """
     where = first_few([f"offset {offset} of partition {number}" for number, offset in offsets])
     return Loss(
         partitions=tuple(TopicPartition(topic, number) for number, _ in offsets),
-        text=f"topic {topic} was created again since the last run: its id is {now}, expected {before}; what "
+        text=f"topic {topic} was created again since {since}: its id is {now}, expected {before}; what "
         f"the old topic held from {where} on is gone, how many records that is cannot be known",
         advice="this reads the new topic from its beginning",
     )

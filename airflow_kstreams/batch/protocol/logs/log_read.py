@@ -64,9 +64,8 @@ def log_bounds(
         if clock.monotonic_seconds() >= deadline:
             break
         clock.sleep(_SETTLE_STEP_SECONDS)
-        # Never past the high watermark first read: what arrives while others settle belongs to the next run.
-        later = admin.end_offsets(behind, isolation="read_committed")
-        stable |= {tp: min(offset, high[tp]) for tp, offset in later.items()}
+        stable |= admin.end_offsets(behind, isolation="read_committed")
+    # Never past the high watermark first read: what arrives while others settle belongs to the next run.
     stable = {tp: min(offset, high[tp]) for tp, offset in stable.items()}
     return {tp: LogBounds(start=starts[tp], stable=stable[tp], high=high[tp]) for tp in partitions}
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from airflow_kstreams.batch.evidence.contradictions import find_rolled_back
+from airflow_kstreams.batch.evidence.live_application import LiveInterval, find_live_interval
 from airflow_kstreams.batch.evidence.moved_offsets import find_moved_between_runs
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, find_rewritten
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
@@ -52,18 +53,19 @@ from airflow_kstreams.batch.protocol.logs.data_loss import (
     truncated_below,
 )
 from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST, LogBounds, any_record, log_bounds
-from airflow_kstreams.batch.protocol.slice.slice import (
-    BehindCut,
-    EndOfRun,
-    FrozenPartition,
-)
+from airflow_kstreams.batch.protocol.slice.slice import BehindCut, EndOfRun, FrozenPartition
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, SliceRequest, refuse_losses
 from airflow_kstreams.batch.run.begin.intervals import (
+    ANY_TIME,
     Interval,
     count_behind,
     cut_by_time,
     find_interval_losses,
+    find_unproven,
+    first_dated,
+    is_accepted,
     start_by_time,
+    unproven_warning,
 )
 from airflow_kstreams.batch.run.begin.stream_time import anything_due, bounded_end_of_run
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
@@ -71,6 +73,7 @@ from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
 from airflow_kstreams.streams.naming.commands import drop_slice_command
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import NAMED
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.settings import ApplicationSettings
 
@@ -130,7 +133,7 @@ def freeze(
     ahead = find_ahead(session, ground)
     if settings.keeps_to_interval and interval is not None:
         lost += find_unfit(ground.facts, inside, prior, topic_ids, ahead=ahead)
-        inputs = _dated_inside(session, interval, outside, ground, request, lost)
+        inputs, warnings = _dated_inside(session, interval, outside, ground, request, lost)
         _refuse_rewritten(session, inside, prior, request)
     else:
         lost += find_unfit(ground.facts, bounds, prior, topic_ids, ahead=ahead)
@@ -378,8 +381,8 @@ def _dated_inside(
     ground: Groundwork,
     request: SliceRequest,
     lost: Sequence[Loss],
-) -> tuple[FrozenPartition, ...]:
-    """Freeze the inputs of a run that keeps to its data interval.
+) -> tuple[tuple[FrozenPartition, ...], tuple[str, ...]]:
+    """Freeze the inputs of a run that keeps to its data interval, and warn of what cannot be known of it.
 
     Committed offsets do not count, for an earlier interval's run has left them, or another program has,
     unless a person accepted a loss.
@@ -390,10 +393,40 @@ def _dated_inside(
     # Negative times have a meaning of their own in the protocol.
     found = session.admin.offsets_for_times(dict.fromkeys(outside, max(0, interval.start_ms)))
     prior, topic_ids = ground.prior, ground.topics.topic_ids
+    with session.reading:
+        live = find_live_interval(ground.live, interval, topic_ids)
     losses = [*lost, *find_recreated(outside, prior, topic_ids)]
-    losses += find_interval_losses(outside, found, prior, interval)
+    losses += _made_anew(outside, prior, topic_ids, live)
+    losses += find_interval_losses(outside, found, prior, interval, live)
     refuse_losses(losses, request)
-    return _frozen(outside, lambda tp, log_of: start_by_time(tp, log_of, found, prior))
+    unproven = find_unproven(outside, prior, live)
+    spans = {tp: (outside[tp].start, outside[tp].stable) for tp in unproven[:NAMED]}
+    with _reading(session, spans, request):
+        dated = first_dated(session.reader, spans, ANY_TIME, clock=session.clock)
+    starts = [(tp, outside[tp].start) for tp in unproven]
+    warning = unproven_warning(starts, dated, interval, session.settings.backfill_of)
+    inputs = _frozen(outside, lambda tp, log_of: start_by_time(tp, log_of, found, prior))
+    return inputs, (warning,) if unproven else ()
+
+
+def _made_anew(
+    outside: Mapping[TopicPartition, LogBounds],
+    prior: PriorRuns,
+    topic_ids: Mapping[str, str],
+    live: LiveInterval,
+) -> list[Loss]:
+    """Return the topics that are not those in which the live application's run has read the interval, unless
+    a person accepted that.
+    """
+    gone: dict[str, list[tuple[int, int]]] = {}
+    for tp, log_of in sorted(outside.items()):
+        if tp.topic in live.made_anew and not is_accepted(tp, log_of, prior):
+            gone.setdefault(tp.topic, []).append((tp.partition, 0))
+    since = f"run {live.run_id!r} of the live application read the data interval in it"
+    return [
+        recreated(topic, offsets, now=topic_ids[topic], before=live.made_anew[topic], since=since)
+        for topic, offsets in gone.items()
+    ]
 
 
 def _cut(

@@ -14,28 +14,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from airflow_kstreams.batch.evidence.complete_logs import ChangelogLogs, find_lost_state, ledger_seen
+from airflow_kstreams.batch.evidence.live_application import with_live_counts
 from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.growing.grown_groups import (
-    grown_topics,
-    without_kinds,
-)
+from airflow_kstreams.batch.growing.grown_groups import grown_topics, without_kinds
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import (
-    Loss,
-    data_loss,
-    gone,
-    vanished,
-)
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, data_loss, gone, vanished
 from airflow_kstreams.batch.protocol.logs.fence import fence, written_topics
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata
 from airflow_kstreams.batch.protocol.offsets.parked import Parked
@@ -98,6 +91,7 @@ class Groundwork:
     :param taken_over: subtopologies that have more processors from this start on.
     :param warnings: warnings for an operator.
     :param last_alike: the last run that finished, if it was of this topology; else empty.
+    :param live: the ledger of the live application, of a backfill.
     """
 
     facts: RunFacts
@@ -111,6 +105,7 @@ class Groundwork:
     taken_over: frozenset[int] = frozenset()
     warnings: tuple[str, ...] = ()
     last_alike: str = ""
+    live: Ledger = field(default_factory=Ledger)
 
 
 def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts: RunFacts) -> Groundwork:
@@ -124,6 +119,10 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
     prior = recall(plan, facts)
     parking = parking_partitions(ledger.assignment, plan.application_id)
     known = known_topics(facts)
+    live = Ledger()
+    if session.settings.backfill_of:
+        with session.reading:
+            live = session.neighbours.ledger_of(session.settings.backfill_of)
 
     def refuse_loss(found: Mapping[str, TopicDescription]) -> None:
         _refuse_vanished(session, request, prior, found)
@@ -138,7 +137,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         plan,
         session.settings,
         groups=request.groups,
-        recorded=ledger.assignment,
+        recorded=with_live_counts(ledger.assignment, live),
         refuse_loss=refuse_loss,
         refuse_groups=lambda grouped: refuse_orphaned(ledger, plan, grouped, seen),
     )
@@ -178,6 +177,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
             *member_warnings(session.admin, plan.application_id),
         ),
         last_alike=_last_alike(plan, ledger),
+        live=live,
     )
 
 
@@ -285,9 +285,12 @@ def start_offsets(
 
 def known_due(ground: Groundwork) -> dict[TopicPartition, int]:
     """Return when the task of each partition has something to do next, where that is known: the last run was
-    of the same topology, none has begun since, and its tasks still have the state that they had.
+    of the same topology, and none has begun since.
+
+    It stays true where processors have been added: their keys come from one processor, which has read their
+    partitions, and none of these has less time than that processor has said.
     """
-    if not ground.last_alike or ground.taken_over:
+    if not ground.last_alike:
         return {}
     told = {tp: ground.prior.metadata_of(tp) for tp in ground.partitions}
     return {

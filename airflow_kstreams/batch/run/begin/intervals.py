@@ -23,13 +23,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.live_application import LiveInterval
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.ledger.ledger import Ledger
-from airflow_kstreams.batch.protocol.logs.data_loss import Loss, interval_deleted
+from airflow_kstreams.batch.protocol.logs.data_loss import Loss, interval_deleted, interval_incomplete
 from airflow_kstreams.batch.protocol.logs.log_read import LogBounds
 from airflow_kstreams.batch.protocol.slice.slice import BehindCut, FrozenPartition
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, Record, TopicPartition
 from airflow_kstreams.streams.records.timestamp_reading import iso_of
@@ -41,6 +43,8 @@ _READ_AT_ONCE = 8
 _LOOKED_AT = 1_000_000
 #: Kafka keeps timestamps in signed 64-bit numbers.
 _LATEST_MS = 2**63 - 1
+#: From and to, both included.
+ANY_TIME = (-(2**63), _LATEST_MS)
 
 
 class Interval(NamedTuple):
@@ -111,21 +115,88 @@ def find_interval_losses(
     found: Mapping[TopicPartition, int],
     prior: PriorRuns,
     interval: Interval,
+    live: LiveInterval,
 ) -> list[Loss]:
-    """Return the partitions of which nothing says that all records of the interval are still there.
+    """Return the partitions of which nothing says that all records of the interval are still there, unless a
+    person accepted that.
 
     Where a log has lost its beginning, a record that is dated before the interval shows that the interval has
-    not begun yet. Where none is left, records of the interval may be gone.
+    not begun yet, unless it came late, as the live application's runs may show. Where none is left, records
+    of the interval may be gone.
 
     :param found: first offset dated at or after the interval's start.
+    :param live: what the live application's ledger says of the interval.
+    """
+    losses: list[Loss] = []
+    for tp, log_of in sorted(bounds.items()):
+        begun, ended = live.begun.get(tp, log_of.start), live.ended.get(tp, log_of.high)
+        if is_accepted(tp, log_of, prior):
+            continue
+        if log_of.start > 0 and found.get(tp, log_of.high) <= log_of.start:
+            losses.append(interval_deleted(tp, log_start=log_of.start, interval=str(interval)))
+        elif begun < log_of.start:
+            before = live.before.get(tp, 0)
+            gone = (
+                f"records from offset {before} to {log_of.start} are gone, at most {log_of.start - before}; "
+                f"the log starts at {log_of.start}, and runs of the live application have read from {begun} "
+                "on what came with the interval"
+            )
+            losses.append(interval_incomplete(tp, gone=gone, interval=str(interval)))
+        elif log_of.high < ended:
+            gone = (
+                f"records from offset {log_of.high} to {ended} are gone, at most {ended - log_of.high}; the "
+                f"log ends at {log_of.high}, and run {live.run_id!r} of the live application has read it up "
+                f"to {ended}"
+            )
+            losses.append(interval_incomplete(tp, gone=gone, interval=str(interval)))
+    return losses
+
+
+def find_unproven(
+    bounds: Mapping[TopicPartition, LogBounds], prior: PriorRuns, live: LiveInterval
+) -> list[TopicPartition]:
+    """Return the partitions that have lost their beginning and of which only times say that nothing of the
+    interval is gone.
+
+    :param bounds: of partitions of which :func:`find_interval_losses` found none.
+    :param live: what the live application's ledger says of the interval.
     """
     return [
-        interval_deleted(tp, log_start=log_of.start, interval=str(interval))
+        tp
         for tp, log_of in sorted(bounds.items())
-        if log_of.start > 0
-        and found.get(tp, log_of.high) <= log_of.start
-        and not (prior.accepts(tp, log_of) and prior.committed[tp].offset >= log_of.start)
+        if log_of.start > live.before.get(tp, 0) and not is_accepted(tp, log_of, prior)
     ]
+
+
+def unproven_warning(
+    starts: Sequence[tuple[TopicPartition, int]],
+    dated: Mapping[TopicPartition, Dated],
+    interval: Interval,
+    application_id: str,
+) -> str:
+    """Say that records of an interval may be gone, with the starts of logs and the times there.
+
+    :param starts: partitions and the starts of their logs.
+    :param dated: the first record that is left of the first few of them.
+    :param application_id: of the live application; empty if none is given.
+    """
+    who = f"the ledger of application {application_id} does not say" if application_id else "nothing says"
+    where = first_few(
+        [
+            f"{tp} starts at offset {start}"
+            + (f" with a record dated {iso_of(dated[tp].timestamp_ms)}" if tp in dated else "")
+            for tp, start in starts
+        ]
+    )
+    return (
+        f"logs have lost their beginning ({where}), and {who} where the data interval {interval} began in "
+        "them: records of it are gone if what is left begins with records that came late"
+    )
+
+
+def is_accepted(tp: TopicPartition, log_of: LogBounds, prior: PriorRuns) -> bool:
+    """Whether a person accepted what a partition has lost of the interval."""
+    return prior.accepts(tp, log_of) and prior.committed[tp].offset >= log_of.start
 
 
 def start_by_time(

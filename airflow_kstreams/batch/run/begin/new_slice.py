@@ -15,14 +15,14 @@ import msgspec
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import next_own_topics
-from airflow_kstreams.batch.growing.grown_groups import placements
+from airflow_kstreams.batch.growing.grown_groups import placements, with_counts
 from airflow_kstreams.batch.ledger.facts import Assignment, OwnTopics
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.logs.log_read import warnings_of
 from airflow_kstreams.batch.protocol.offsets.parked import parked_total
 from airflow_kstreams.batch.protocol.slice.metadata_records import stop_hash
 from airflow_kstreams.batch.protocol.slice.slice import FrozenPartition, Slice
-from airflow_kstreams.batch.run.assignment import first_assignment, next_assignment
+from airflow_kstreams.batch.run.assignment import next_assignment
 from airflow_kstreams.batch.run.begin.freeze import freeze
 from airflow_kstreams.batch.run.begin.groundwork import SliceRequest, lay_groundwork, run_plan, start_offsets
 from airflow_kstreams.batch.run.begin.intervals import refuse_backwards
@@ -118,14 +118,13 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
         ),
         inputs=inputs,
     )
-    if empty and not ground.taken_over:
-        assignment = first_assignment(ledger.assignment, plan, frozen.grouped, run_id=request.run_id)
-    else:
-        assignment = next_assignment(ledger.assignment, frozen.grouped, run_id=request.run_id)
+    assignment = ledger.assignment
+    if not empty or ground.taken_over:
+        assignment = next_assignment(assignment, frozen.grouped, run_id=request.run_id)
     return NewSlice(
         slice=slice_,
         offsets=start_offsets(request, ground, begun, stop_set=slice_.stop_set),
-        assignment=assignment,
+        assignment=with_counts(assignment, plan, frozen.grouped.values(), ground.topics.topic_ids),
         own_topics=next_own_topics(ledger, ground.known, own),
         parked=parked_total(ground.parked),
     )

@@ -57,7 +57,7 @@ def refuse_unfit_end_of_run(settings: ApplicationSettings, plan: TopologyPlan) -
         known = ", ".join(sorted(holding)) or "nothing does in this topology"
         raise ConfigError(
             f"application {settings.application_id!r} has {_ALSO}={settings.stream_time_advance_also}: "
-            f"{', '.join(unknown)} keeps stream time from advancing nowhere",
+            f"{', '.join(unknown)} does not keep stream time from advancing",
             fix=f"name only what does: {known}",
         )
 

@@ -19,6 +19,7 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_store_kind,
     check_table_keys,
     check_table_store,
+    check_table_values,
     check_used_stores,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes
@@ -167,12 +168,7 @@ def derived_spec(
         return StoreSpec(name=store, key_serde=keys, value_serde=values)
     check_table_store(store, call)
     check_table_keys(store, keys, call)
-    if value_serde is not None and value_serde != store.value_serde:
-        raise TopologyError(
-            f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
-            f"{store.value_serde!r}",
-            fix="leave out value_serde=, the StoreSpec has one",
-        )
+    check_table_values(store, value_serde, call)
     return store
 
 

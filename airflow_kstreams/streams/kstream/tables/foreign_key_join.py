@@ -38,11 +38,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.nodes import SerdeOfTopic
 from airflow_kstreams.streams.graph.store_specs import Storage, StoreSpec
-from airflow_kstreams.streams.hints.function_checks import call_site, check_functions
-from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
+from airflow_kstreams.streams.hints.function_checks import check_functions
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables, refuse_windows
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph, check_name
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
 from airflow_kstreams.streams.kstream.lasting_names import lasting_name
@@ -135,12 +134,7 @@ def join_by_foreign_key(
     check_functions(call, foreign_key=options.foreign_key)
     graph = left.graph
     for table in (left, right):
-        if table.windowed:
-            raise TopologyError(
-                f"{call} at {call_site()} joins the table of windows {table.kept_in[0].name!r} by a foreign "
-                "key: windows leave it when they close, and the join would not see them any more",
-                fix="send to_stream() to a topic of yours and join builder.table(topic)",
-            )
+        refuse_windows(table, call)
         check_source_of_tables(table, call)
     left, right = left.latest(), right.latest()
     serdes = left.serdes.with_new_value(call).given(call, None, options.value_serde)

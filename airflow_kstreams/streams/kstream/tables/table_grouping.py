@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.graph.store_specs import StoreSpec
-from airflow_kstreams.streams.hints.function_checks import call_site
 from airflow_kstreams.streams.kstream.arguments import (
     StoreArgument,
     check_logged,
@@ -14,6 +12,7 @@ from airflow_kstreams.streams.kstream.arguments import (
     check_store,
     check_store_kind,
     check_table_keys,
+    check_table_values,
 )
 from airflow_kstreams.streams.kstream.graph import Serdes, StreamGraph
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
@@ -61,12 +60,7 @@ class GroupedEntries:
         if isinstance(store, StoreSpec):
             check_store_kind(store, StoreSpec, call)
             check_table_keys(store, keys, call)
-            if value_serde is not None and value_serde != store.value_serde and call != "count":
-                raise TopologyError(
-                    f"{call} at {call_site()} is given {value_serde!r}, but its store {store.name!r} holds "
-                    f"{store.value_serde!r}",
-                    fix="leave out value_serde=, the StoreSpec has one",
-                )
+            check_table_values(store, value_serde, call)
             return store
         inherited = self.serdes if call == "reduce" else None
         return StoreSpec(

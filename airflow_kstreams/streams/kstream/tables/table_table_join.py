@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from airflow_kstreams.streams.errors import TopologyError
 from airflow_kstreams.streams.hints.function_checks import call_site
-from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables
+from airflow_kstreams.streams.kstream.arguments import StoreArgument, check_source_of_tables, refuse_windows
 from airflow_kstreams.streams.kstream.graph import check_name
 from airflow_kstreams.streams.kstream.known import KnownTable, kept_table
 from airflow_kstreams.streams.kstream.lasting_names import reads_together
@@ -77,12 +77,7 @@ def join_tables(
 
 def _check_keys(left: KnownTable, right: KnownTable, call: str) -> None:
     for table in (left, right):
-        if table.windowed:
-            raise TopologyError(
-                f"{call} at {call_site()} joins the table of windows {table.kept_in[0].name!r}: windows "
-                "leave it when they close, and the join would not see them any more",
-                fix="send to_stream() to a topic of yours and join builder.table(topic)",
-            )
+        refuse_windows(table, call)
     if left.serdes.key != right.serdes.key:
         raise TopologyError(
             f"{call} at {call_site()} joins tables with keys of {left.serdes.key!r} and of "

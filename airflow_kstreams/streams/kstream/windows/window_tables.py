@@ -144,8 +144,8 @@ def entries_of_windows(windows: KnownWindowedTable, call: str) -> KnownTable:
     """
     if call != "to_stream" and windows.suppressed and windows.window.at_run_end == "flush":
         raise TopologyError(
-            f"{call} at {call_site()} is called on a table whose windows every end of a run emits, and which "
-            "keeps none of the values that it has emitted",
+            f"{call} at {call_site()} is called on a table that emits its open windows at every end of a "
+            "run, and keeps none of the values that it has emitted",
             fix="call it before suppress(), or have the window hold them: at_run_end='hold'",
         )
     return windows.entries

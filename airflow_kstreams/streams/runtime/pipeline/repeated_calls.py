@@ -61,6 +61,7 @@ class RepeatedCall:
         return self.failures > 0 or (self.entry is not None and self.entry.record.failures > 0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeating:
     """Makes the calls of a node that has a retry policy, and ends them.
 
@@ -72,28 +73,17 @@ class Repeating:
     :param letter: sends the record being processed to the dead-letter topic, with an error.
     """
 
-    def __init__(
-        self,
-        async_node: AsyncNode,
-        policy: RetryPolicy,
-        *,
-        stage: int,
-        now_ms: Callable[[], int],
-        context: TaskRecordContext,
-        delivered: Callable[[Call], None],
-        letter: Callable[[Exception], None],
-    ) -> None:
-        self.async_node = async_node
-        self.policy = policy
-        self.stage = stage
-        self.now_ms = now_ms
-        self._context = context
-        self._delivered = delivered
-        self._letter = letter
+    async_node: AsyncNode
+    policy: RetryPolicy
+    stage: int
+    now_ms: Callable[[], int]
+    context: TaskRecordContext
+    delivered: Callable[[Call], None]
+    letter: Callable[[Exception], None]
 
     def call(self, flight: InFlightRecord, key: Any, value: Any, ordinal: str) -> Call:
         """Make a call for the record being processed."""
-        async_node, context, about = self.async_node, self._context, None
+        async_node, context, about = self.async_node, self.context, None
         if async_node.wants_context:
             about = CallContext(
                 async_node,
@@ -121,8 +111,8 @@ class Repeating:
 
     def deliver(self, call: Call) -> None:
         """Take a call that is not repeated any more; its ordinal begins those of the calls below it."""
-        self._context.branch = call.again.ordinal
-        self._delivered(call)
+        self.context.branch = call.again.ordinal
+        self.delivered(call)
 
     def give_up(self, error: Exception) -> None:
         """End a record whose last call has failed.
@@ -131,7 +121,7 @@ class Repeating:
         """
         if self.policy.then == "fail":
             raise error
-        self._letter(error)
+        self.letter(error)
 
 
 class InPlace:

@@ -153,4 +153,4 @@ def _call_here(call: Call) -> None:
 
 
 def _not_open(call: Call) -> None:
-    raise RuntimeError("a call before the task is open")
+    raise RuntimeError("a node makes a call before its task is open")

@@ -174,8 +174,8 @@ class StageRunner:
         ]
         raise TopologyError(
             f"processor {topology.requests.commit_asked_by!r} asks for a commit below "
-            f"{', '.join(calling)}, asynchronous, and {table!r} above emits at commit points: it has "
-            "seen later records by now",
+            f"the asynchronous {', '.join(calling)}, and above that {table!r} emits at commit points: by "
+            "then it has seen later records",
             fix="give the table's store cached=False, or ask for the commit above what is asynchronous",
         )
 

@@ -115,7 +115,7 @@ def usable_offsets(
     :param now_ms: epoch milliseconds.
     """
     if checkpoint.owner != owner:
-        log.info("the local checkpoint is of %s, not of %s: not used", checkpoint.owner, owner)
+        log.info("the local checkpoint is not used: it is of %s, not of %s", checkpoint.owner, owner)
         return {}
     usable: dict[str, int] = {}
     for store, entry in checkpoint.stores.items():

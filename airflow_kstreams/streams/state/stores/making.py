@@ -22,10 +22,7 @@ from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.memory.in_memory import InMemoryKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb import RocksDBKeyValueStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
-from airflow_kstreams.streams.state.stores.state_store import (
-    KeyValueStore,
-    StateStore,
-)
+from airflow_kstreams.streams.state.stores.state_store import KeyValueStore, StateStore
 from airflow_kstreams.streams.state.stores.versioned_store import VersionedStore, versioned_store_values
 
 

@@ -479,7 +479,7 @@ def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> N
     with pytest.raises(RunSupersededError):
         old.coordinator.lease.renew()
     old.watch.look(timeout_seconds=0)
-    with pytest.raises(RunSupersededError, match="lease is not renewed"):
+    with pytest.raises(RunSupersededError, match="does not renew its lease"):
         old.thread.run()
     scene.settle(new)
     new.stop()

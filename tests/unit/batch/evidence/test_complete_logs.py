@@ -134,6 +134,7 @@ def test_state_that_is_not_whole_is_refused_and_given_up_by_the_command(
     assert counts(kafka) == [1, 2, 3, 1, 2]
 
 
+@pytest.mark.remedy("data_loss.state_lost")
 def test_state_is_built_anew_when_the_inputs_are_reset_with_it(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -298,6 +299,7 @@ def test_ends_are_left_to_the_ledger_when_an_offsets_metadata_has_no_room_for_th
     "lose", [delete, recreate, expire], ids=["deleted", "created again", "records deleted"]
 )
 @pytest.mark.parametrize("under_way", [False, True], ids=["between runs", "under way"])
+@pytest.mark.remedy("data_loss.not_whole")
 def test_protocols_topics_that_are_not_whole_are_refused(
     app: Application,
     kafka: InMemoryKafka,

@@ -457,6 +457,7 @@ def test_partition_groups_and_changelogs_of_another_run_are_refused(
 
 @pytest.mark.parametrize("to", ["an older run", "the middle of the last run"])
 @pytest.mark.parametrize("state", [False, True], ids=["stateless", "stateful"])
+@pytest.mark.remedy("data_loss.rolled_back")
 def test_nothing_is_doubled_when_the_groups_offsets_are_rolled_back(
     app: Application, counting: Application, kafka: InMemoryKafka, to: str, state: bool
 ) -> None:
@@ -614,6 +615,7 @@ def test_backup_of_all_but_the_changelogs_is_refused_because_they_know_a_later_r
 # == committed offsets that are not of the slice under way
 
 
+@pytest.mark.remedy("data_loss.taken_back")
 def test_offset_of_an_older_run_is_refused_while_a_run_is_under_way(
     app: Application, kafka: InMemoryKafka
 ) -> None:

@@ -99,6 +99,7 @@ def test_doctor_says_so_and_does_not_ask_the_owner_to_change_the_topic(
     assert "choose another application id" in errors[0].fix
 
 
+@pytest.mark.remedy("topics.others_protocol_topic")
 def test_application_of_another_id_runs_as_the_error_proposes(kafka: InMemoryKafka) -> None:
     kafka.create_topic(METADATA, cleanup_policy="compact")
     kafka.append(METADATA, b"{}", b"customer")

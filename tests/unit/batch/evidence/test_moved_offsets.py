@@ -17,12 +17,7 @@ from airflow_kstreams.batch.reset.reset import ApplicationReset
 from airflow_kstreams.batch.reset.reset_plan import ResetPlan, ResetRequest
 from airflow_kstreams.batch.reset.scenario import TO_LATEST, to_offset
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow, serdes
-from airflow_kstreams.streams.errors import (
-    AccessDeniedError,
-    ConfigError,
-    DataLossError,
-    RunBusyError,
-)
+from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError, DataLossError, RunBusyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -104,6 +99,7 @@ def endless(kafka: InMemoryKafka, topology: Topology) -> SwitchingApplication:
 # == between two runs
 
 
+@pytest.mark.remedy("data_loss.moved_forward")
 def test_records_that_another_consumer_read_are_not_skipped_when_a_run_begins(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -522,6 +518,7 @@ def test_command_changes_nothing_else(app: Application, kafka: InMemoryKafka) ->
     assert app.begin("run-1", (0, 2)).inputs == slice_.inputs
 
 
+@pytest.mark.remedy("reset.ApplicationReset._refuse: stop them first")
 def test_command_waits_for_the_members_of_the_group_to_be_stopped(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -539,8 +536,8 @@ def test_command_waits_for_the_members_of_the_group_to_be_stopped(
         (["in:0,x"], {}, "names no partitions"),
         (["in:7"], {}, "there is no partition in-7"),
         (["nowhere:0"], {}, "topic 'nowhere' does not exist"),
-        (["in:0"], {"input_topics": ("in",)}, "and nothing else changes"),
-        (["in:0"], {"delete_stop_offsets": True}, "and nothing else changes"),
+        (["in:0"], {"input_topics": ("in",)}, "and nothing besides"),
+        (["in:0"], {"delete_stop_offsets": True}, "and nothing besides"),
     ],
 )
 def test_command_is_refused_when_it_is_not_of_single_partitions(

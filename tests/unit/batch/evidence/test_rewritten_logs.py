@@ -82,6 +82,7 @@ def refused(app: Application) -> DataLossError:
 
 @pytest.mark.parametrize("grown", ["to the committed offset", "past it"])
 @pytest.mark.parametrize("quiet_runs", [0, 1, 3])
+@pytest.mark.remedy("data_loss.rewritten")
 def test_both_facts_are_named_when_another_record_stands_before_the_committed_offset(
     app: Application, kafka: InMemoryKafka, quiet_runs: int, grown: str
 ) -> None:

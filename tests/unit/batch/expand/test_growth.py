@@ -11,6 +11,7 @@ from airflow_kstreams.batch.expand.growth import GrowthPlan, grow_topic
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, Topology
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError, KStreamsError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
+from airflow_kstreams.streams.partitioning.topic_growth import LINEAR, GrownTopic
 from airflow_kstreams.streams.ports import ClusterPort
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import FaultyCluster
@@ -221,8 +222,9 @@ def test_growth_is_refused_when_partners_would_not_have_begun_alike() -> None:
     scene.send(KEYS, 0)
     scene.run()
     assert planned(scene, 4).tasks == 2
-    # Its state goes, and with it what is known of the first counts.
-    scene.kafka.admin().delete_topics(["app-rates-changelog"])
+    # Its state goes, and the topic is another one: nothing is known of its first count.
+    scene.kafka.admin().delete_topics(["app-rates-changelog", "in"])
+    scene.kafka.create_topic("in", partitions=2)
     with pytest.raises(TopologyError, match="joins topics that need equal partition counts, but 'in' has 4"):
         expanded(scene, 4)
     assert has(scene) == 2
@@ -231,6 +233,10 @@ def test_growth_is_refused_when_partners_would_not_have_begun_alike() -> None:
 def test_growth_is_refused_when_nothing_says_with_how_many_partitions_the_topic_began() -> None:
     scene = begun(2)
     scene.kafka.admin().delete_topics(["app-listed-changelog"])
+    assert planned(scene, 3).grown == GrownTopic((2, 3), (LINEAR,)), "the first count outlives state"
+    scene.kafka.admin().delete_topics(["in"])
+    scene.kafka.create_topic("in", partitions=2)
+    scene.send(KEYS, 1)
     with pytest.raises(ConfigError, match=r"no run .* has recorded how many partitions") as caught:
         expanded(scene, 3)
     assert "initial.partitions=in=2" in caught.value.fix

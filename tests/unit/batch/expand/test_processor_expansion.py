@@ -20,7 +20,16 @@ from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan
 from airflow_kstreams.batch.growing import takeover
 from airflow_kstreams.batch.growing.expansion_rules import add_partitions
 from airflow_kstreams.batch.growing.state_copy import StateCopy, copy_source
-from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
+from airflow_kstreams.batch.ledger.run_summary import RunSummary
+from airflow_kstreams.streams import (
+    KStreamBuilder,
+    Processor,
+    StoreSpec,
+    Topology,
+    TopologyBuilder,
+    TumblingWindow,
+    serdes,
+)
 from airflow_kstreams.streams.errors import AccessDeniedError, KStreamsError, TaskFencedError, TopologyError
 from airflow_kstreams.streams.naming.permissions import Operation, Permission, Resource
 from airflow_kstreams.streams.partitioning import partition_of_key
@@ -212,6 +221,33 @@ def test_takeover_needs_nothing_new_to_read() -> None:
     assert scene.listed == scene.sent
 
 
+def test_windows_of_keys_that_moved_close_in_a_takeover_with_nothing_new_to_read() -> None:
+    hour, ours = 3_600_000, 400_000 * 3_600_000
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    hourly = builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=hour, grace_ms=0))
+    counts = hourly.count(store="counts").suppress().to_stream()
+    counts.map(lambda window, count: (window.key, count)).send_to("out", key_serde=serdes.string())
+    scene = Scene(2, builder.build(), settings={"autostop.at": "interval_end"})
+
+    def run(number: int, end: float) -> RunSummary:
+        return scene.app.run(f"run-{number}", interval_ms=(ours, ours + round(end * hour)))
+
+    scene.send(KEYS, 0, timestamp_ms=ours)
+    run(0, 0.1)
+    scene.grow(4)
+    for number in range(1, 5):
+        scene.send(KEYS, number, timestamp_ms=ours + number * hour // 10)
+        run(number, (number + 1) / 10)
+    expand(scene, 4)
+    assert scene.kafka.values("out") == []
+    taken = run(5, 1)
+
+    assert (len(scene.recorded.by_group), taken.records_in) == (4, 0)
+    found: object = scene.listed
+    assert found == dict.fromkeys(KEYS, 5)
+    assert len(scene.kafka.values("out")) == len(KEYS)
+
+
 def test_takeover_waits_until_the_new_processors_partitions_wait_for_none() -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
@@ -316,7 +352,7 @@ def test_expansion_waits_while_no_key_has_told_how_the_topic_grows() -> None:
     stays = next(key for key in KEYS if partition_of_key(key.encode(), 6, 6) < 2)
     scene.send([stays], 1, modulo=True)
     scene.run()
-    with pytest.raises(TopologyError, match="no key that was read has told it"):
+    with pytest.raises(TopologyError, match="no key that was read shows how"):
         expand(scene, 6)
     scene.send(KEYS, 1)
     scene.run()  # what came into the new partitions waits for what lies in the others

@@ -9,6 +9,8 @@ import pytest
 
 from airflow_kstreams.batch.growing.grown_groups import with_boundaries
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import KStreamBuilder, Topology, TumblingWindow
 from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.partitioning import partition_of_key
@@ -17,19 +19,22 @@ from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("keys-stay-when-topics-grow", "new-partitions-wait-for-their-ancestors")
 
 KEYS = [f"k{number}" for number in range(40)]
+HOUR_MS = 3_600_000
 
 
-def listing() -> Topology:
+def listing(store: str = "listed", *, partitions: int | None = None) -> Topology:
     """Every value of each key, in the order in which they were processed."""
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    stream = builder.stream("in")
     listed = (
-        builder.stream("in")
+        (stream if partitions is None else stream.repartition(partitions))
         .group_by_key()
-        .aggregate(list, lambda key, value, so_far: [*so_far, value], store="listed")
+        .aggregate(list, lambda key, value, so_far: [*so_far, value], store=store)
     )
     listed.to_stream().send_to("out")
     return builder.build()
@@ -371,6 +376,39 @@ def test_kinds_are_not_mixed_when_producers_differ() -> None:
         scene.run()
 
 
+def mixed() -> Scene:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(6)
+    scene.send(KEYS, 1, modulo=True)
+    with pytest.raises(TopologyError):
+        for value in (2, 3, 4):
+            scene.run()
+            scene.send(KEYS, value)
+    return scene
+
+
+@pytest.mark.remedy("key_check.KeyCheck._judge")
+@pytest.mark.parametrize("way", ["repartition", "initial.partitions"])
+def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_as_the_error_says(way: str) -> None:
+    scene = mixed()
+    if way == "repartition":
+        scene.app.topology = listing(partitions=3)
+    else:
+        # Retention has taken all that was written before the topic grew, or by linear hashing.
+        partitions = [TopicPartition("in", number) for number in range(scene.count)]
+        scene.kafka.expire(scene.kafka.admin().end_offsets(partitions, isolation="read_committed"))
+        scene.sent.clear()
+        scene.app.settings = {**scene.app.settings, "initial.partitions": "in=6"}
+        scene.send(KEYS, 9, modulo=True)
+    request = ResetRequest(application_id="app", input_topics=("in",), delete_stop_offsets=True, force=True)
+    with ApplicationReset(scene.kafka, request, clock=scene.kafka.clock) as reset:
+        reset.run()
+    scene.run()
+    assert {key: sorted(values) for key, values in scene.listed.items()} == scene.sent
+
+
 def test_state_begins_by_first_counts_when_a_topic_had_grown_before() -> None:
     scene = Scene(2, grown=3, settings={"initial.partitions": "in=2"})
     scene.count = 2
@@ -399,13 +437,23 @@ def test_first_counts_are_refused_when_they_cannot_be(given: str, message: str) 
         Scene(2, settings={"initial.partitions": given}).run()
 
 
-def test_first_counts_are_refused_when_state_stands_on_others() -> None:
+@pytest.mark.remedy("grown_groups.known_growth: write {}={} or leave it out")
+@pytest.mark.parametrize("way", ["written", "left out", "start over"])
+def test_first_counts_are_refused_when_state_stands_on_others(way: str) -> None:
     scene = Scene(2)
     scene.send(KEYS, 0)
     scene.run()
     scene.app.settings = {**scene.app.settings, "initial.partitions": "in=1"}
-    with pytest.raises(TopologyError, match="has state by 2"):
+    scene.send(KEYS, 1)
+    with pytest.raises(TopologyError, match="has state by 2") as refused:
         scene.run()
+    if way == "start over":
+        accept_in_memory(refused.value, scene.kafka)
+        scene.run()  # What the topic gained waits for its ancestor.
+    else:
+        scene.app.settings = {"settle.ms": 0} | ({"initial.partitions": "in=2"} if way == "written" else {})
+    scene.run()
+    assert scene.listed == scene.sent
 
 
 @pytest.mark.promise("keys-elsewhere-fail-before-state")
@@ -415,6 +463,119 @@ def test_wrong_first_count_is_found_by_the_keys() -> None:
     with pytest.raises(TopologyError, match=r"grew over 3 -> 6 partitions"):
         scene.run()
         scene.run()
+
+
+def grown_and_read() -> Scene:
+    """A topic that has grown from 2 to 3 partitions and was read by both counts."""
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1)
+    for _ in range(2):
+        scene.run()
+    assert scene.listed == scene.sent
+    return scene
+
+
+def start_over(scene: Scene) -> None:
+    request = ResetRequest(application_id="app", input_topics=("in",))
+    with ApplicationReset(scene.kafka, request, clock=scene.kafka.clock) as reset:
+        reset.run()
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_outlives_a_reset() -> None:
+    scene = grown_and_read()
+    start_over(scene)
+    for _ in range(2):
+        scene.run()
+    assert scene.listed == scene.sent
+    assert scene.recorded.grown["in"].history == (2, 3)
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_outlives_a_reset_in_whose_wake_the_topic_grows() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0)
+    scene.run()
+    start_over(scene)
+    scene.grow(3)
+    scene.send(KEYS, 1)
+    for _ in range(2):
+        scene.run()
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_handed_to_a_store_of_another_name() -> None:
+    scene = grown_and_read()
+    start_over(scene)
+    scene.app.topology = listing("renamed")
+    for _ in range(2):
+        scene.run()
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_that_of_runs_without_state_when_state_is_added() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").filter(lambda key, value: value is None).send_to("out")
+    scene = Scene(2, builder.build())
+    scene.send(KEYS, 0)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1)
+    scene.run()
+    scene.app.topology = listing()
+    scene.sent = {}
+    scene.send(KEYS, 1)
+    for _ in range(2):
+        scene.run()
+    assert scene.recorded.grown["in"].history == (2, 3)
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_the_live_applications_in_a_backfill() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0, timestamp_ms=HOUR_MS)
+    scene.run()
+    scene.grow(3)
+    scene.send(KEYS, 1, timestamp_ms=HOUR_MS + 1)
+    scene.run()
+    scene.kafka.admin().delete_topics(["out"])
+    scene.kafka.create_topic("out")
+    past = {"autostop.at": "interval", "backfill.of": "app"}
+    backfill = Application(application_id="past", topology=listing(), on=scene.kafka, settings=past)
+    backfill.run("again", interval_ms=(HOUR_MS, 2 * HOUR_MS))
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_first_count_is_todays_when_the_topic_was_made_anew() -> None:
+    scene = grown_and_read()
+    scene.kafka.admin().delete_topics(["in"])
+    scene.kafka.create_topic("in", partitions=5)
+    scene.first = scene.count = 5
+    scene.sent = {}
+    start_over(scene)
+    scene.send(KEYS, 7)
+    scene.run()
+    assert scene.recorded.grown == {}
+    assert len(scene.recorded.by_group) == 5
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+def test_state_begins_by_todays_count_when_that_is_said() -> None:
+    scene = grown_and_read()
+    start_over(scene)
+    scene.app.settings = {**scene.app.settings, "initial.partitions": "in=3"}
+    scene.run()
+    assert len(scene.recorded.by_group) == 3
+    del scene.app.settings["initial.partitions"]
+    scene.run()
+    assert scene.recorded.grown == {}
 
 
 def test_fewer_partitions_are_refused_when_there_is_state() -> None:

@@ -384,5 +384,5 @@ def test_condition_is_the_same_when_a_trigger_has_carried_it(condition: Conditio
 
 
 def test_other_version_is_blamed_when_a_trigger_carries_what_is_not_known() -> None:
-    with pytest.raises(ConfigError, match="cannot be understood"):
+    with pytest.raises(ConfigError, match="cannot read what the deferred sensor waits for"):
         condition_from_json({"type": "no-such", "application_id": "a"})

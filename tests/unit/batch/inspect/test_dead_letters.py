@@ -70,7 +70,7 @@ def test_letters_of_open_and_aborted_transactions_are_not_seen() -> None:
 
     assert look(scene).survey(ALL, newest=9).letters == 1
     for offset in (1, 3):
-        with pytest.raises(ConfigError, match=f"no dead letter at {DEAD}-0@{offset}"):
+        with pytest.raises(ConfigError, match=f"{DEAD}-0@{offset} has no dead letter"):
             look(scene).letters_at(TopicPartition(DEAD, 0), offset)
 
 

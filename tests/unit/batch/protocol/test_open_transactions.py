@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
 
-from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
+from airflow_kstreams.batch.protocol.logs.log_read import log_bounds, refuse_unfit_timeouts
 from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
 from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.settings import ApplicationSettings
-from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
+from airflow_kstreams.testing import FaultyCluster, InMemoryKafka, ManualClock
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.waiting import WaitingClock
 
 pytestmark = pytest.mark.promise("transactions-below-the-limit")
 
@@ -116,3 +118,29 @@ def test_brokers_limit_is_left_to_the_broker_when_its_settings_may_not_be_seen(k
     passing = KafkaClientError("no answer", code="_TIMED_OUT", retriable_code=True)
     with pytest.raises(KafkaClientError, match="no answer"):
         refuse_unfit_timeouts(settings, FaultyCluster(kafka, Forbidding(passing)).admin())
+
+
+@pytest.mark.promise("ends-at-stop-offsets")
+def test_what_arrives_while_others_settle_is_left_to_the_next_run() -> None:
+    kafka = InMemoryKafka(clock=ManualClock())
+    kafka.create_topic("in", partitions=2)
+    held, other = kafka.partitions("in")
+    writer = kafka.writer(transactional_id="another-program")
+    writer.init_transactions()
+    writer.begin()
+    writer.produce("in", b"v", b"k", held.partition)
+    writer.flush()
+    kafka.append("in", b"v", b"k", partition=other.partition)
+
+    def settle() -> None:
+        if clock.waited_seconds < 0.03:
+            writer.commit()
+        for each in (held, other):
+            kafka.append("in", b"later", b"k", partition=each.partition)
+
+    clock = WaitingClock(kafka.clock, settle)
+    with closing(kafka.admin()) as admin:
+        bounds = log_bounds(admin, (held, other), settle_ms=1_000, clock=clock)
+
+    assert clock.waited_seconds > 0
+    assert {tp: (each.stable, each.high) for tp, each in bounds.items()} == {held: (1, 1), other: (1, 1)}

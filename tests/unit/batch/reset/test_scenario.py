@@ -196,5 +196,5 @@ def test_file_is_refused_when_it_lacks_a_partition_or_does_not_exist(tmp_path: P
 def test_one_scenario_is_taken_and_several_are_refused() -> None:
     assert scenario_of({"to-latest": False}) is DEFAULT
     assert scenario_of({"to-latest": True, "to-offset": None}) is TO_LATEST
-    with pytest.raises(ConfigError, match="--shift-by and --to-latest say each where"):
+    with pytest.raises(ConfigError, match="--shift-by and --to-latest each say where"):
         scenario_of({"to-latest": True, "shift-by": 1})

@@ -13,6 +13,8 @@ import pytest
 
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.slice.slice import Slice
+from airflow_kstreams.batch.reset.reset import ApplicationReset
+from airflow_kstreams.batch.reset.reset_plan import ResetRequest
 from airflow_kstreams.streams import (
     HoppingWindow,
     KStreamBuilder,
@@ -97,6 +99,13 @@ class TickingOnce(Ticking):
     """Says it once for a jump of stream time."""
 
     jumps = "last"
+
+
+class Silent(Ticking):
+    """Says nothing."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self.store = context.state_store("seen")
 
 
 def ticking(processor: type[Ticking] = Ticking) -> Topology:
@@ -489,7 +498,7 @@ def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMem
     [
         ({"autostop_at": "eol", "stream_time_advance": "cut"}, "which cuts at no time"),
         ({"stream_time_advance": "wall_clock_of_begin"}, "is the next run's, and would be late there"),
-        ({"stream_time_advance_also": "inn"}, "inn keeps stream time from advancing nowhere"),
+        ({"stream_time_advance_also": "inn"}, "inn does not keep stream time from advancing"),
     ],
 )
 def test_begin_refuses_what_cannot_be_advanced(
@@ -778,6 +787,22 @@ def test_task_counts_as_due_when_the_topology_is_another(
     assert application(kafka, hourly()).begin("run-1", interval_ms=hours(1, 2)).plan.empty
     application(kafka, hourly()).finish("run-1")
     assert not application(kafka, hourly(grace=1)).begin("run-2", interval_ms=hours(2, 3)).plan.empty
+
+
+def test_task_counts_as_due_when_a_run_of_another_topology_was_dropped_since(kafka: InMemoryKafka) -> None:
+    publish(kafka, ("in", 0, "a", 0.1))
+    application(kafka, ticking()).run("run-0", interval_ms=hours(0, 0.25))
+    publish(kafka, ("in", 0, "b", 0.3))
+    app = application(kafka, ticking(Silent))
+    app.tasks(app.begin("run-1", interval_ms=hours(0.25, 0.4)))
+    request = ResetRequest(application_id="app", delete_stop_offsets=True)
+    with ApplicationReset(kafka, request, clock=kafka.clock) as reset:
+        reset.run()
+
+    summary = application(kafka, ticking()).run("run-2", interval_ms=hours(0.4, 1))
+
+    assert not summary.empty
+    assert out(kafka) == ["0.5=2", "1=0"]
 
 
 def unfinished(app: Application, begun: Slice) -> list[int]:

@@ -5,7 +5,7 @@ import logging
 import msgspec
 import pytest
 
-from airflow_kstreams.batch.growing.grown_groups import bound_groups, first_counts
+from airflow_kstreams.batch.growing.grown_groups import bound_groups, known_growth
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.run.assignment import (
     group_sources,
@@ -56,8 +56,8 @@ def begin(
         for topic in plan.changelogs
     }
     bound = bound_groups(recorded, plan, found)
-    first = first_counts(bound, {}, plan, found)
-    grouped = group_sources(plan, counts, lambda _: asked, first=first, bound=bound)
+    known = known_growth(recorded, bound, {}, plan, found)
+    grouped = group_sources(plan, counts, lambda _: asked, known=known, bound=bound)
     grouped = with_changelogs(plan, grouped, found)
     refuse_regrouping(recorded, plan, grouped, keys_may_move=keys_may_move)
     return next_assignment(recorded, grouped, run_id=run_id)
@@ -216,6 +216,6 @@ def test_begin_is_refused_when_nobody_can_be_asked_for_the_groups() -> None:
     with pytest.raises(
         ConfigError, match="partition grouper 'own', and begin was called without a way to ask it"
     ):
-        group_sources(plan_of(stateful()), {"in": 2}, None, first={}, bound={})
-    by_default = group_sources(plan_of(stateful(), grouper=""), {"in": 2}, None, first={}, bound={})
+        group_sources(plan_of(stateful()), {"in": 2}, None, known={}, bound={})
+    by_default = group_sources(plan_of(stateful(), grouper=""), {"in": 2}, None, known={}, bound={})
     assert by_default[0].groups == ()

@@ -185,6 +185,7 @@ def test_join_that_got_a_name_is_refused_and_goes_on_with_the_pin(scene: Scene) 
     assert scene.out("out") == [6]
 
 
+@pytest.mark.remedy("state_left.refuse_left_behind")
 def test_state_is_given_up_by_the_printed_command(scene: Scene) -> None:
     scene.send("a", b"1")
     scene.run(joined())

@@ -73,6 +73,7 @@ away = pytest.mark.parametrize(
 
 
 @away
+@pytest.mark.remedy("state_left.refuse_returned")
 def test_store_that_was_away_is_refused_and_begins_empty_after_the_command(
     kafka: InMemoryKafka, without: Topology
 ) -> None:
@@ -172,6 +173,7 @@ def test_store_that_left_nothing_may_come_back(kafka: InMemoryKafka, left: str) 
     ],
     ids=["value", "key"],
 )
+@pytest.mark.remedy("assignment._refuse_other_state")
 def test_changed_serde_of_a_store_is_refused_and_begins_empty_after_the_command(
     kafka: InMemoryKafka, changed: Topology, now: str
 ) -> None:

@@ -10,11 +10,7 @@ import pytest
 from airflow_kstreams.batch.protocol.slice.metadata import read_metadata
 from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.run.coordinator import Coordinator
-from airflow_kstreams.streams.errors import (
-    KafkaClientError,
-    RunSupersededError,
-    UpstreamNotDoneError,
-)
+from airflow_kstreams.streams.errors import KafkaClientError, RunSupersededError, UpstreamNotDoneError
 from airflow_kstreams.streams.ports import ClusterPort, TopicPartition
 from airflow_kstreams.testing import FaultyCluster
 from tests.support.crash import Crash

@@ -18,12 +18,7 @@ from airflow_kstreams.batch.run.coordinator import Coordinator
 from airflow_kstreams.batch.task.runner import TaskRunner
 from airflow_kstreams.batch.task.work import SliceWork, TaskAssignment, TaskSetup
 from airflow_kstreams.streams import KStreamBuilder, Topology
-from airflow_kstreams.streams.errors import (
-    KafkaClientError,
-    RunBusyError,
-    RunError,
-    RunSupersededError,
-)
+from airflow_kstreams.streams.errors import KafkaClientError, RunBusyError, RunError, RunSupersededError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import Clock, ClusterPort
 from airflow_kstreams.streams.runtime.stream_task import TaskId

@@ -16,6 +16,7 @@ from airflow_kstreams.streams.errors import ConfigError, TopologyError
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("finished-runs-process-nothing", "other-work-is-refused")
 
@@ -114,9 +115,52 @@ def test_finished_run_is_refused_for_good_when_it_was_other_work(
         ask(scene)
     assert said in caught.value.cause
     assert not caught.value.is_retriable
-    assert f"reset --bootstrap-server <broker> --application-id {APP} --input-topics in" in caught.value.fix
-    assert "(in,0,0, a line of FILE each)" in caught.value.fix
+    assert "give this work a run id or an application id of its own" in caught.value.fix
     assert "backfill" in caught.value.fix
+
+
+def counting(*, mended: bool = False) -> Topology:
+    """``in`` -> ``mid`` -> counted -> ``out``."""
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    stream = builder.stream("in").through("mid")
+    counted = (stream.filter(lambda k, v: True) if mended else stream).group_by_key().count(store="counts")
+    counted.to_stream().send_to("out", value_serde=serdes.int64())
+    return builder.build()
+
+
+@pytest.mark.remedy("finished_before.check_finished: give this work a run id")
+def test_other_work_runs_under_a_run_id_of_its_own() -> None:
+    scene = Scene()
+    with pytest.raises(ConfigError):
+        scene.begin(dag_id="hourly")
+    other = scene.application(topology())
+    assert other.run("of its own").records_in == 1
+    assert scene.kafka.values("out") == [b"v", b"later"]
+
+
+@pytest.mark.remedy("finished_before.check_finished: to process the run's records once more")
+def test_run_is_processed_again_with_the_counts_of_all_records_after_the_command() -> None:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=1_700_000_000_000))
+    for topic in ("in", "mid", "out"):
+        kafka.create_topic(topic)
+
+    def application(*, mended: bool) -> Application:
+        settings = {"settle.ms": 0, "finished.with.other.topology": "fail"}
+        built = counting(mended=mended)
+        return Application(application_id=APP, topology=built, on=kafka, clock=kafka.clock, settings=settings)
+
+    for run in ("r1", "r2"):
+        kafka.append("in", b"v", b"k")
+        application(mended=False).run(run)
+    before = len(kafka.values("out"))
+    again = application(mended=True)
+    with pytest.raises(TopologyError) as caught:
+        again.run("r2")
+    accept_in_memory(caught.value, kafka)
+
+    assert again.run("r2").records_in == 2
+    counted = [int.from_bytes(value or b"", "big") for value in kafka.values("out")[before:]]
+    assert counted in ([1, 2], [2]), "the state of the runs before is no part that is missing"
 
 
 @pytest.mark.parametrize("cut", ["interval_end", "interval"])

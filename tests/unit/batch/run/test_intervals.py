@@ -337,6 +337,7 @@ def test_backfill_reads_nothing_when_nothing_is_dated_at_or_past_its_start(
 
 
 @pytest.mark.promise("gone-intervals-are-errors")
+@pytest.mark.remedy("data_loss.interval_deleted")
 def test_error_says_how_much_is_gone_when_the_log_starts_past_the_interval_and_its_command_accepts_it(
     application: Callable[..., Application], kafka: InMemoryKafka
 ) -> None:

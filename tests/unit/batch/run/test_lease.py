@@ -170,6 +170,25 @@ def test_last_renewal_is_shown_and_nothing_decided_when_the_owner_is_dead(
     assert abs(status.lease_renewed_ms - begun_ms) <= 1_000
 
 
+@pytest.mark.promise("orphans-write-nothing")
+def test_driver_writes_nothing_under_a_lease_that_a_new_start_has_released(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    """A retry ends the lease of the driver before it, and dies before it has written its own."""
+    former = coordinator(kafka)
+    former.begin("run", topology.plan(APP), order=(0, 1), hold_lease=True)
+    retry = coordinator(kafka)
+    with retry.session.claiming():
+        retry.lease.end_former(retry.session.read_ledger())
+    written = len(kafka.records(f"{APP}-runs"))
+
+    with pytest.raises(RunSupersededError):
+        former.lease.renew()
+
+    assert len(kafka.records(f"{APP}-runs")) == written
+    assert read_status(kafka, APP, clock=kafka.clock).lease is None
+
+
 # == threads of one driver
 
 

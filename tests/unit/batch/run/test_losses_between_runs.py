@@ -62,6 +62,7 @@ def test_every_partition_is_named_with_offsets_and_number_when_records_were_dele
 
 
 @pytest.mark.parametrize("topic", ["in", "middle"])
+@pytest.mark.remedy("data_loss.truncated")
 def test_truncation_is_named_and_reading_goes_on_at_the_end_when_it_is_accepted(
     app: Application, kafka: InMemoryKafka, topic: str
 ) -> None:
@@ -85,6 +86,7 @@ def test_truncation_is_named_and_reading_goes_on_at_the_end_when_it_is_accepted(
 
 @pytest.mark.parametrize("lost", ["nothing", "compacted", "metadata topic", "ledger"])
 @pytest.mark.parametrize("topic", ["in", "middle"])
+@pytest.mark.remedy("data_loss.recreated")
 def test_recreated_topic_is_noticed_whatever_else_is_lost(
     app: Application, kafka: InMemoryKafka, topic: str, lost: str
 ) -> None:
@@ -167,6 +169,7 @@ def test_topic_that_comes_back_to_the_topology_goes_on_where_it_was_left(kafka: 
     assert results(kafka) == ["again", "once"]
 
 
+@pytest.mark.remedy("data_loss.forgotten")
 def test_run_is_refused_when_nothing_says_how_far_a_partition_was_read(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -205,6 +208,7 @@ def test_run_is_refused_when_offsets_and_metadata_of_an_unfinished_run_are_gone(
 
 
 @pytest.mark.parametrize("lost", ["nothing", "metadata topic", "ledger"])
+@pytest.mark.remedy("data_loss.vanished")
 def test_vanished_partitions_are_named_when_a_topic_has_fewer(
     app: Application, kafka: InMemoryKafka, lost: str
 ) -> None:
@@ -235,6 +239,7 @@ def test_vanished_partitions_are_named_when_a_topic_has_fewer(
 
 
 @pytest.mark.parametrize("topic", ["in", "middle"])
+@pytest.mark.remedy("data_loss.gone")
 def test_vanished_topic_is_named_and_created_again_by_the_commands(
     app: Application, kafka: InMemoryKafka, topic: str
 ) -> None:

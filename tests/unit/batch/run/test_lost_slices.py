@@ -39,6 +39,7 @@ def app(kafka: InMemoryKafka) -> Application:
 
 
 @pytest.mark.parametrize("run_id", ["run-2", "run-3"], ids=["the run again", "the next run"])
+@pytest.mark.remedy("data_loss.slice_lost")
 def test_no_new_stops_are_frozen_when_those_of_a_run_under_way_are_gone(
     app: Application, kafka: InMemoryKafka, run_id: str
 ) -> None:

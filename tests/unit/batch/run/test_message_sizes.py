@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_kstreams.batch.protocol.topics import ROOM_BYTES, alter_command
-from airflow_kstreams.streams import (
-    KStreamBuilder,
-    Processor,
-    StoreSpec,
-    Topology,
-    TopologyBuilder,
-    serdes,
-)
+from airflow_kstreams.streams import KStreamBuilder, Processor, StoreSpec, Topology, TopologyBuilder, serdes
 from airflow_kstreams.streams.errors import ConfigError, RecordError
 from airflow_kstreams.testing import InMemoryKafka
 from airflow_kstreams.testing.faults import Interceptor
@@ -166,6 +159,7 @@ def test_dead_letter_loses_its_value_not_its_place_when_it_does_not_fit(
     assert [task.records_dead_lettered for task in summary.tasks] == [1]
 
 
+@pytest.mark.remedy("errors.record_refused")
 def test_run_fails_with_the_records_place_when_its_result_is_too_large_for_the_client(
     kafka: InMemoryKafka,
 ) -> None:

@@ -193,6 +193,7 @@ def refused(scene: ParkingScene, **topology: object) -> OrphanedRecordsError:
     return error
 
 
+@pytest.mark.remedy("parked_before._orphaned")
 def test_topology_is_refused_when_the_node_with_parked_records_is_gone(scene: ParkingScene) -> None:
     left_parked(scene)
     assert "no node 'enrich'" in refused(scene, parks=False).cause

@@ -169,6 +169,7 @@ def test_old_code_brings_them_to_the_end_and_the_new_code_goes_on(
 
 
 @changed
+@pytest.mark.remedy("left_unread.refuse_unread")
 def test_they_are_given_up_by_the_command_and_nothing_else_is(
     scene: Scene, code: Topology, left: set[str]
 ) -> None:

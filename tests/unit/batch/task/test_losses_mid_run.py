@@ -56,6 +56,7 @@ def complete(app: Application, slice_: Any) -> None:
 
 
 @pytest.mark.parametrize("when", ["before the task", "while it reads"])
+@pytest.mark.remedy("data_loss.deleted", "data_loss.data_loss")
 def test_run_goes_on_after_the_command_when_retention_deletes_records_of_its_slice(
     app: Application, kafka: InMemoryKafka, when: str
 ) -> None:
@@ -127,6 +128,7 @@ def test_reader_that_lost_nothing_it_needs_is_made_again(app: Application, kafka
 
 @pytest.mark.parametrize("when", ["before the task", "while it reads", "before finish"])
 @pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.remedy("data_loss.replaced")
 def test_slice_is_dropped_by_the_command_when_a_topic_is_created_again_mid_run(
     app: Application, kafka: InMemoryKafka, when: str, deleted: bool
 ) -> None:
@@ -163,6 +165,7 @@ def test_slice_is_dropped_by_the_command_when_a_topic_is_created_again_mid_run(
     assert results(kafka).count("new") == 1
 
 
+@pytest.mark.remedy("data_loss.truncated_below")
 def test_truncation_is_noticed_long_before_the_task_would_give_up(
     app: Application, kafka: InMemoryKafka
 ) -> None:
@@ -221,6 +224,7 @@ def test_slice_is_not_read_again_when_its_committed_offsets_expire_while_it_is_u
         app.finish("run-1")
 
 
+@pytest.mark.remedy("data_loss.progress_lost")
 def test_slice_is_read_again_only_if_a_person_says_so_when_its_offsets_expired(
     app: Application, kafka: InMemoryKafka
 ) -> None:

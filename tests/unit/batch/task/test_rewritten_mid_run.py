@@ -103,6 +103,7 @@ def test_both_facts_are_named_when_a_slice_is_rewritten_while_it_is_read(
     assert "--delete-stopoffsets" in " ".join(map(str, commands))
 
 
+@pytest.mark.remedy("data_loss.rewritten_under_way")
 def test_next_run_goes_on_where_this_one_has_committed_when_the_slice_is_dropped(
     app: Application, kafka: InMemoryKafka
 ) -> None:

@@ -15,7 +15,7 @@ from airflow_kstreams.batch.protocol.offsets.offset_metadata import TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import LedgerSeen, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.stops import TaskShare
 from airflow_kstreams.spark.driver import continuous_jobs, driver
-from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, Stopping, StopSignals, tasks_of
+from airflow_kstreams.spark.driver.continuous_jobs import ContinuousJobs, StopSignals, tasks_of
 from airflow_kstreams.spark.driver.driver import RunJobs, dependencies
 from airflow_kstreams.spark.driver.executors import most_hosts, packed, slots_of, spread
 from airflow_kstreams.spark.driver.hosts import error_in
@@ -200,9 +200,9 @@ class Slots:
             launch=self.launch,
             cancel=self.cancelled.set,
             check=self.check,
-            stopping=Stopping(
-                requested=self.requested, announce=self.announce, patience_seconds=self.patience_seconds
-            ),
+            stop=self.requested,
+            announce=self.announce,
+            patience_seconds=self.patience_seconds,
             periodically=self.periodically,
             clock=SystemClock(),
         ).run()

@@ -126,7 +126,7 @@ def test_calls_behind_one_that_ends_the_task_are_not_made() -> None:
     calls[0].error = ValueError("the first one's own")
     assert [*made.ended(calls[0])] == [calls[1]]
     assert isinstance(calls[1].error, CallEndedError)
-    with pytest.raises(CallEndedError, match="one of its key before it has failed"):
+    with pytest.raises(CallEndedError, match="an earlier call of its key failed"):
         made.add(Call(calls[0].async_node, None, "a", None, None))
     assert (made.next(), made.running) == (None, 1)
 

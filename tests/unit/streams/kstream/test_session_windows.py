@@ -2,14 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_kstreams.streams import (
-    KStreamBuilder,
-    SessionWindow,
-    StoreSpec,
-    Topology,
-    Windowed,
-    serdes,
-)
+from airflow_kstreams.streams import KStreamBuilder, SessionWindow, StoreSpec, Topology, Windowed, serdes
 from airflow_kstreams.testing import TopologyTestDriver
 from tests.support.topology.bound_topology import BoundTopology, Output
 

@@ -121,10 +121,10 @@ def test_tables_below_get_old_values_when_the_transformer_has_no_stores() -> Non
 def test_tables_below_are_refused_when_the_transformer_has_stores() -> None:
     builder = _builder()
     counted = builder.table("in").transform_values(Counts, _spec("seen"))
-    with pytest.raises(TopologyError, match="would make others the next time") as caught:
+    with pytest.raises(TopologyError, match="would make another one") as caught:
         counted.filter(lambda key, count: True)
     assert f"filter at {__file__}:" in caught.value.cause
-    with pytest.raises(TopologyError, match="would make others the next time"):
+    with pytest.raises(TopologyError, match="would make another one"):
         builder.stream("orders").join(counted, lambda order, count: count)
 
 

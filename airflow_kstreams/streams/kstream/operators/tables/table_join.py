@@ -23,8 +23,8 @@ from airflow_kstreams.streams.kstream.operators.function_kinds import unfit_name
 from airflow_kstreams.streams.kstream.operators.table_emitter import Entry, handed_out, write_copy
 from airflow_kstreams.streams.type_variables import KR, VO, VR, K, V
 
-#: ``joiner(stream_value, table_value)`` gives the result's value; in a left join the table's may be None. One
-#: that declares a parameter ``key`` is given the record's key by that name.
+#: ``joiner(value, other_value)`` gives the result's value; one of them is None where a left or outer join
+#: found no partner. A joiner that declares a parameter ``key`` is given the record's key by that name.
 ValueJoiner = Callable[[V, VO], VR]
 #: ``selector(key, value)`` gives the key of the global table's entry, None for none.
 GlobalKeySelector = Callable[[K, V], KR | None]

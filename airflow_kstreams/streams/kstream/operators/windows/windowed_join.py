@@ -62,16 +62,12 @@ from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import NEVER, Forward, LoopCode, NodeContext
 from airflow_kstreams.streams.graph.store_specs import JoinStoreSpec
 from airflow_kstreams.streams.kstream.operators.table_emitter import handed_out, taken_in, write_copy
+from airflow_kstreams.streams.kstream.operators.tables.table_join import ValueJoiner
 from airflow_kstreams.streams.state.stores.join_store import JoinStore
 from airflow_kstreams.streams.state.stores.rocksdb.rocksdb_join_store import RocksDBJoinStore
-from airflow_kstreams.streams.type_variables import VO, VR, V
 from airflow_kstreams.streams.windows import SlidingWindow
 
 JoinKind = Literal["join", "join_prior", "left_join", "outer_join"]
-
-#: ``joiner(left_value, right_value)``; one of them is None where an outer or left join found no
-#: partner. One that declares a parameter ``key`` is given the key by that name.
-StreamJoiner = Callable[[V, VO], VR]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +97,7 @@ class WindowedJoin:
     """
 
     kind: JoinKind
-    joiner: StreamJoiner
+    joiner: ValueJoiner
     left: JoinSide
     right: JoinSide
     with_key: bool = False

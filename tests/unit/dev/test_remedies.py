@@ -1,0 +1,95 @@
+"""Every remedy that an error prints is followed by a test, or is said to have none yet."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.settings import ApplicationSettings
+from tests.support import remedies
+from tests.support.remedies import NOT_WALKED, not_walked, walks
+
+REMEDIES = remedies.remedies()
+WALKS = walks()
+
+
+def test_every_remedy_is_walked_or_listed() -> None:
+    """A test with ``pytest.mark.remedy`` follows it, from the fault to a right result."""
+    left = set(not_walked())
+    forgotten = [
+        remedy.name
+        for remedy in REMEDIES
+        if remedy.name not in left and not any(remedy.is_named(name) for name, _ in WALKS)
+    ]
+    assert forgotten == []
+
+
+def test_walk_names_one_remedy() -> None:
+    wrong = {
+        (name, file): found
+        for name, file in WALKS
+        if len(found := [remedy.name for remedy in REMEDIES if remedy.is_named(name)]) != 1
+    }
+    assert wrong == {}
+
+
+def test_list_holds_remedies_without_walk_alone() -> None:
+    left = not_walked()
+    gone = set(left) - {remedy.name for remedy in REMEDIES}
+    followed = [
+        remedy.name
+        for remedy in REMEDIES
+        if remedy.name in left and any(remedy.is_named(name) for name, _ in WALKS)
+    ]
+    assert (gone, followed) == (set(), [])
+    assert list(left) == sorted(set(left)), f"{NOT_WALKED.name} is sorted"
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("def f():\n    raise E('cause', fix='mend it')", ["m.f: mend it"]),
+        ("class C:\n    def f(self):\n        raise E(fix=f'to {1}: ' + more)", ["m.C.f: to {}: {more}"]),
+        ("def f(x):\n    raise E(fix='one' if x else 'two')", ["m.f: one", "m.f: two"]),
+        ("def f(fix):\n    raise E(fix=fix)", []),
+        ("def f(*, fix: str = 'mend it'):\n    raise E(fix=fix)", ["m.f: mend it"]),
+        ("def f():\n    fix = 'one'\n    fix += ', two'", ["m.f: , two", "m.f: one"]),
+        ("def f():\n    cause, fix = 'broken', 'mend it'", ["m.f: mend it"]),
+        ("def f():\n    cause, fix = explain(2)", ["m.f: {explain}"]),
+        ("def say(what, fix):\n    pass\ndef f():\n    say('broken', 'mend it')", ["m.f: mend it"]),
+        ("def f(error):\n    raise E(fix=error.fix)", []),
+        ("def f(error):\n    raise E('cause')", []),
+    ],
+)
+def test_remedies_are_read_from_the_source(source: str, texts: list[str]) -> None:
+    assert [f"{each.place}: {each.text}" for each in remedies.printed_by([("m", ast.parse(source))])] == texts
+
+
+def test_remedies_of_the_package_are_found() -> None:
+    modules = {remedy.place.partition(".")[0] for remedy in REMEDIES}
+    assert {"left_unread", "topology_builder", "topic_checks", "kafka"} - modules == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("m.f", True),
+        ("m.f: begin it again", True),
+        ("m.f: begin {} again", True),
+        ("m.f: end it", False),
+        ("m.g", False),
+    ],
+)
+def test_mark_asks_for_the_text_from_its_function(name: str, printed: bool) -> None:
+    assert remedies.is_printed(name, "begin it again", {"m.f", "m.E.__init__"}) is printed
+
+
+@pytest.mark.remedy("settings._checked: {nearest}")
+def test_setting_that_was_misspelt_is_taken_as_the_refusal_writes_it() -> None:
+    with pytest.raises(ConfigError) as refused:
+        ApplicationSettings.parse("app", {"commit.every.record": 7})
+    (name,) = re.findall(r"did you mean '(.*)'\?", refused.value.fix)
+    assert ApplicationSettings.parse("app", {name: 7}).commit_every_records == 7
