@@ -27,7 +27,7 @@ COMMANDS = {
     "pack": "Write an archive of this package for Spark's executors.",
     "prepare-spark": "Keep Spark's classes, so that drivers start sooner.",
     "dead-letters": "List dead letters, show one, or bring some of them back.",
-    "doctor": "Look for what may break the promise.",
+    "doctor": "Find what may go wrong, before it does.",
     "reset": "Reset an application, so that it processes its input again.",
     "state": "Show the entries of a store, or of one key.",
     "status": "Show an application's unfinished run, offsets and finished runs.",

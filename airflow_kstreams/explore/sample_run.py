@@ -6,10 +6,10 @@ next, as in the test driver. Cached tables therefore show every change, where a 
 wall clock shows the time at which the sample was taken.
 
 The tasks run a copy of the topology. Rule: node names, their order, the edges and the stores are those of the
-topology, so a task runs the copy as it would run the original. There are three kinds of tap:
+topology, so a task runs the copy as it would run the original. There are two kinds of tap:
 
-* one more node behind each source sees the records that the source decoded;
-* each processor's operator is wrapped;
+* each processor's operator is wrapped, and so is that of one more node behind each source, which hands on the
+  records that the source decoded;
 * one more node before each sink sees the records for the sink. It has the sink's name, so that
   ``forward(to=...)`` finds it.
 
@@ -34,6 +34,7 @@ from airflow_kstreams.streams.figures.record_counts import Rule
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.graph.nodes import Node, Operator, OperatorTraits, ProcessorNode, SourceNode
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ProcessorServices, StreamTimer
+from airflow_kstreams.streams.kstream.operators.stateless import PassThrough
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.processor.processor_outputs import SendTarget
 from airflow_kstreams.streams.serde.base import Serde
@@ -205,7 +206,7 @@ def tapped(topology: Topology, findings: Findings) -> Topology:
         findings.add_node(node.name)
         if isinstance(node, SourceNode):
             behind[node.name] = hidden(node.name)
-            tap = SourceTap(node=node.name, findings=findings)
+            tap = OperatorTap(node=node.name, findings=findings, operator=PassThrough(type="source"))
             nodes += [node, ProcessorNode(name=behind[node.name], parents=(node.name,), operator=tap)]
             continue
         parents = tuple(behind.get(parent, parent) for parent in node.parents)
@@ -217,28 +218,6 @@ def tapped(topology: Topology, findings: Findings) -> Topology:
         guard = ProcessorNode(name=node.name, parents=parents, operator=sink, site=node.site)
         nodes += [guard, dataclasses.replace(node, name=hidden(node.name), parents=(guard.name,))]
     return dataclasses.replace(topology, nodes=tuple(nodes))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTap:
-    """Reports the records that a source decoded."""
-
-    node: str
-    findings: Findings
-
-    type: ClassVar[str] = "source_tap"
-    traits: ClassVar[OperatorTraits] = OperatorTraits()
-
-    def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
-        """Make the closure of one task."""
-        name, findings, record_context = self.node, self.findings, context.record_context
-
-        def run(key: Any, value: Any, _node: str = name) -> None:
-            findings.arrived(name)
-            findings.forwarded(name, key, value, record_context.timestamp_ms)
-            forward(key, value)
-
-        return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

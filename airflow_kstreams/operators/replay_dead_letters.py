@@ -95,9 +95,11 @@ class ReplayDeadLettersOperator(ApplicationOperator):
                 done.expired,
             )
         self.log.info(
-            "%s: %d records brought back; left to later replays: %d letters that do not fit%s",
+            "%s: %d records brought back, which %d more letters are of; left to later replays: %d letters "
+            "that do not fit%s",
             done.dead_letter_topic,
             done.records,
+            done.repeated,
             done.unselected,
             ", and what lies past the limit" if done.at_limit else "",
         )

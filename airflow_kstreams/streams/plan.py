@@ -193,6 +193,8 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
     :param entry_keys: changelog topic -> what is known of the keys of its entries.
+    :param key_suffixes: source topic -> how many bytes at the end of its keys do not decide their partition;
+        absent if all do.
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
@@ -208,6 +210,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     state_kinds: dict[str, str] = {}
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
+    key_suffixes: dict[str, int] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     unnamed: dict[str, UnnamedStore] = {}
@@ -268,6 +271,11 @@ class TopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
                     copartitioned=tuple(
                         group for group in (replaced(g, matches) for g in sub.copartitioned) if len(group) > 1
                     ),
+                    key_suffixes={
+                        name: size
+                        for topic, size in sub.key_suffixes.items()
+                        for name in replaced((topic,), matches)
+                    },
                 )
                 for sub in self.subtopologies
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,18 +44,16 @@ class Increments:
     view: View
 
     def publish(self, stretch: Stretch) -> None:
-        """Publish the flights and the weather of some days."""
+        """Publish the flights and the weather of some days, and with the first of them the airlines."""
         batch = records(stretch)
-        flights = sum(record.topic == "flights" for record in batch)
+        counts = Counter(record.topic for record in batch)
         with self.view.progress() as progress:
             bar = progress.add_task(f"publishing {stretch}", total=len(batch))
             started = time.monotonic()
             publish(self.bootstrap, batch, on_progress=lambda count: progress.advance(bar, count))
             seconds = time.monotonic() - started
-        self.view.say(
-            f"published {flights:,} flights and {len(batch) - flights:,} weather rows of {stretch} "
-            f"in {seconds:.1f} s"
-        )
+        published = ", ".join(f"{count:,} records of {topic}" for topic, count in sorted(counts.items()))
+        self.view.say(f"published {published}, of {stretch}, in {seconds:.1f} s")
 
     def run(self, run_id: str) -> tuple[RunSummary, float]:
         """Trigger the DAG, wait for its end and show the run.

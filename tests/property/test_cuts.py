@@ -418,6 +418,47 @@ def test_record_is_late_when_a_cut_ends_the_look_ahead_before_it() -> None:
     assert results(topology(build), [ahead], [behind, last]) == [1]
 
 
+@pytest.mark.promise("slices-give-what-they-close")
+def test_record_is_late_when_a_run_has_closed_its_window_though_its_own_last_record_was_older() -> None:
+    def build(builder: KStreamBuilder) -> None:
+        window = TumblingWindow(size_ms=10, grace_ms=0)
+        counts = builder.stream("in").group_by_key().windowed_by(window).count(store="n").suppress()
+        counts.to_stream().send_to("out", value_serde=serdes.json())
+
+    closed, ahead, behind = row("in", 12, 0), row("in", 30, 0), row("in", 15, 0)
+    late, last = row("in", 25, 0), row("in", 50, 0)
+    assert results(topology(build), [closed, ahead, behind]) == [2]
+    assert results(topology(build), [closed, ahead, behind, late, last]) == [2, 1, 1]
+    assert results(topology(build), [closed, ahead, behind], [late, last]) == [2, 1]
+
+
+@pytest.mark.promise("slices-give-what-they-close")
+def test_run_ends_the_wait_of_elements_when_the_other_topic_ends_with_an_older_record() -> None:
+    def build(builder: KStreamBuilder) -> None:
+        left, right = (
+            builder.stream(topic).with_window(SlidingWindow(size_ms=5, grace_ms=0))
+            for topic in ("left", "right")
+        )
+        left.outer_join(right, lambda ours, theirs: [ours, theirs], name="j").send_to("out")
+
+    rows = [row("left", 10, 1), row("right", 40, 2), row("right", 20, 3)]
+    assert results(topology(build), rows) == [[1, None], [None, 3]]
+
+
+@pytest.mark.promise("slices-give-what-they-close")
+def test_each_topic_comes_to_its_own_latest_record_when_the_last_ones_are_older() -> None:
+    def build(builder: KStreamBuilder) -> None:
+        window = SlidingWindow(size_ms=5, grace_ms=0)
+        left, right = (builder.stream(topic) for topic in ("left", "right"))
+        pairs = left.with_window(window).join(right.with_window(window), lambda *both: [*both], name="j")
+        counts = right.group_by_key().windowed_by(TumblingWindow(size_ms=10, grace_ms=0)).count(store="n")
+        pairs.send_to("out")
+        counts.suppress().to_stream().send_to("out", value_serde=serdes.json())
+
+    first = [row("left", 1_000, 1), row("left", 990, 1), row("right", 50, 1), row("right", 45, 1)]
+    assert results(topology(build), first, [row("right", 52, 1), row("right", 70, 1)]) == [1, 2]
+
+
 @pytest.mark.parametrize(("grace_ms", "joined"), [(0, []), (50, [[2, 1]])])
 def test_elements_meet_only_within_grace_when_one_input_lagged_behind_at_the_cut(
     grace_ms: int, joined: list[list[int]]

@@ -2,8 +2,9 @@
 
 Of the unfinished partitions the one with the oldest next record goes first, ties by (topic, partition). A
 partition's time is the smallest time among the records that the task looks ahead to, up to the slice's stop,
-and never goes back, from run to run neither. At the end of a run that advances stream time, a task that has
-met a record has the time of the run's moment on each of its partitions.
+and never goes back, from run to run neither. Behind the last record of a run, it is the largest time that the
+partition had. At the end of a run that advances stream time, a task that has met a record has the time of the
+run's moment on each of its partitions.
 """
 
 from __future__ import annotations
@@ -57,7 +58,13 @@ def arrivals(
     times = dict.fromkeys(partitions, -1)
     met: list[Arrival | RunsOut] = []
     for run in range(len(history.finished)):
-        met += _one_run(run, {partition: read[partition][run] for partition in partitions}, times, buffered)
+        logs = {partition: read[partition][run] for partition in partitions}
+        met += _one_run(run, logs, times, buffered)
+        before_ms = max(times.values())
+        for partition, log in logs.items():
+            times[partition] = max([times[partition], *(entry.timestamp_ms for entry in log)])
+        if max(times.values()) > before_ms:
+            met.append(RunsOut(run, max(times.values())))
         moment_ms = moments[run] if moments else None
         if moment_ms is not None and max(times.values()) >= 0:
             times |= {partition: max(time_ms, moment_ms) for partition, time_ms in times.items()}

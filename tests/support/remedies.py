@@ -50,9 +50,12 @@ class Remedy:
         """The place, and the text where the place prints several."""
         return self.place if self.alone else f"{self.place}: {self.text}"
 
-    def is_named(self, name: str) -> bool:
-        """Whether a mark means this remedy: it is the place, or the place and how the text begins."""
-        return name == self.place or (": " in name and f"{self.place}: {self.text}".startswith(name))
+
+def meant(name: str) -> list[Remedy]:
+    """Return the remedies that a mark may mean: those of the place, or whose text begins as it says."""
+    whole = {f"{remedy.place}: {remedy.text}": remedy for remedy in remedies()}
+    exact = [remedy for each, remedy in whole.items() if name in (each, remedy.place)]
+    return exact or [remedy for each, remedy in whole.items() if ": " in name and each.startswith(name)]
 
 
 def walked(name: str, *case: object) -> Any:
@@ -238,11 +241,13 @@ def _watch(patched: pytest.MonkeyPatch) -> list[tuple[str, frozenset[str]]]:
     return seen
 
 
-def _places(frame: Any) -> Iterable[str]:
+def _places(frame: Any) -> Iterator[str]:
     while frame is not None:
-        module = Path(frame.f_code.co_filename)
-        if PACKAGE in module.parents:
-            yield f"{_module(module)}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
+        # A check around a method, made by a decorator, prints what the method is decorated with.
+        around = getattr(frame.f_locals.get("method"), "__code__", None)
+        for code in (frame.f_code, around):
+            if code is not None and PACKAGE in Path(code.co_filename).parents:
+                yield f"{_module(Path(code.co_filename))}.{code.co_qualname.replace('.<locals>', '')}"
         frame = frame.f_back
 
 

@@ -152,13 +152,7 @@ def expand_processors_permissions(plan: TopologyPlan) -> tuple[Permission, ...]:
         *(_topic(topic, why, each) for topic in sorted(plan.changelogs) for each, why in changelogs.items()),
         _group(plan.application_id, "committed offsets", Operation.DESCRIBE),
         _group(group, "how far state is copied", Operation.READ),
-        Permission(
-            operation=Operation.WRITE,
-            resource=Resource.TRANSACTIONAL_ID,
-            name=f"{group}-",
-            prefixed=True,
-            reason="transactions of the copies",
-        ),
+        transactional_permission(group, "transactions of the copies"),
     )
 
 

@@ -61,6 +61,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     :param left_out: letters that do not hold their whole record, because it did not fit; they stay.
     :param expired: offsets that were deleted before they were replayed.
     :param unselected: letters that it has seen and left to later replays, because ``where`` does not fit.
+    :param repeated: letters whose records another letter brought back before; they bring nothing back.
     """
 
     replay_id: str
@@ -78,6 +79,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_out: int = 0
     expired: int = 0
     unselected: int = 0
+    repeated: int = 0
 
     @property
     def records(self) -> int:

@@ -1,6 +1,6 @@
 """Replays dead letters: brings the records of a dead-letter topic back to where they were consumed.
 
-Each goes to the partition it came from (the one its key asks for, if the topic has fewer by now), with the
+Each goes to the partition it came from, or to which its key has gone since (``destinations.py``), with the
 key, value, time and headers it had there, less the headers that say why it became a dead letter. The letters
 themselves stay where they are; a topic of its own says which were replayed (``replay_records.py``). A letter
 that does not hold its whole record brings nothing back: it is counted, and the log says where its record is.
@@ -31,15 +31,14 @@ open, are the next one's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 
 from airflow_kstreams.batch.clock import SystemClock
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
-from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.ledger.fold import check_run_id
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, POSITION_LOST
@@ -53,9 +52,9 @@ from airflow_kstreams.batch.protocol.replay_records import (
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, topic_limits
+from airflow_kstreams.batch.replay.destinations import Destinations
 from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
-from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
     ConfigError,
@@ -65,7 +64,7 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING, ProtocolTopics
+from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
@@ -75,7 +74,6 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -84,6 +82,7 @@ _BATCH_RECORDS = 500
 _FETCH_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True)
 class DeadLetterReplay:
     """Replays the dead-letter topic of an application up to the end it has when the replay begins.
 
@@ -94,21 +93,16 @@ class DeadLetterReplay:
     :param selection: the letters to bring back; all unless given.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterPort,
-        settings: ApplicationSettings,
-        *,
-        replay_id: str,
-        selection: Selection | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._settings = settings
-        self._replay_id = replay_id
-        self._selection = selection or Selection()
-        self._topic = settings.dead_letter_topic
-        self._clock = clock or SystemClock()
+    cluster: ClusterPort
+    settings: ApplicationSettings
+    _: KW_ONLY
+    replay_id: str
+    selection: Selection = field(default_factory=Selection)
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def _topic(self) -> str:
+        return self.settings.dead_letter_topic
 
     def plan(self) -> Replay:
         """Return what :meth:`run` would do. Changes nothing, claims nothing, disturbs no other replay.
@@ -117,9 +111,10 @@ class DeadLetterReplay:
         :raises KafkaClientError: the broker does not answer.
         """
         with self._clients() as clients:
-            scan, former = Scan(*self._current(clients, wait_ms=0)), self._not_read_any_more(clients)
+            scan = self._scan(self._current(clients, wait_ms=0), clients.reader)
+            destinations = self._destinations(clients)
             for found in self._batches(clients.reader, scan):
-                self._refuse_unread(found.letters, former)
+                destinations.refuse_unread(found.letters)
             return scan.replay
 
     def run(self) -> Replay:
@@ -131,7 +126,7 @@ class DeadLetterReplay:
         :raises RecordError: a topic does not take a record back, as one with another size limit.
         :raises KafkaClientError: the broker does not answer, or refuses; the same replay may be run again.
         """
-        check_run_id(self._replay_id)
+        check_run_id(self.replay_id)
         attempts = RetryBudget()
         while True:
             attempts.begin()
@@ -139,14 +134,14 @@ class DeadLetterReplay:
                 return self._attempt(attempts)
             except TaskFencedError as error:
                 raise RunBusyError(
-                    f"replay {self._replay_id!r} of {self._topic!r} stopped: another replay claimed the "
+                    f"replay {self.replay_id!r} of {self._topic!r} stopped: another replay claimed the "
                     "topic, or the broker timed its transaction out",
                     fix="nothing is lost or doubled; run it again when the other one is done",
-                    run_id=self._replay_id,
+                    run_id=self.replay_id,
                     owner="another replay",
                 ) from error
             except KStreamsError as error:
-                if not _may_resume(error) or attempts.fruitless >= self._settings.task_max_attempts:
+                if not _may_resume(error) or attempts.fruitless >= self.settings.task_max_attempts:
                     raise
                 log.warning(
                     "the replay of dead letters of %s goes on after an error: %s", self._topic, error.cause
@@ -157,31 +152,30 @@ class DeadLetterReplay:
             done = self._mine(self._read(clients, wait_ms=0))
             if done is not None and done.finished_ms:
                 return done
-            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self._settings)
+            ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self.settings)
             await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
-            writer = self._cluster.writer(
+            writer = self.cluster.writer(
                 transactional_id=replay_owner(self._topic),
-                transaction_timeout_ms=self._settings.transaction_timeout_ms,
+                transaction_timeout_ms=self.settings.transaction_timeout_ms,
                 # A record is smaller than its letter, and how large letters are, their topic says.
                 limits=topic_limits(clients.admin, [self._topic]),
             )
             with closing(writer):
                 writer.init_transactions()
-                replay, marks = self._current(clients)
-                if replay.finished_ms:
-                    return replay
-                return self._bring_back(replay, marks, clients, writer, attempts)
+                now = self._current(clients)
+                if now.replay.finished_ms:
+                    return now.replay
+                return self._bring_back(now, clients, writer, attempts)
 
-    def _bring_back(
-        self, replay: Replay, marks: Marks, clients: _Clients, writer: WriterPort, attempts: RetryBudget
-    ) -> Replay:
-        output = ReplayOutput(writer, clients.reader, clients.admin)
-        replay = self._ended(replay)
+    def _bring_back(self, now: _Now, clients: _Clients, writer: WriterPort, attempts: RetryBudget) -> Replay:
+        destinations, marks = self._destinations(clients), now.marks
+        output = ReplayOutput(writer, clients.reader, clients.admin, destinations)
+        replay = self._ended(now.replay)
         output.write(replay, (), marks.changes(self._topic))
         attempts.end(commits=1, grew_old=False)
-        scan, former = Scan(replay, marks), self._not_read_any_more(clients)
+        scan = self._scan(now, clients.reader)
         for found in self._batches(clients.reader, scan):
-            self._refuse_unread(found.letters, former)
+            destinations.refuse_unread(found.letters)
             _warn_of_left_out(found.left_out)
             replay = self._ended(scan.replay)
             output.write(replay, found.letters, marks.changes(self._topic))
@@ -189,60 +183,31 @@ class DeadLetterReplay:
         return replay
 
     def _ended(self, replay: Replay) -> Replay:
-        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self._clock.now_ms())
+        return replay if replay.left else msgspec.structs.replace(replay, finished_ms=self.clock.now_ms())
 
-    def _not_read_any_more(self, clients: _Clients) -> set[str]:
-        """Return the topics that runs of the application have read, or written to read, and the last one does
-        not read; none where no run is known.
-        """
+    def _destinations(self, clients: _Clients) -> Destinations:
         facts = RunFacts.read(
-            self._cluster,
-            self._settings.application_id,
+            self.cluster,
+            self.settings.application_id,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
         )
-        ledger, last = facts.ledger, facts.last_work
-        entry = ledger.newest_entry
-        if last is not None:
-            read = last.plan.topology.sources
-        elif entry is not None:
-            read = tuple(entry.source_topics)
-        else:
-            return set()
-        own = {topic for topic in recorded_ids(ledger) if topic.endswith(REPARTITION_ENDING)}
-        return {*ledger.past.left, *own, *(tp.topic for tp in written_to(facts))} - {*read}
-
-    def _refuse_unread(self, letters: Sequence[Letter], former: Collection[str]) -> None:
-        """Refuse to bring back what no task would process.
-
-        :param former: topics that are not read any more.
-        :raises ConfigError: a letter came from one of them.
-        """
-        for letter in letters:
-            if letter.origin is not None and letter.origin.topic in former:
-                topic = letter.origin.topic
-                raise ConfigError(
-                    f"{letter.place} came from topic {topic!r}, which no task of application "
-                    f"{self._settings.application_id!r} reads any more: its record would not be processed",
-                    fix="bring the letters of other topics back by --where topic=... (in Airflow: "
-                    'where={"topic": ...}) in a replay of its own; the others stay, until a run has read '
-                    "their topic again",
-                )
+        return Destinations(clients.admin, facts)
 
     @contextmanager
     def _clients(self) -> Iterator[_Clients]:
         owner = replay_owner(self._topic)
-        with closing(self._cluster.admin()) as admin, closing(self._cluster.reader(group_id=owner)) as reader:
+        with closing(self.cluster.admin()) as admin, closing(self.cluster.reader(group_id=owner)) as reader:
             yield _Clients(admin=admin, reader=reader)
 
     def _read(self, clients: _Clients, *, wait_ms: int) -> Replays:
         return read_replays(
-            self._cluster,
+            self.cluster,
             self._topic,
             admin=clients.admin,
             reader=clients.reader,
-            clock=self._clock,
+            clock=self.clock,
             wait_ms=wait_ms,
         )
 
@@ -251,52 +216,60 @@ class DeadLetterReplay:
 
         :raises ConfigError: that one was asked for other letters.
         """
-        mine = replays.by_id.get(self._replay_id)
+        mine = replays.by_id.get(self.replay_id)
         if mine is None:
             return None
         begun = Selection(where=mine.where, limit=mine.limit)
-        if begun != self._selection:
+        if begun != self.selection:
             raise ConfigError(
-                f"replay {self._replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
-                f"{self._selection} now",
+                f"replay {self.replay_id!r} of {self._topic!r} was begun for {begun}, and is asked for "
+                f"{self.selection} now",
                 fix="ask for the same letters again, or begin another replay (in Airflow: clear the task)",
             )
         return mine
 
-    def _current(
-        self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS
-    ) -> tuple[Replay, Marks]:
-        """Return this replay as it is now, or a new one with the end that the topic has now; and the marks of
-        all replays.
-        """
+    def _current(self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> _Now:
+        """Return this replay as it is now, or a new one with the end that the topic has now."""
         replays = self._read(clients, wait_ms=wait_ms)
         mine = self._mine(replays)
         if mine is not None and mine.finished_ms:
-            return mine, Marks(mine.topic_id)
-        found = LetterLog.look(clients.admin, self._settings, self._clock)
+            return _Now(replay=mine, marks=Marks(mine.topic_id), starts={})
+        found = LetterLog.look(clients.admin, self.settings, self.clock)
         if mine is not None and mine.topic_id != found.topic_id:
             raise ConfigError(
-                f"the dead-letter topic {self._topic!r} was created again while replay {self._replay_id!r} "
+                f"the dead-letter topic {self._topic!r} was created again while replay {self.replay_id!r} "
                 "was unfinished",
                 fix="begin another replay: this one has read nothing of what is in the topic now",
             )
         replay = mine or Replay(
-            replay_id=self._replay_id,
+            replay_id=self.replay_id,
             dead_letter_topic=self._topic,
             topic_id=found.topic_id,
-            begun_ms=self._clock.now_ms(),
+            begun_ms=self.clock.now_ms(),
             stops=dict(found.stops),
-            where=dict(self._selection.where),
-            limit=self._selection.limit,
+            where=dict(self.selection.where),
+            limit=self.selection.limit,
         )
         marks = replays.marks(found.topic_id)
-        return caught_up(replay, replays.positions(found.topic_id), found.starts, marks), marks
+        replay = caught_up(replay, replays.positions(found.topic_id), found.starts, marks)
+        return _Now(replay=replay, marks=marks, starts=found.starts)
+
+    def _scan(self, now: _Now, reader: ReaderPort) -> Scan:
+        """Return a scan that knows which records came back, as the letters before its reading say."""
+        scan = Scan(now.replay, now.marks)
+        before = {
+            TopicPartition(self._topic, number): (now.starts.get(number, 0), now.replay.reached(number))
+            for number in (now.replay.stops if now.replay.left else ())
+        }
+        for fetched in BoundedRead(reader, before, clock=self.clock, poll_seconds=_FETCH_SECONDS):
+            scan.recall(fetched)
+        return scan
 
     def _batches(self, reader: ReaderPort, scan: Scan) -> Iterator[Found]:
         """Read what is left, some records at a time; what is to be written after each, and at the end."""
         left = {TopicPartition(self._topic, number): span for number, span in scan.replay.left.items()}
         read = BoundedRead(
-            reader, left, clock=self._clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
+            reader, left, clock=self.clock, max_records=_BATCH_RECORDS, poll_seconds=_FETCH_SECONDS
         )
         for fetched in read:
             scan.look(fetched, read.positions)
@@ -312,6 +285,19 @@ class DeadLetterReplay:
 class _Clients:
     admin: AdminPort
     reader: ReaderPort
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Now:
+    """A replay at the beginning of an attempt.
+
+    :param marks: of all replays.
+    :param starts: first offset of each partition of the dead-letter topic.
+    """
+
+    replay: Replay
+    marks: Marks
+    starts: Mapping[int, int]
 
 
 def _warn_of_left_out(letters: Sequence[Letter]) -> None:
@@ -339,11 +325,13 @@ class ReplayOutput:
     :param reader: of the group of replays.
     """
 
-    def __init__(self, writer: WriterPort, reader: ReaderPort, admin: AdminPort) -> None:
+    def __init__(
+        self, writer: WriterPort, reader: ReaderPort, admin: AdminPort, destinations: Destinations
+    ) -> None:
         self._writer = writer
         self._reader = reader
         self._admin = admin
-        self._targets = _Targets(admin)
+        self._destinations = destinations
 
     def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
         """Bring letters back, and record that they are replayed, in one transaction.
@@ -354,7 +342,7 @@ class ReplayOutput:
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
-        self._targets.look_up(letters)
+        self._destinations.look_up(letters)
         self._writer.begin()
         try:
             self._produce(replay, letters, marks)
@@ -362,7 +350,7 @@ class ReplayOutput:
         except BaseException:
             # Readers of the topics must not wait until the broker times it out.
             with suppress(KStreamsError):
-                await_leaders(self._admin, self._targets.known)
+                await_leaders(self._admin, self._destinations.known)
                 self._writer.abort()
             raise
         if not replay.finished_ms and self._writer.suspect:
@@ -375,10 +363,11 @@ class ReplayOutput:
 
     def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
         produce = self._writer.produce
-        for record, _, origin in letters:
+        for letter in letters:
+            record, _, origin = letter
             if origin is not None:
                 time_ms = max(record.timestamp()[1], 0)
-                partition = self._targets.partition(origin)
+                partition = self._destinations.partition(letter)
                 headers = origin.headers or None
                 produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
         for state in (*marks, encode_replay(replay)):
@@ -388,35 +377,3 @@ class ReplayOutput:
             for partition, offset in replay.positions.items()
         }
         self._writer.send_offsets(offsets, self._reader)
-
-
-class _Targets:
-    """Partition counts of the topics that letters came from."""
-
-    def __init__(self, admin: AdminPort) -> None:
-        self._admin = admin
-        self._counts: dict[str, int] = {}
-
-    @property
-    def known(self) -> Collection[str]:
-        """The topics looked up so far."""
-        return self._counts
-
-    def look_up(self, letters: Sequence[Letter]) -> None:
-        """Read the partition counts of the topics that letters came from.
-
-        :raises ConfigError: one does not exist.
-        """
-        firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
-        asked = set(firsts) - set(self._counts)
-        found = self._admin.describe_topics(asked) if asked else {}
-        for topic in sorted(asked - set(found)):
-            raise ConfigError(
-                f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
-                fix="create the topic, then run the replay again: it goes on where it stopped",
-            )
-        self._counts |= {topic: description.partitions for topic, description in found.items()}
-
-    def partition(self, origin: DeadLetterOrigin) -> int:
-        """Return the partition that a letter came from; -1 if the topic has it no more."""
-        return origin.partition if origin.partition < self._counts[origin.topic] else -1

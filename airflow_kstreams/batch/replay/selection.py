@@ -18,6 +18,12 @@ Rule: a letter that an earlier replay is done with, as positions and marks say (
 passed by. Of the others, those that fit the selection are done with by this replay: they come back if they
 are whole, else they are counted and stay. The rest is left to later replays.
 
+Several letters are made of one record where it fails at several nodes, or in several of the parts that a node
+has made of it. Rule: a record comes back once. A whole letter brings nothing back if another letter of its
+record did, in this replay or an earlier one: what an earlier one brought back, the letters that it is done
+with say, as long as the topic keeps them. Letters are of one record if they say the same place, and have the
+same time, key and value: a topic that was made anew gives the place to another record.
+
 A partition's position moves with the reading as long as nothing is left behind it. From the first letter that
 is left the position stays there, and what is done with behind it is marked. So a replay of all letters writes
 positions only.
@@ -39,7 +45,12 @@ from airflow_kstreams.batch.protocol.replay_records import Marks, Replay
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import json_decoder
 from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin, facts_of, origin_of
+from airflow_kstreams.streams.records.dead_letter_format import (
+    DeadLetterOrigin,
+    content_id,
+    facts_of,
+    origin_of,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _NUMBERS = ("partition", "offset")
@@ -192,6 +203,16 @@ class Letter(NamedTuple):
         return self.origin is not None and not self.origin.left_out
 
     @property
+    def record_id(self) -> str:
+        """Name of the consumed record, which its other letters give it, too; empty for a letter that does not
+        say where its record was.
+        """
+        origin, record = self.origin, self.record
+        if origin is None or origin.offset < 0:
+            return ""
+        return content_id(f"{origin} {record.timestamp()[1]}", record.key(), record.value())
+
+    @property
     def place(self) -> str:
         """The place of the letter itself."""
         return f"{self.record.topic()}-{self.record.partition()}@{self.record.offset()}"
@@ -241,17 +262,19 @@ class Found:
     :param without_origin: letters that belong to no consumed record.
     :param left_out: letters that do not hold their whole record.
     :param unselected: letters that are left to later replays.
+    :param repeated: letters whose records came back before.
     """
 
     letters: list[Letter] = field(default_factory=list)
     without_origin: int = 0
     left_out: list[Letter] = field(default_factory=list)
     unselected: int = 0
+    repeated: int = 0
 
     @property
     def selected(self) -> bool:
         """Whether it is done with any letter."""
-        return bool(self.letters or self.left_out or self.without_origin)
+        return bool(self.letters or self.left_out or self.without_origin or self.repeated)
 
 
 class Scan:
@@ -268,11 +291,24 @@ class Scan:
         self._positions = dict(replay.positions)
         self._reached = {partition: replay.reached(partition) for partition in replay.stops}
         self._found = Found()
+        #: Ids of records that came back.
+        self._back: set[str] = set()
 
     @property
     def ripe(self) -> bool:
         """Whether there is something to write: what is only passed by waits for what comes back."""
         return self._found.selected
+
+    def recall(self, fetched: Mapping[TopicPartition, Sequence[Record]]) -> None:
+        """Look at letters that replays have read before, for the records that came back."""
+        for tp, records in fetched.items():
+            done = self._positions[tp.partition]
+            for record in records:
+                offset = record.offset()
+                if offset < done or self._marks.has(tp.partition, offset):
+                    letter = Letter.of(record)
+                    if letter.whole:
+                        self._back.add(letter.record_id)
 
     def look(
         self, fetched: Mapping[TopicPartition, Sequence[Record]], ends: Mapping[TopicPartition, int]
@@ -307,6 +343,7 @@ class Scan:
             without_origin=self.replay.without_origin + found.without_origin,
             left_out=self.replay.left_out + len(found.left_out),
             unselected=self.replay.unselected + found.unselected,
+            repeated=self.replay.repeated + found.repeated,
         )
         return found
 
@@ -330,7 +367,11 @@ class Scan:
             self._move(partition, offset + 1, done=True)
 
     def _sort(self, letter: Letter) -> None:
-        if letter.whole:
+        record_id = letter.record_id
+        if letter.whole and record_id and record_id in self._back:
+            self._found.repeated += 1
+        elif letter.whole:
+            self._back.add(record_id)
             self._found.letters.append(letter)
         elif letter.origin is None:
             self._found.without_origin += 1

@@ -143,6 +143,7 @@ class ReplayResult(TypedDict):
     :param left_out: letters that stayed because they do not hold their whole record, which did not fit.
     :param expired: offsets that the topic's retention deleted before they were replayed.
     :param unselected: letters that were left to later replays, because ``where`` does not fit them.
+    :param repeated: letters whose records came back by another of their letters, now or before.
     :param limit_reached: whether what lies past the limit was left to later replays, too.
     """
 
@@ -156,6 +157,7 @@ class ReplayResult(TypedDict):
     left_out: int
     expired: int
     unselected: int
+    repeated: int
     limit_reached: bool
 
 
@@ -276,6 +278,7 @@ def replay_result(application_id: str, replay: Replay) -> ReplayResult:
         left_out=replay.left_out,
         expired=replay.expired,
         unselected=replay.unselected,
+        repeated=replay.repeated,
         limit_reached=replay.at_limit,
     )
     result["records_per_topic"], result["topics_omitted"] = _largest(result, replay.records_per_topic)

@@ -52,14 +52,14 @@ def acls(  # noqa: PLR0913 - every parameter is an option
     application: ApplicationPath,
     application_id: ApplicationId,
     principal: Annotated[
-        str, typer.Option(metavar="TYPE:NAME", help="Whom to allow it, e.g. User:orders.")
+        str, typer.Option(metavar="TYPE:NAME", help="The Kafka user to allow it, e.g. User:orders.")
     ] = "",
     bootstrap_server: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Kafka's address for the commands; it is not contacted.")
     ] = _PLACEHOLDER,
     purposes: Annotated[
         list[Purpose] | None,
-        typer.Option("--for", help="What the user is to do; repeatable. Run it, unless given."),
+        typer.Option("--for", help="Work that the user does; repeatable. Runs unless given."),
     ] = None,
     setting: ApplicationSetting = None,
     output_format: Annotated[ListFormat, typer.Option("--format", help="What to print.")] = ListFormat.TABLE,
@@ -67,7 +67,7 @@ def acls(  # noqa: PLR0913 - every parameter is an option
 ) -> None:
     """List the ACLs that the Kafka user of an application needs, no more and no less.
 
-    Nothing is contacted. Pass the settings that the runs have, dead letters and state.dir need more. A user
+    Nothing is contacted. Pass the settings that the runs have: dead letters and state.dir need more. A user
     who may read, write or delete a topic may also describe it, so that is not listed.
     """
     if principal and ":" not in principal:

@@ -305,7 +305,7 @@ def _lines(text: str) -> Iterator[str]:
 
 def _refuse_nothing(found: Replay, selection: Selection) -> None:
     """Refuse conditions that no letter fits: one of them is likely to be misspelt."""
-    if selection.where and not (found.records or found.without_origin or found.left_out):
+    if selection.where and not (found.records or found.without_origin or found.left_out or found.repeated):
         raise ConfigError(
             f"{found.dead_letter_topic} has no {selection.which} that wait for a replay; "
             f"{found.unselected:,} others do",
@@ -334,6 +334,8 @@ def _notes(found: Replay, *, dry_run: bool) -> Iterator[str]:
         yield f"For a later replay: {found.unselected:,} letters that do not fit --where."
     if found.at_limit:
         yield f"For a later replay: what lies past the limit of {found.limit:,} records."
+    if found.repeated:
+        yield f"Passed by: {found.repeated:,} letters whose records came back by another of their letters."
     if found.without_origin:
         yield f"Left alone: {found.without_origin} letters that belong to no consumed record, as of timers."
     if found.left_out:

@@ -45,7 +45,7 @@ def doctor(
     ] = None,
     function: FunctionName = "topology",
 ) -> None:
-    """Look for what may break the promise: of the cluster, the topics and the application's own state.
+    """Find what may go wrong in the cluster, the topics and the application's own state.
 
     Nothing is written to Kafka. The exit code is 1 if an error was found.
     """

@@ -19,7 +19,7 @@ def pack(
         typer.Option(
             "--extras",
             metavar="NAMES",
-            help="What executors need besides: rocksdb, schema-registry (comma between).",
+            help="Extras that executors need: rocksdb, schema-registry, separated by commas.",
         ),
     ] = "",
 ) -> None:

@@ -58,7 +58,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
             "has read in them; given alone, do nothing else.",
         ),
     ] = None,
-    to_offset: Annotated[int | None, typer.Option(metavar="N", help="Set offsets to this one.")] = None,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", help="Set every offset to N.")] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +77,7 @@ def reset(  # noqa: PLR0913 - every parameter is an option
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Move offsets by so many, backward when negative."),
+        typer.Option(metavar="N", help="Move offsets by N, backward if N is negative."),
     ] = None,
     accept: Annotated[
         list[str] | None,

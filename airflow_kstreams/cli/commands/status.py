@@ -162,7 +162,15 @@ def _growth(found: RunStatus) -> Iterator[Table]:
     if found.grouped:
         yield Table(
             title="Partitions under state",
-            columns=("subtopology", "topic", "partition counts", "kinds of growth", "N0", "Q", "P"),
+            columns=(
+                "subtopology",
+                "topic",
+                "partition counts",
+                "kinds of growth",
+                "first (N0)",
+                "now (Q)",
+                "tasks (P)",
+            ),
             rows=list(growth_rows(found.grouped, found.counts)),
             numbers=3,
         )

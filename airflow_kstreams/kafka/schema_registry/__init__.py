@@ -53,7 +53,7 @@ from airflow_kstreams.kafka.schema_registry.formats import (
     SchemaFormat,
 )
 from airflow_kstreams.streams.errors import TopologyError
-from airflow_kstreams.streams.hints.function_checks import call_site
+from airflow_kstreams.streams.hints.function_checks import call_site, check_choice
 from airflow_kstreams.streams.serde.base import Serde
 
 if TYPE_CHECKING:
@@ -193,11 +193,7 @@ class SchemaRegistry:
 
     def _serde(self, schema: SchemaFormat, options: RegistryOptions) -> Serde:
         subject_names = options.get("subject_names", "topic")
-        if subject_names not in get_args(SubjectNames):
-            raise TopologyError(
-                f"{schema.name} at {call_site()} is given subject_names={subject_names!r}",
-                fix=f"one of {', '.join(map(repr, get_args(SubjectNames)))}",
-            )
+        check_choice(f"{schema.name} at {call_site()}", get_args(SubjectNames), subject_names=subject_names)
         if subject_names != "topic" and schema.record_name is None:
             raise TopologyError(
                 f"{schema.name} at {call_site()} names subjects by record, but its schema has no name",

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from graphlib import TopologicalSorter
 
@@ -57,6 +57,7 @@ from airflow_kstreams.streams.topology.topology import Topology
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class Driver:
     """Runs one run spec: to its stop offsets, or continuously.
 
@@ -68,26 +69,16 @@ class Driver:
     :param telemetry: takes the tasks' measurements; None: they are not exported.
     """
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        topology: Topology,
-        *,
-        settings: ApplicationSettings,
-        cluster: ClusterPort,
-        executors: Executors,
-        clock: Clock | None = None,
-        telemetry: Telemetry | None = None,
-    ) -> None:
-        self._spec = spec
-        self._topology = topology
-        self._settings = settings
-        self._cluster = cluster
-        self._executors = executors
-        self._clock = clock or SystemClock()
-        self._telemetry = telemetry
-        #: Whether the run was finished before: nothing was processed now.
-        self.finished_before = False
+    spec: RunSpec
+    topology: Topology
+    _: KW_ONLY
+    settings: ApplicationSettings
+    cluster: ClusterPort
+    executors: Executors
+    clock: Clock = field(default_factory=SystemClock)
+    telemetry: Telemetry | None = None
+    #: Whether the run was finished before: nothing was processed now.
+    finished_before: bool = field(default=False, init=False)
 
     def run(self) -> RunSummary | None:
         """Run until this run's slice is processed, finishing any older unfinished slice first.
@@ -96,25 +87,25 @@ class Driver:
             follows.
         :raises KStreamsError: with cause and remedy.
         """
-        plan = self._topology.plan(self._spec.application_id)
-        if self._spec.topology_hash and self._spec.topology_hash != plan.topology_hash:
+        plan = self.topology.plan(self.spec.application_id)
+        if self.spec.topology_hash and self.spec.topology_hash != plan.topology_hash:
             raise TopologyError(
                 f"the application file builds topology {plan.topology_hash[:12]} here, and built "
-                f"{self._spec.topology_hash[:12]} where the Airflow task read it",
+                f"{self.spec.topology_hash[:12]} where the Airflow task read it",
                 fix="deploy one version of the application file everywhere, then retry the run",
             )
-        if self._spec.subtopology is not None:
+        if self.spec.subtopology is not None:
             ids = [sub.id for sub in plan.subtopologies]
-            refuse_unknown_subtopology(plan.application_id, self._spec.subtopology, ids)
+            refuse_unknown_subtopology(plan.application_id, self.spec.subtopology, ids)
         with self._coordinator() as coordinator:
             while True:
                 begun = coordinator.begin(
-                    self._spec.run_id,
+                    self.spec.run_id,
                     plan,
-                    order=self._spec.order,
-                    interval_ms=self._spec.interval_ms,
-                    dag_id=self._spec.dag_id,
-                    owner=self._spec.owner,
+                    order=self.spec.order,
+                    interval_ms=self.spec.interval_ms,
+                    dag_id=self.spec.dag_id,
+                    owner=self.spec.owner,
                     hold_lease=True,
                     groups=self._groups,
                 )
@@ -125,7 +116,7 @@ class Driver:
                     raise KStreamsError(
                         "begin returned neither a slice nor a summary", fix="report this as a bug"
                     )
-                own = begun.slice.run_id == self._spec.run_id
+                own = begun.slice.run_id == self.spec.run_id
                 if not own:
                     log.warning("finishing the unfinished run %s first", begun.slice.run_id)
                 summary = self._process(begun.slice, coordinator, own=own)
@@ -141,14 +132,14 @@ class Driver:
         with StopSignals() as signals, self._coordinator() as coordinator:
             run = begin_continuous(
                 coordinator,
-                self._spec.run_id,
-                self._topology.plan(self._spec.application_id),
-                order=self._spec.order,
-                owner=self._spec.owner,
+                self.spec.run_id,
+                self.topology.plan(self.spec.application_id),
+                order=self.spec.order,
+                owner=self.spec.owner,
                 groups=self._groups,
             )
-            reports = TaskReports(run.slice, coordinator.session, self._telemetry)
-            with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+            reports = TaskReports(run.slice, coordinator.session, self.telemetry)
+            with reports.exporting(), coordinator.lease.keep(on_superseded=self.executors.cancel) as lease:
                 delete_metadata(coordinator)
                 reports.add(self._keep_running(run, coordinator, lease, signals))
                 log.info("continuous run %s stopped", run.run_id)
@@ -157,14 +148,14 @@ class Driver:
     @property
     def _groups(self) -> AskGroups:
         """Asks the topology's own partition grouper."""
-        return partial(self._topology.partition_groups, self._spec.application_id)
+        return partial(self.topology.partition_groups, self.spec.application_id)
 
     @contextmanager
     def _coordinator(self) -> Iterator[Coordinator]:
         """Yield a coordinator, and close everything after the block; an error of closing is logged, so that
         it does not hide why the run ended.
         """
-        coordinator = Coordinator(self._cluster, self._settings, clock=self._clock)
+        coordinator = Coordinator(self.cluster, self.settings, clock=self.clock)
         try:
             yield coordinator
         finally:
@@ -172,20 +163,20 @@ class Driver:
                 coordinator.close()
             except KStreamsError as error:
                 log.warning("the coordinator could not be closed: %s", error.cause)
-            self._executors.close()
+            self.executors.close()
 
     def _process(self, slice_: Slice, coordinator: Coordinator, *, own: bool) -> RunSummary | None:
         """Process a slice under the lease that begin took, and give the lease up at the end.
 
         :param own: whether the slice is this run's; the slice of an earlier run is always finished.
         """
-        finish = self._spec.finish or not own
-        reports = TaskReports(slice_, coordinator.session, self._telemetry)
-        with reports.exporting(), coordinator.lease.keep(on_superseded=self._executors.cancel) as lease:
+        finish = self.spec.finish or not own
+        reports = TaskReports(slice_, coordinator.session, self.telemetry)
+        with reports.exporting(), coordinator.lease.keep(on_superseded=self.executors.cancel) as lease:
             if slice_.plan.empty:
                 log.info("run %s has nothing new: Spark is not started", slice_.run_id)
             else:
-                only = self._spec.subtopology if own else None
+                only = self.spec.subtopology if own else None
                 self._run_jobs(reports, slice_, coordinator, lease, only=only)
             lease.stop_renewing()
             lease.check()
@@ -204,11 +195,11 @@ class Driver:
         *,
         only: int | None,
     ) -> None:
-        self._executors.start()
+        self.executors.start()
         jobs = RunJobs(
             slice_=slice_,
-            launch=reports.listening(partial(self._executors.launch, slice_)),
-            cancel=self._executors.cancel,
+            launch=reports.listening(partial(self.executors.launch, slice_)),
+            cancel=self.executors.cancel,
             unfinished=lambda subtopology: coordinator.unfinished(slice_, subtopology),
             check=lease.check,
             only=only,
@@ -224,31 +215,30 @@ class Driver:
         signals: StopSignals,
     ) -> list[TaskReport]:
         """Run the tasks of a continuous run under the lease that it began with, until a stop is requested."""
-        self._executors.start()
+        self.executors.start()
         signals.install()  # Spark replaces SIGINT's handler when it starts
         if signals.requested.is_set():
             return []
-        hosts = spread(tasks_of(run), self._executors.slots())
+        hosts = spread(tasks_of(run), self.executors.slots())
         log.info(
             "continuous run %s: %d tasks in %d slots, up to %d threads each",
             run.run_id,
             sum(map(len, hosts)),
             len(hosts),
-            self._settings.num_stream_threads,
+            self.settings.num_stream_threads,
         )
         lease.check()
         jobs = ContinuousJobs(
             hosts=hosts,
-            launch=partial(self._executors.launch_continuous, run),
-            cancel=self._executors.cancel,
+            launch=partial(self.executors.launch_continuous, run),
+            cancel=self.executors.cancel,
             check=lease.check,
             stop=signals.requested,
             announce=partial(coordinator.lease.renew, stopping=True),
             # A task notices within a turn; its processors, and then its last commit, end within these.
-            patience_seconds=(self._settings.transaction_timeout_ms + self._settings.client_timeout_ms)
-            / 1000,
+            patience_seconds=(self.settings.transaction_timeout_ms + self.settings.client_timeout_ms) / 1000,
             periodically=Housekeeping(run, coordinator.session).keep,
-            clock=self._clock,
+            clock=self.clock,
         )
         with lease.outranking():
             return jobs.run()

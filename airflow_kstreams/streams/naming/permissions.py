@@ -78,14 +78,16 @@ class Permission:
         return f"{self.operation} on {self.resource.replace('-', ' ')}{named}{'*' if self.prefixed else ''}"
 
 
-def transactional_permission(application_id: str) -> Permission:
-    """Return the permission for an application's transactional ids: they begin with its id and a dash."""
+def transactional_permission(owner: str, reason: str = "transactions of tasks and coordinator") -> Permission:
+    """Return the permission for the transactional ids of an application, or of another owner: they begin with
+    its id and a dash.
+    """
     return Permission(
         operation=Operation.WRITE,
         resource=Resource.TRANSACTIONAL_ID,
-        name=f"{application_id}-",
+        name=f"{owner}-",
         prefixed=True,
-        reason="transactions of tasks and coordinator",
+        reason=reason,
     )
 
 

@@ -24,6 +24,7 @@ from airflow_kstreams.streams.graph.nodes import Node, SinkNode, SourceNode
 from airflow_kstreams.streams.graph.services import Encoding, Forward
 from airflow_kstreams.streams.hints.hidden_values import without_values
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetters, RefusedResultError, text_of
+from airflow_kstreams.streams.records.key_check import MovedKeyError
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.records.timestamp_reading import (
     TimestampAheadError,
@@ -170,12 +171,12 @@ class ErrorHandling:
         self._handle(error, node, "dead-letter")
 
     def undecodable(self, error: Exception, node: str) -> None:
-        """Handle what decoding a record raised, or what its timestamp keeps from being processed.
+        """Handle what decoding a record raised, or why the task must not process it.
 
         :raises Exception: the error, if the policy is to fail.
         """
-        ahead = isinstance(error, TimestampAheadError)
-        policy = self._processing if ahead else self._deserialization
+        unfit = isinstance(error, (TimestampAheadError, MovedKeyError))
+        policy = self._processing if unfit else self._deserialization
         if policy == "fail" or isinstance(error, KStreamsError):
             raise error
         self._handle(error, node, policy)
@@ -204,6 +205,11 @@ class ErrorHandling:
         record = self._context.record
         node = failing_node(error, "(commit point)")
         what, fix = self._explain(error, node)
+        if isinstance(error, MovedKeyError):
+            fix = (
+                "set processing.exception.handler=dead-letter, which takes such records out, for "
+                "airflow-kstreams dead-letters replay to bring them to their task"
+            )
         if self._context.cached_from:
             fix += f" ({self._naming_records()})"
         return RecordError(
@@ -223,6 +229,8 @@ class ErrorHandling:
             what = "windows, joins or timers go by stream time, which does not follow"
             fix = "mend the producer of the topic, let processing.exception.handler skip or dead-letter such "
             fix += "records, or raise max.timestamp.ahead.ms (-1 = no bound)"
+        elif isinstance(error, MovedKeyError):
+            what, fix = "another task's record came to this one,", ""
         elif isinstance(error, RefusedResultError):
             what = f"topic {error.refused.topic!r} does not take the result of"
             fix = error.refused.fix

@@ -6,8 +6,9 @@ topic's producers place keys in a way that parts them from their state, and the 
 touched.
 
 Where processors were added, a key may still lie in a partition of the task that had it before, if a producer
-went on with the counts it knew. What that task would do with it, it would do without the key's state, so it
-fails, too.
+went on with the counts it knew. What that task would do with it, it would do without the key's state. So such
+a record is not processed: when its turn comes, ``processing.exception.handler`` decides. As a dead letter it
+comes back to the task that has the key (``batch/replay/destinations.py``).
 
 Invariant: what is possible is what all keys that were looked at allow. A key that was seen in its partition
 excludes nothing more, so it is not looked at again.
@@ -22,6 +23,7 @@ from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, GrowthKind, places
 from airflow_kstreams.streams.ports import Record, TopicPartition
+from airflow_kstreams.streams.records.timestamp_reading import UnfitRecord
 
 #: Keys of a topic that are remembered; some 10 MB of short ones.
 _SEEN_KEYS = 100_000
@@ -57,24 +59,38 @@ class KeyCheck:
         self._possible = {topic: set(growth.kinds) for topic, growth in grown.items()}
         self._seen: dict[TopicPartition, set[bytes]] = {}
 
-    def look_at(self, partition: TopicPartition, records: Sequence[Record], end: int) -> None:
+    def look_at(self, partition: TopicPartition, records: Sequence[Record], end: int) -> Sequence[Record]:
         """Check the keys of records of one partition.
 
         :param end: offset after the last record that is read.
+        :return: the records; one whose key has its state with another task cannot be decoded.
         :raises TopologyError: a key lies where no way of growing puts it.
         """
         growth = self._grown.get(partition.topic)
         if growth is None:
-            return
-        seen = self._seen.setdefault(partition, set())
-        for record in records:
+            return records
+        seen, moved = self._seen.setdefault(partition, set()), dict[int, MovedKeyError]()
+        for index, record in enumerate(records):
             key = record.key()
             if key is None or key in seen or record.offset() >= end:
                 continue
-            self._judge(growth, partition, record.offset(), key)
+            home = self._home(growth, partition, record.offset(), key)
+            if home != self._group:
+                moved[index] = MovedKeyError(
+                    f"its key has its state with task {self._task_id.rpartition('_')[0]}_{home} since "
+                    f"processors were added; its producer placed it as if {partition.topic} had not grown to "
+                    f"{growth.history[-1]} partitions"
+                )
+                continue
             if len(seen) >= _SEEN_KEYS:
                 seen.clear()
             seen.add(key)
+        if not moved:
+            return records
+        return [
+            UnfitRecord(record, moved[index]) if index in moved else record
+            for index, record in enumerate(records)
+        ]
 
     def ruled_out(self, topic: str) -> tuple[GrowthKind, ...]:
         """Return the kinds of growth that keys exclude, of those that were possible at first."""
@@ -83,14 +99,17 @@ class KeyCheck:
             return ()
         return tuple(kind for kind in growth.kinds if kind not in self._possible[topic])
 
-    def _judge(self, growth: GrownTopic, partition: TopicPartition, offset: int, key: bytes) -> None:
+    def _home(self, growth: GrownTopic, partition: TopicPartition, offset: int, key: bytes) -> int:
+        """Return the partition group of the task that has a key's state.
+
+        :raises TopologyError: the key lies where no way of growing puts it.
+        """
         possible = self._possible[partition.topic]
         hashed = key_hash(self._hashed_bytes(key, partition.topic, f"keys of topic {partition.topic!r}"))
         allowing = {kind for kind in possible if partition.partition in places(hashed, growth.history, kind)}
         if allowing:
             self._possible[partition.topic] = allowing
-            self._refuse_other_home(growth, partition, offset, hashed)
-            return
+            return self._group if self._processors is None else self._processors.of_hash(hashed)
         counts = " -> ".join(map(str, growth.history))
         expected = "; ".join(
             f"{kind}: {', '.join(map(str, sorted(places(hashed, growth.history, kind))))}"
@@ -113,18 +132,8 @@ class KeyCheck:
         whole = self._partition_bytes.get(topic)
         return key if whole is None else whole(key)
 
-    def _refuse_other_home(
-        self, growth: GrownTopic, partition: TopicPartition, offset: int, hashed: int
-    ) -> None:
-        """Refuse a key whose state is another task's since processors were added."""
-        home = self._group if self._processors is None else self._processors.of_hash(hashed)
-        if home == self._group:
-            return
-        other = f"{self._task_id.rpartition('_')[0]}_{home}"
-        raise TopologyError(
-            f"task {self._task_id}: the key of {partition}@{offset} has its state with task {other} since "
-            f"processors were added; its producer placed it as if {partition.topic} had not grown to "
-            f"{growth.history[-1]} partitions",
-            fix="send the record again by a producer that knows all partitions, then step over it: set the "
-            f"committed offset of {partition} to {offset + 1} (reset --from-file)",
-        )
+
+class MovedKeyError(ValueError):
+    """A record lies where its key has left; the processing handler takes it."""
+
+    own_words = True  # nothing of them is to be hidden

@@ -9,7 +9,10 @@ the reader says that its log ends until the next record comes. So a quiet input 
 with Kafka Streams' ``max.task.idle.ms=0``; the order then depends on what arrives when, too.
 
 Stream time of a topic is the smallest partition time of its undrained partitions; see ``record_queue.py`` for
-partition time.
+partition time. Where all of the task's are drained, it is the largest timestamp of the topic's records, as it
+is when they are in order: else a last record out of order would hold closed windows back, until the next run
+reads past it. So a stop can make a record behind it late that lies out of order, as it can without such a
+record before it; with grace enough for that, results are the same wherever runs are cut.
 
 Invariant, up to stop offsets: the order of the chosen records, and stream time at each of them, are functions
 of the logs alone. What the network delivers first, how large the fetches are and where an earlier attempt
@@ -221,6 +224,18 @@ class PartitionGroup:
     def partition_times(self) -> dict[TopicPartition, tuple[int, int]]:
         """Return (partition time, largest timestamp processed) of every partition."""
         return {partition: (facts.time_ms, facts.latest_ms) for partition, facts in self._committable()}
+
+    def latest_times(self) -> dict[str, int]:
+        """Return the largest timestamp of each topic, or as far as partitions that wait let stream time come.
+        Nothing is returned before every record of every partition was processed.
+        """
+        if not self.complete or not all(queue.ready for queue in self._waiting.values()):
+            return {}
+        held_ms = min((queue.floor_ms() for queue in self._waiting.values() if len(queue)), default=NEVER)
+        latest: dict[str, int] = {}
+        for partition, queue in self._queues.items():
+            latest[partition.topic] = max(latest.get(partition.topic, -1), min(queue.latest_ms, held_ms))
+        return latest
 
     def last_records(self) -> dict[TopicPartition, LastRecord]:
         """Return the last record below the committable offset of every partition."""

@@ -4,7 +4,8 @@ interval.
 Rule (KIP-28, "Stream Time"): partition time is the smallest timestamp among the records in the buffer, and it
 never goes back. The buffer that counts is the next ``buffered.records.per.partition`` records, or all up to
 the stop offset, whatever else a large fetch brought along: so partition time is a function of the log and of
-the stop alone. A stop ends the look-ahead: partition time before it is never earlier than without it. A
+the stop alone. A stop ends the look-ahead: partition time before it is never earlier than without it, and
+behind the last record of a task nothing is buffered that holds stream time back (``partition_group.py``). A
 record counts as buffered until it is processed.
 
 Partition time moves when a record is taken and not before: a partition whose next record lies far ahead has

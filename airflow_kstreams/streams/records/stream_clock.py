@@ -42,7 +42,7 @@ records. What depends on the wall clock is not the same when a run is repeated.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_kstreams.streams.graph.services import NEVER
@@ -62,7 +62,6 @@ class StreamClock:
     :param order: names of the nodes in topological order.
     :ivar steps: whether time passes through the moments of timers one by one.
     :ivar moment: of the timer that calls back, while it does.
-    :ivar target_ms: the moment to which the end of a run is bringing stream time, -1 before that.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class StreamClock:
         self._record_context = record_context
         self.steps = True
         self.moment: Moment | None = None
-        self.target_ms = -1
 
     def advance(self, topic: str, time_ms: int) -> None:
         """Bring a topic's stream time to at least a moment, e.g. the one an earlier run left."""
@@ -92,18 +90,29 @@ class StreamClock:
         return latest_ms
 
     @property
-    def next_due_ms(self) -> int:
-        """The first moment at which a timer is due."""
-        return min((timer.due_ms for timer in self._timers), default=NEVER)
+    def next_moment_ms(self) -> int:
+        """The next moment to pass on the way to where topics are brought: the first that a run is worth, else
+        the last if anything is due.
+        """
+        due = [timer for timer in self._timers if timer.due_ms <= timer.target_ms]
+        return min(
+            (timer.needed_ms for timer in due if timer.needed_ms <= timer.target_ms),
+            default=max((timer.target_ms for timer in due), default=NEVER),
+        )
 
     @property
     def next_needed_ms(self) -> int:
         """The first moment for which a run is worth it though no record comes."""
         return min((timer.needed_ms for timer in self._timers), default=NEVER)
 
-    def bring_to(self, time_ms: int) -> None:
-        """Bring every topic's stream time to at least a moment; timers wait until they are asked."""
-        for topic in self.topics:
+    def aim_at(self, to_ms: Mapping[str, int]) -> None:
+        """Take note of the moments to which topics are brought, one moment of a timer after the other."""
+        for topic, time_ms in to_ms.items():
+            self.topics[topic].target_ms = time_ms
+
+    def bring_to(self, to_ms: Mapping[str, int]) -> None:
+        """Bring topics' stream time to at least these moments; timers wait until they are asked."""
+        for topic, time_ms in to_ms.items():
             self.advance(topic, time_ms)
 
     def node_time(self, topics: Iterable[str]) -> Callable[[], int]:
@@ -129,7 +138,7 @@ class StreamClock:
         place = (behind, self._rank[node])
         kept_in = [self._timers, *(clock.timers for clock in clocks)]
         now = self.node_time(names)
-        timer = NodeTimer(place, clocks, now, callback, kept_in, lambda: max(now(), self.target_ms))
+        timer = NodeTimer(place, clocks, now, callback, kept_in)
         for timers in kept_in:
             timers.append(timer)
             timers.sort(key=lambda timer: timer.place)
@@ -223,14 +232,15 @@ class TopicClock:
 
     :ivar time_ms: epoch milliseconds, -1 before the first record.
     :ivar due_ms: no timer is due while ``time_ms`` lies below this.
+    :ivar target_ms: the moment to which it is brought behind the last record, -1 before that.
     :ivar timers: of the nodes that the topic leads to, by place.
     """
 
-    __slots__ = ("due_ms", "time_ms", "timers", "topic")
+    __slots__ = ("due_ms", "target_ms", "time_ms", "timers", "topic")
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.time_ms = -1
+        self.time_ms = self.target_ms = -1
         self.due_ms = NEVER
         self.timers: list[NodeTimer] = []
 
@@ -245,16 +255,23 @@ class NodeTimer:
         stream_time: Callable[[], int],
         callback: Callable[[int], None],
         kept_in: Sequence[list[NodeTimer]],
-        reached_ms: Callable[[], int],
     ) -> None:
         #: Whether it calls back behind the record, and its node's place in topological order.
         self.place = place
         self.due_ms = self.needed_ms = NEVER
         self.stream_time = stream_time
         self.callback = callback
-        self.reached_ms = reached_ms
         self._clocks = clocks
         self._kept_in = kept_in
+
+    @property
+    def target_ms(self) -> int:
+        """The moment to which the node's stream time is brought behind the last record, -1 before that."""
+        return max(clock.target_ms for clock in self._clocks)
+
+    def reached_ms(self) -> int:
+        """Return the node's stream time, or the moment to which it is brought."""
+        return max(self.stream_time(), self.target_ms)
 
     def set(self, due_ms: int | None, needed_ms: int | None = None) -> None:
         """Arm the timer for a moment; None disarms it."""

@@ -7,9 +7,9 @@ A record dated after the latest time that is allowed (``max.timestamp.ahead.ms``
 timestamp before another one. In a task that goes by stream time it is treated like a record without a
 timestamp, so that it moves nothing; elsewhere it keeps its time.
 
-What cannot be read is not an error yet: it waits in the queue under the largest timestamp before it, and
-fails, is skipped or goes to the dead-letter topic when its turn comes, so that everything before it is
-processed first, however much was fetched.
+What cannot be read, or must not be, is not an error yet: it waits in the queue under the largest timestamp
+before it, and fails, is skipped or goes to the dead-letter topic when its turn comes, so that everything
+before it is processed first, however much was fetched.
 """
 
 from __future__ import annotations
@@ -74,20 +74,20 @@ class RecordTimestamps:
         kept = list(records)
         for index, timestamp_ms in enumerate(timestamps):
             if timestamp_ms < 0:
-                kept[index] = UndatedRecord(records[index], no_timestamp(timestamp_ms))
+                kept[index] = UnfitRecord(records[index], no_timestamp(timestamp_ms))
                 timestamps[index] = self._latest_ms
             elif timestamp_ms > allowed_ms:
                 if self._timed:
                     error = TimestampAheadError(timestamp_ms, allowed_ms)
-                    kept[index] = UndatedRecord(records[index], error)
+                    kept[index] = UnfitRecord(records[index], error)
                     timestamps[index] = self._latest_ms
             else:
                 self._latest_ms = max(self._latest_ms, timestamp_ms)
         return kept, timestamps
 
 
-class UndatedRecord:
-    """A record without a timestamp that could be used; decoding it raises.
+class UnfitRecord:
+    """A record that must not be processed, as one without a usable timestamp; decoding it raises.
 
     :param error: the reason.
     """
@@ -96,7 +96,7 @@ class UndatedRecord:
 
     def __init__(self, record: Record, error: Exception) -> None:
         self._error = error
-        self.raw = record
+        self.raw = as_consumed(record)
         self.topic = record.topic
         self.partition = record.partition
         self.offset = record.offset
@@ -104,8 +104,7 @@ class UndatedRecord:
     def key(self) -> bytes | None:
         """Refuse.
 
-        :raises InvalidTimestampError: it has no timestamp.
-        :raises TimestampAheadError: its timestamp lies too far ahead.
+        :raises Exception: the reason.
         """
         raise self._error
 
@@ -141,7 +140,7 @@ class ReadRecord:
     __slots__ = ("error", "key", "offset", "raw", "skipped", "value")
 
     def __init__(self, record: Record) -> None:
-        self.raw = record
+        self.raw = as_consumed(record)
         self.offset = record.offset
         self.key: Any = None
         self.value: Any = None
@@ -149,7 +148,7 @@ class ReadRecord:
         self.skipped = False
 
 
-_WRAPPING = (UndatedRecord, ReadRecord)
+_WRAPPING = (UnfitRecord, ReadRecord)
 
 
 class ExtractedTimestamps:
@@ -186,12 +185,11 @@ class ExtractedTimestamps:
         """Return the decoded records and their timestamps."""
         kept = [ReadRecord(record) for record in records]
         allowed_ms = self._allowed()
-        return kept, [self._read(record, allowed_ms, self._node) for record in kept]
+        return kept, [self._read(*each, allowed_ms, self._node) for each in zip(records, kept, strict=True)]
 
-    def _read(self, kept: ReadRecord, allowed_ms: int, _node: str) -> int:
-        record = kept.raw
-        key, value = record.key(), record.value()
+    def _read(self, record: Record, kept: ReadRecord, allowed_ms: int, _node: str) -> int:
         try:
+            key, value = record.key(), record.value()
             kept.key = None if key is None else self._deserialize_key(key)
             kept.value = None if value is None else self._deserialize_value(value)
             # That it is there tells an error that follows from one of the serdes: see dating_failed().

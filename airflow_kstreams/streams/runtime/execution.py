@@ -6,16 +6,18 @@ once. In a pipeline (:class:`~airflow_kstreams.streams.runtime.pipeline.async_pi
 go through stages while calls of asynchronous nodes run. A record is *released* when all that it brought about
 belongs to the next commit; inline, that is when it was processed.
 
-At the end of a run a task brings its stream time to a moment, once all of its records are processed.
+When all of a task's records are processed, stream time of each topic comes to the largest timestamp that was
+read of it: the records before a last one out of order close windows, too. At the end of a run a task then
+brings its stream time to the run's moment.
 
-Rule: one moment at which a timer is due after the other, all topics together, and at last the moment itself.
-So timers find the stream time that a record dated when they are due would have brought, and what follows
-from one is there before the next one comes. What is only cleared away goes on the way, and makes no moments
-of its own: a join by seconds has thousands of them an hour. A topic without a record yet takes the stream
-time of the others first: what was due before the task's first record is not made up for. What is cached is
-emitted before the first moment and behind each one, so that it is not late for windows below it that the
-next one closes, and so that what comes out does not depend on where commits lie. Where a record is parked on
-the way, the task stays at the moment that it has come to.
+Rule: one moment at which a timer is due after the other, all topics together, each as far as it goes, and at
+last the whole way. So timers find the stream time that a record dated when they are due would have brought,
+and what follows from one is there before the next one comes. What is only cleared away goes on the way, and
+makes no moments of its own: a join by seconds has thousands of them an hour. A topic without a record yet
+takes the stream time of the others first: what was due before the task's first record is not made up for.
+What is cached is emitted before the first moment and behind each one, so that it is not late for windows
+below it that the next one closes, and so that what comes out does not depend on where commits lie. Where a
+record is parked on the way, the task stays at the moment that it has come to.
 
 Between two moments nothing is in flight, and the task may be committed: what has happened depends on the
 stores and on stream time alone, which is restored with them, so an attempt that begins there goes on alike.
@@ -97,8 +99,8 @@ class Execution(Protocol):
         """Fire the wall-clock timers that are due, and return whether there is anything new to commit."""
         ...
 
-    def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, and wait until all that follows is released."""
+    def pass_time(self, to_ms: Mapping[str, int]) -> None:
+        """Bring the stream time of topics to moments, and wait until all that follows is released."""
         ...
 
     def emit(self) -> None:
@@ -191,40 +193,33 @@ class Execution(Protocol):
 
 
 def pass_moments(
-    to_ms: int, clocks: Sequence[StreamClock], execution: Execution, *, held: Callable[[], bool]
+    to_ms: Mapping[str, int], clocks: Sequence[StreamClock], execution: Execution, *, held: Callable[[], bool]
 ) -> Iterator[None]:
-    """Bring stream time to a moment; yields between two moments, where the task may be committed.
+    """Bring stream time of topics to moments; yields between two moments, where the task may be committed.
 
     A task without stream time stays without: it never saw a record, or nothing in it goes by time.
 
     :param clocks: stream time of each stage.
     :param held: returns whether records are parked that may be dated before any moment.
     """
-    if clocks[-1].latest_ms < 0 or held():
+    first_ms, times = clocks[-1].latest_ms, clocks[-1].topics
+    if first_ms < 0 or held() or all(times[topic].time_ms >= moment_ms for topic, moment_ms in to_ms.items()):
         return
     execution.emit()
-    first_ms = clocks[-1].latest_ms
     for clock in clocks:
-        clock.target_ms = to_ms
-        for topic, its in clock.topics.items():
-            if its.time_ms < 0:
-                clock.advance(topic, min(first_ms, to_ms))
+        clock.aim_at(to_ms)
+        for topic, moment_ms in to_ms.items():
+            if clock.topics[topic].time_ms < 0:
+                clock.advance(topic, min(first_ms, moment_ms))
     passed = False
-    while not held() and (moment_ms := _next_moment_ms(clocks, to_ms)) <= to_ms:
+    while not held() and (moment_ms := min(clock.next_moment_ms for clock in clocks)) < NEVER:
         if passed:
             yield
-        execution.pass_time(moment_ms)
+        execution.pass_time({topic: min(moment_ms, its_ms) for topic, its_ms in to_ms.items()})
         execution.emit()
         passed = True
     for clock in () if held() else clocks:
         clock.bring_to(to_ms)
-
-
-def _next_moment_ms(clocks: Sequence[StreamClock], to_ms: int) -> int:
-    """Return the next moment to pass: the first that a run is worth, else the last if anything is due."""
-    needed_ms = min(clock.next_needed_ms for clock in clocks)
-    due_ms = min(clock.next_due_ms for clock in clocks)
-    return to_ms if due_ms <= to_ms < needed_ms else needed_ms
 
 
 def next_needed_ms(clocks: Sequence[StreamClock]) -> int | None:

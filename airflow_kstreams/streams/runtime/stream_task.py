@@ -16,8 +16,8 @@ A task goes through these states::
 - CREATED: the topology is bound, the stores are empty.
 - RESTORED: the stores hold what earlier commits logged.
 - OPEN: the processors have started; the task processes records and wall-clock timers, and may be committed.
-- AT_STOP: every chosen record is released, and none is processed any more. The end of the run may bring
-  stream time further and closes the processors; the last commit follows.
+- AT_STOP: every chosen record is released, and none is processed any more; what they have closed is given.
+  The end of the run may bring stream time further and closes the processors; the last commit follows.
 - CLOSED: no call runs, and no resource of calls is open. What was not committed is void. A closed task may
   be closed again.
 
@@ -248,7 +248,7 @@ class StreamTask:
         :raises TopologyError: a key of a topic that has grown does not lie where that puts it.
         """
         if self._key_check is not None:
-            self._key_check.look_at(partition, records, self.group.read_to(partition))
+            records = self._key_check.look_at(partition, records, self.group.read_to(partition))
         self.group.add(partition, records)
 
     def process(self, limit: int) -> int:
@@ -302,12 +302,18 @@ class StreamTask:
             yield self.execution.changes(name, changelog)
 
     def stop(self) -> None:
-        """Process no more records; those in flight are released first.
+        """Process no more records; those in flight are released first. If all are processed, stream time
+        comes to the latest: none is buffered that holds it back.
 
-        :raises RecordError: as :meth:`process`.
+        :raises RecordError: as :meth:`process`, or what timers brought about failed.
         """
         self._become(Lifecycle.AT_STOP)
         self.settle()
+        known, latest = self._bound.clock.topics, self.group.latest_times()
+        to_ms = {topic: time_ms for topic, time_ms in latest.items() if known[topic].time_ms >= 0}
+        with self._explaining:
+            for _ in pass_moments(to_ms, self._bound.clocks, self.execution, held=lambda: False):
+                """No commit comes in between, as with the moments that a record passes."""
 
     def end_of_run(self, to_ms: int, also: Collection[str] = ()) -> Iterator[None]:
         """Bring stream time to a moment, see :mod:`airflow_kstreams.streams.runtime.execution`.
@@ -319,7 +325,7 @@ class StreamTask:
         self._require(Lifecycle.AT_STOP)
         with self._explaining:
             yield from pass_moments(
-                to_ms,
+                dict.fromkeys(self._bound.clock.topics, to_ms),
                 self._bound.clocks,
                 self.execution,
                 held=lambda: not self.execution.parked.keys() <= {*also},
@@ -535,10 +541,10 @@ class InlineExecution:
         """Fire the wall-clock timers that are due, and return whether there were any."""
         return self._topology.wall_clock.fire()
 
-    def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, and fire the timers that are due then."""
+    def pass_time(self, to_ms: Mapping[str, int]) -> None:
+        """Bring the stream time of topics to moments, and fire the timers that are due then."""
         clock = self._topology.clock
-        clock.bring_to(moment_ms)
+        clock.bring_to(to_ms)
         clock.fire()
 
     def emit(self) -> None:

@@ -6,7 +6,7 @@ import re
 import struct
 
 from airflow_kstreams.streams.graph.components import Subtopology
-from airflow_kstreams.streams.graph.nodes import ProcessorNode
+from airflow_kstreams.streams.graph.nodes import ProcessorNode, SourceNode
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec, StoreSpec
 from airflow_kstreams.streams.plan import EntryKeys
 from airflow_kstreams.streams.serde.base import Serde
@@ -46,12 +46,10 @@ def entry_keys(store: StoreSpec, sub: Subtopology, internal: frozenset[str]) -> 
 def _of_serde(
     serde: Serde, behind: int, sub: Subtopology, internal: frozenset[str], *, parked: bool = False
 ) -> EntryKeys:
-    name = serde.id
-    if name.startswith(PREFIXED):
+    if serde.id.startswith(PREFIXED):
         return EntryKeys(prefixed=True)
-    for prefix, size in _WINDOWS.items():
-        if name.startswith(prefix):
-            name, behind = name.removeprefix(prefix), behind + size
+    name, window_bytes = _without_windows(serde)
+    behind += window_bytes
     written_by_us = internal.issuperset(sub.source_topics)
     kind = _PARAMETERS.split(name, maxsplit=1)[0]
     if kind in _EXACT or (written_by_us and kind in _STEADY):
@@ -60,3 +58,25 @@ def _of_serde(
         unfit=f"its keys are in the format {serde.id}, which may write a key that was read in other bytes, "
         "whose partition is another one"
     )
+
+
+def key_suffixes(sub: Subtopology) -> dict[str, int]:
+    """Return how many bytes at the end of a source's keys do not decide their partition, by logical topic; of
+    those that have such.
+    """
+    sources = (node for node in sub.nodes if isinstance(node, SourceNode))
+    return {
+        topic: size
+        for node in sources
+        for topic in node.topics
+        if (size := _without_windows(node.key_serde)[1])
+    }
+
+
+def _without_windows(serde: Serde) -> tuple[str, int]:
+    """Return the format of the key in a windowed one, and how many bytes the window takes."""
+    name, behind = serde.id, 0
+    for prefix, size in _WINDOWS.items():
+        if name.startswith(prefix):
+            name, behind = name.removeprefix(prefix), behind + size
+    return name, behind

@@ -39,7 +39,7 @@ from airflow_kstreams.streams.picture.svg import to_svg
 from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan, UnnamedStore
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
-from airflow_kstreams.streams.topology.entry_keys import entry_keys
+from airflow_kstreams.streams.topology.entry_keys import entry_keys, key_suffixes
 from airflow_kstreams.streams.topology.time_limits import description_of, stream_time_plans
 
 __all__ = ["Subtopology", "Topology"]
@@ -346,6 +346,9 @@ class Topology:
             globals=tuple(sorted(global_tables_of(sub.nodes))),
             copartitioned=tuple(real(group) for group in components.copartitioned(sub, internal)),
             entry_keys={topic: entry_keys(store, sub, internal) for topic, store in logged.items()},
+            key_suffixes={
+                self.real_topic(topic, application_id): size for topic, size in key_suffixes(sub).items()
+            },
             stream_time=stream_time,
             unnamed={
                 self.changelog_topic(store.name, application_id): self.unnamed[store.name]

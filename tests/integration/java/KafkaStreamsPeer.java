@@ -63,6 +63,7 @@ import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.BranchedKStream;
 import org.apache.kafka.streams.kstream.CogroupedKStream;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.GlobalKTable;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Initializer;
@@ -114,7 +115,9 @@ import org.apache.kafka.streams.processor.api.RecordMetadata;
 import org.apache.kafka.streams.processor.internals.StreamsProducer;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
@@ -190,6 +193,7 @@ public final class KafkaStreamsPeer {
                 BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         // Else elements without partner are looked for once a second of the wall clock, not of stream time.
         settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
+        settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
         String handler = request.has("steps") ? request.path("handler").asText() : "dead-letter";
         if (!handler.isEmpty()) {
             settings.put(
@@ -527,6 +531,12 @@ public final class KafkaStreamsPeer {
                         tumbling(in().filter((k, v) -> odd(v)).groupByKey()).count(counts()));
                 case "tumbling_suppress" -> sendWindows(
                         tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose()));
+                case "tumbling_emitted" -> sendWindows(tumbling(grouped())
+                        .emitStrategy(EmitStrategy.onWindowClose())
+                        .aggregate(
+                                () -> "",
+                                this::added,
+                                Topologies.<WindowStore<Bytes, byte[]>>texts().withRetention(time("retention"))));
                 case "suppress_group" -> sendTable(
                         tumbling(grouped()).aggregate(() -> "", this::added, texts()).suppress(atClose())
                                 .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
@@ -539,6 +549,11 @@ public final class KafkaStreamsPeer {
                 case "session_group" -> sendTable(sessionTexts()
                         .groupBy((k, v) -> KeyValue.pair("g", v), Grouped.with(TEXT, TEXT))
                         .reduce(this::put, this::taken, texts("total")));
+                case "session_retained" -> sendSessions(sessions().aggregate(
+                        () -> "",
+                        this::added,
+                        this::merged,
+                        Topologies.<SessionStore<Bytes, byte[]>>texts().withRetention(time("retention"))));
                 case "session_suppress" -> sendSessions(sessionTexts().suppress(atClose()));
                 case "table" -> sendTable(builder.table("in", texts("table")));
                 case "to_table" -> sendTable(in().toTable(texts("store")));

@@ -197,6 +197,29 @@ DIFFERENCES = {
         gap=5,
         grace=0,
     ),
+    "jump-past-retention": _difference(
+        "tumbling_emitted",
+        [("in", "a", "v0", 1), ("in", "a", "v1", 6), ("in", "b", "v2", 99)],
+        java=[(1, ("a", 0), ",v0", 1)],
+        python=[(1, ("a", 0), ",v0", 1), (2, ("a", 5), ",v1", 6)],
+        size=5,
+        grace=0,
+        retention=20,
+    ),
+    "session-longer-retention": _difference(
+        "session_retained",
+        [("in", "a", "v0", 0), ("in", "b", "v1", 6), ("in", "a", "v2", 5)],
+        java=[
+            (0, ("a", 0, 0), ",v0", 0),
+            (1, ("b", 6, 6), ",v1", 6),
+            (2, ("a", 0, 0), None, 0),
+            (2, ("a", 0, 5), "(|,v0),v2", 5),
+        ],
+        python=[(0, ("a", 0, 0), ",v0", 0), (1, ("b", 6, 6), ",v1", 6), (2, ("a", 5, 5), ",v2", 5)],
+        gap=5,
+        grace=0,
+        retention=100,
+    ),
     "sliding-late": _difference(
         "sliding_aggregate",
         [("in", "a", "v0", 4), ("in", "b", "v1", 6), ("in", "a", "v2", 5)],
@@ -371,6 +394,8 @@ def test_page_has_a_line_for_every_case_and_a_case_for_every_line() -> None:
         "foreign_key_left_join_twice",
         "changed_dead_letter",
         "written_dead_letter",
+        "tumbling_emitted",
+        "session_retained",
     }
     assert sorted(listed) == sorted({*NAMES} - elsewhere)
     assert sorted(re.findall(r"\| `([a-z-]+)` \|$", different, re.MULTILINE)) == sorted(

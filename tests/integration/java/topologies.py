@@ -13,6 +13,7 @@ from airflow_kstreams.streams import (
     KTable,
     Processor,
     ProcessorContext,
+    SessionStoreSpec,
     SessionWindow,
     SlidingWindow,
     StoreSpec,
@@ -418,6 +419,19 @@ class Topologies:
         table = self._sessions().aggregate(str, self._added, merged, store=texts())
         grouped = table.group_by(lambda window, v: ("g", v))
         grouped.reduce(put, taken, store=texts("total")).to_stream().send_to("out")
+
+    def tumbling_emitted(self) -> None:
+        self.tumbling_suppress()
+
+    def session_retained(self) -> None:
+        spec = SessionStoreSpec(
+            name="store",
+            key_serde=TEXT,
+            value_serde=TEXT,
+            cached=False,
+            retention_ms=self.parameters["retention"],
+        )
+        self._sessions().aggregate(str, self._added, merged, store=spec).to_stream().send_to("out")
 
     def session_suppress(self) -> None:
         table = self._sessions().aggregate(str, self._added, merged, store=texts())

@@ -10,42 +10,23 @@ import pytest
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.settings import ApplicationSettings
 from tests.support import remedies
-from tests.support.remedies import NOT_WALKED, not_walked, walks
-
-REMEDIES = remedies.remedies()
-WALKS = walks()
+from tests.support.remedies import NOT_WALKED, meant, not_walked, walks
 
 
 def test_every_remedy_is_walked_or_listed() -> None:
     """A test with ``pytest.mark.remedy`` follows it, from the fault to a right result."""
-    left = set(not_walked())
-    forgotten = [
-        remedy.name
-        for remedy in REMEDIES
-        if remedy.name not in left and not any(remedy.is_named(name) for name, _ in WALKS)
-    ]
-    assert forgotten == []
+    known = {remedy.name for remedy in remedies.remedies()}
+    followed = {remedy.name for name, _ in walks() for remedy in meant(name)}
+    left = not_walked()
+    assert known - followed - {*left} == set()
+    assert {*left} & followed == set(), "these are followed now: take them from the list"
+    assert {*left} - known == set(), "these are gone: take them from the list"
+    assert list(left) == sorted({*left}), f"{NOT_WALKED.name} is sorted"
 
 
 def test_walk_names_one_remedy() -> None:
-    wrong = {
-        (name, file): found
-        for name, file in WALKS
-        if len(found := [remedy.name for remedy in REMEDIES if remedy.is_named(name)]) != 1
-    }
+    wrong = {walk: [remedy.name for remedy in found] for walk in walks() if len(found := meant(walk[0])) != 1}
     assert wrong == {}
-
-
-def test_list_holds_remedies_without_walk_alone() -> None:
-    left = not_walked()
-    gone = set(left) - {remedy.name for remedy in REMEDIES}
-    followed = [
-        remedy.name
-        for remedy in REMEDIES
-        if remedy.name in left and any(remedy.is_named(name) for name, _ in WALKS)
-    ]
-    assert (gone, followed) == (set(), [])
-    assert list(left) == sorted(set(left)), f"{NOT_WALKED.name} is sorted"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +50,7 @@ def test_remedies_are_read_from_the_source(source: str, texts: list[str]) -> Non
 
 
 def test_remedies_of_the_package_are_found() -> None:
-    modules = {remedy.place.partition(".")[0] for remedy in REMEDIES}
+    modules = {remedy.place.partition(".")[0] for remedy in remedies.remedies()}
     assert {"left_unread", "topology_builder", "topic_checks", "kafka"} - modules == set()
 
 

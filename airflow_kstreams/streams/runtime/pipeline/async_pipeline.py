@@ -237,12 +237,12 @@ class AsyncPipeline:
         self._enter(flight)
         self.settle()
 
-    def pass_time(self, moment_ms: int) -> None:
-        """Bring stream time to a moment, of each topic and in each stage, and wait until all that follows is
+    def pass_time(self, to_ms: Mapping[str, int]) -> None:
+        """Bring the stream time of topics to moments, in each stage, and wait until all that follows is
         released.
         """
         context = self._context
-        for topic in self._topology.clocks[0].topics:
+        for topic, moment_ms in to_ms.items():
             self.settle()
             context.record, context.replaced_headers = None, None
             context.timestamp_ms = moment_ms

@@ -389,7 +389,7 @@ def mixed() -> Scene:
     return scene
 
 
-@pytest.mark.remedy("key_check.KeyCheck._judge")
+@pytest.mark.remedy("key_check.KeyCheck._home")
 @pytest.mark.parametrize("way", ["repartition", "initial.partitions"])
 def test_mixed_keys_are_with_their_state_when_it_is_begun_anew_as_the_error_says(way: str) -> None:
     scene = mixed()

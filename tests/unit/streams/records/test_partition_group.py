@@ -145,6 +145,27 @@ def test_quiet_partition_keeps_no_other_waiting_when_it_has_caught_up() -> None:
     assert group.complete, "for now"
 
 
+def test_latest_times_are_of_all_records_when_the_last_ones_are_out_of_order() -> None:
+    group = PartitionGroup({A: (0, 3), B: (0, 2)}, buffered=10, timed=True)
+    group.add(A, records(A, (0, 10), (1, 30), (2, 20)))
+    group.add(B, records(B, (0, 25), (1, 15)))
+    assert group.latest_times() == {}, "records are left that may hold stream time back"
+    drain(group)
+    assert group.latest_times() == {"a": 30, "b": 25}
+
+
+@pytest.mark.promise("slices-give-what-they-close")
+def test_latest_times_go_no_further_than_what_waits_for_other_partitions() -> None:
+    waiting = TopicPartition("a", 1)
+    group = PartitionGroup({A: (0, 2), waiting: (0, 0)}, buffered=10, timed=True, looked_at={waiting: (0, 2)})
+    group.add(A, records(A, (0, 30), (1, 5)))
+    group.reached(A, 2)
+    assert group.latest_times() == {}
+    group.add(waiting, records(waiting, (0, 25), (1, 22)))
+    drain(group)
+    assert group.latest_times() == {"a": 22}
+
+
 def test_partition_counts_again_when_a_record_comes_after_it_had_caught_up() -> None:
     group = PartitionGroup({A: (0, UNBOUNDED), B: (0, UNBOUNDED)}, buffered=2)
     group.caught_up(A, 0)

@@ -1,0 +1,132 @@
+"""Finds where the records of dead letters go back to: topics that the application's last run has read, and
+partitions of the tasks that have the state of their keys.
+
+Rule: a record goes to the partition that it came from. Where a topic of keyed state has grown, its key may
+have left: then the record goes where the topic's producers put the key now, into the last of those partitions
+that runs have found in use. The ledger says which those are, and the topology of the last run which bytes of
+a key decide. While runs have not seen yet by which arithmetic the topic grows, all of them have one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
+from airflow_kstreams.batch.growing.grown_groups import in_use, last_found
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.replay.selection import Letter
+from airflow_kstreams.batch.run.begin.left_unread import written_to
+from airflow_kstreams.streams.errors import ConfigError
+from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
+from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
+from airflow_kstreams.streams.partitioning.topic_growth import kinds_agree, places
+from airflow_kstreams.streams.ports import AdminPort
+
+
+class Destinations:
+    """The topics that letters came from, as they are now.
+
+    :param facts: of the application's runs.
+    """
+
+    def __init__(self, admin: AdminPort, facts: RunFacts) -> None:
+        self._admin = admin
+        self._application_id = facts.application_id
+        self._former = _not_read_any_more(facts)
+        entries = facts.ledger.assignment.current
+        self._grown = {topic: entry for entry in entries for topic in entry.grown}
+        last = facts.last_work
+        subs = () if last is None else last.plan.topology.subtopologies
+        self._key_suffixes = {topic: size for sub in subs for topic, size in sub.key_suffixes.items()}
+        self._counts: dict[str, int] = {}
+
+    @property
+    def known(self) -> Collection[str]:
+        """The topics looked up so far."""
+        return self._counts
+
+    def look_up(self, letters: Sequence[Letter]) -> None:
+        """Read the partition counts of the topics that letters came from.
+
+        :raises ConfigError: one does not exist.
+        """
+        firsts = {letter.origin.topic: letter for letter in reversed(letters) if letter.origin is not None}
+        asked = set(firsts) - set(self._counts)
+        found = self._admin.describe_topics(asked) if asked else {}
+        for topic in sorted(asked - set(found)):
+            raise ConfigError(
+                f"{firsts[topic].place} came from topic {topic!r}, which does not exist any more",
+                fix="create the topic, then run the replay again: it goes on where it stopped",
+            )
+        self._counts |= {topic: description.partitions for topic, description in found.items()}
+
+    def refuse_unread(self, letters: Sequence[Letter]) -> None:
+        """Refuse to bring back what no task would process.
+
+        :raises ConfigError: a letter came from a topic that is not read any more.
+        """
+        for letter in letters:
+            if letter.origin is not None and letter.origin.topic in self._former:
+                topic = letter.origin.topic
+                raise ConfigError(
+                    f"{letter.place} came from topic {topic!r}, which no task of application "
+                    f"{self._application_id!r} reads any more: its record would not be processed",
+                    fix="bring the letters of other topics back by --where topic=... (in Airflow: "
+                    'where={"topic": ...}) in a replay of its own; the others stay, until a run has read '
+                    "their topic again",
+                )
+
+    def partition(self, letter: Letter) -> int:
+        """Return the partition to which a letter's record goes back; -1 for the one that its key asks for, if
+        the topic does not have its own any more.
+
+        :param letter: that has been looked up.
+        """
+        origin, key = letter.origin, letter.record.key()
+        if origin is None:
+            return -1
+        entry = self._grown.get(origin.topic)
+        if entry is not None and key is not None:
+            now = _partition_now(
+                entry, origin.topic, key[: len(key) - self._key_suffixes.get(origin.topic, 0)]
+            )
+            if now is not None:
+                return now
+        return origin.partition if origin.partition < self._counts[origin.topic] else -1
+
+
+def _partition_now(entry: GroupedPartitions, topic: str, placing: bytes) -> int | None:
+    """Return the partition of a key in a topic that has grown; None if its growth is not known well enough.
+
+    :param placing: the bytes of the key that decide.
+    """
+    growth = entry.grown[topic]
+    if entry.processors is not None:
+        kind = entry.processors.kind
+    elif len(growth.kinds) == 1 or kinds_agree(growth.history):
+        kind = growth.kinds[0]
+    else:
+        return None
+    last = last_found(entry, topic)
+    return max(
+        number
+        for number in places(key_hash(placing), growth.history, kind)
+        if number < growth.history[0] or in_use(growth, number, last)
+    )
+
+
+def _not_read_any_more(facts: RunFacts) -> set[str]:
+    """Return the topics that runs of the application have read, or written to read, and the last one does not
+    read; none where no run is known.
+    """
+    ledger, last = facts.ledger, facts.last_work
+    entry = ledger.newest_entry
+    if last is not None:
+        read = last.plan.topology.sources
+    elif entry is not None:
+        read = tuple(entry.source_topics)
+    else:
+        return set()
+    own = {topic for topic in recorded_ids(ledger) if topic.endswith(REPARTITION_ENDING)}
+    return {*ledger.past.left, *own, *(tp.topic for tp in written_to(facts))} - {*read}
