@@ -79,7 +79,7 @@ def optional_text(name: str, value: Any) -> str:
     if value is None or value == "None":
         raise ConfigError(f"{name}={value!r} is what a template without a value renders", fix=_LEAVE_OUT)
     if not isinstance(value, str):
-        raise ConfigError(f"{name}={_shown(value)} is not text", fix=f'give {name}="..."; {_KEEP_TEXT}')
+        raise _unfit(name, value, "text", fix=f'give {name}="..."; {_KEEP_TEXT}')
     return value
 
 
@@ -107,10 +107,8 @@ def number(minimum: int, *, optional: bool = False) -> Reader:
             with suppress(ValueError):
                 found = int(value)
         if found is None or isinstance(value, bool) or found < minimum:
-            raise ConfigError(
-                f"{name}={_shown(value)} is not a whole number of {minimum} or more",
-                fix=f"give {name}={minimum} or more{f'; {_LEAVE_OUT}' if optional else ''}",
-            )
+            fix = f"give {name}={minimum} or more{f'; {_LEAVE_OUT}' if optional else ''}"
+            raise _unfit(name, value, f"a whole number of {minimum} or more", fix=fix)
         return found
 
     return read
@@ -128,9 +126,7 @@ def rate(name: str, value: Any) -> float | None:
         with suppress(ValueError):
             found = float(value)
     if not 0 < found < math.inf:
-        raise ConfigError(
-            f"{name}={_shown(value)} is not a number above 0", fix=f"give {name}=1000; {_LEAVE_OUT}"
-        )
+        raise _unfit(name, value, "a number above 0", fix=f"give {name}=1000; {_LEAVE_OUT}")
     return found
 
 
@@ -147,8 +143,10 @@ def topic_names(name: str, value: Any) -> tuple[str, ...]:
     names = tuple(str(each) if type(each) is int else each for each in names)
     for each in names:
         if not isinstance(each, str) or each == "None" or not is_legal_topic(each):
-            raise ConfigError(
-                f"{name}={_shown(value)} is not a list of topic names: {each!r} is not one",
+            raise _unfit(
+                name,
+                value,
+                f"a list of topic names: {each!r} is not one",
                 fix=f'give {name}=["orders", "customers"], or text: "orders, customers"; a template gives '
                 f"text, so join its list: \"{{{{ names | join(',') }}}}\"; {_LEAVE_OUT}",
             )
@@ -231,10 +229,7 @@ def moment(name: str, value: Any) -> datetime | None:
             # A day without dashes is a number where the DAG renders native objects.
             found = datetime.fromisoformat(str(value).strip())
     if found is None:
-        raise ConfigError(
-            f"{name}={_shown(value)} is not a time",
-            fix=_WRITE_TIME,
-        )
+        raise _unfit(name, value, "a time", fix=_WRITE_TIME)
     return found
 
 
@@ -245,10 +240,7 @@ def moment_with_zone(name: str, value: Any) -> datetime | None:
     """
     found = moment(name, value)
     if found is not None and found.tzinfo is None:
-        raise ConfigError(
-            f"{name}={_shown(value)} is not a time with zone",
-            fix=_WRITE_TIME,
-        )
+        raise _unfit(name, value, "a time with zone", fix=_WRITE_TIME)
     return found
 
 
@@ -274,10 +266,8 @@ def span(name: str, value: Any) -> timedelta | None:
         elif not isinstance(value, bool):
             found = timedelta(seconds=float(value))
     if found is None or found < timedelta():
-        raise ConfigError(
-            f"{name}={_shown(value)} is not a span of time",
-            fix=f'give {name}=timedelta(minutes=15), a number of seconds, or "PT15M"; {_LEAVE_OUT}',
-        )
+        fix = f'give {name}=timedelta(minutes=15), a number of seconds, or "PT15M"; {_LEAVE_OUT}'
+        raise _unfit(name, value, "a span of time", fix=fix)
     return found
 
 
@@ -301,6 +291,14 @@ def _refuse_undefined(name: str, value: Any) -> None:
     inner = value.items() if isinstance(value, dict) else ()
     for key, each in inner or (enumerate(value) if isinstance(value, list | tuple) else ()):
         _refuse_undefined(f"{name}[{key!r}]", each)
+
+
+def _unfit(name: str, value: Any, expected: str, *, fix: str) -> ConfigError:
+    """Describe a value that is not what its field takes.
+
+    :param expected: what the field takes.
+    """
+    return ConfigError(f"{name}={_shown(value)} is not {expected}", fix=fix)
 
 
 def _shown(value: Any) -> str:

@@ -189,7 +189,7 @@ def refuse_shared(neighbours: Neighbours, plan: RunPlan) -> None:
     if owners:
         causes = [_of_another(app, topic, owner) for topic, owner in sorted(owners.items())]
         raise TopologyError(
-            "; ".join(causes), fix=f"{_RENAME}, and drop the slice: {drop_slice_command(app)}"
+            "; ".join(causes), fix=f"{_RENAME}, and drop this one's slice: {drop_slice_command(app)}"
         )
 
 

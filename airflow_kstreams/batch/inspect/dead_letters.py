@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_kstreams.batch.clock import SystemClock
-from airflow_kstreams.batch.protocol.replay_records import Marks, read_replays, replay_owner
+from airflow_kstreams.batch.protocol.replay_records import (
+    Marks,
+    committed_by_replays,
+    read_replays,
+    replay_owner,
+)
 from airflow_kstreams.batch.replay.selection import Letter, LetterLog, Selection
 from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
 from airflow_kstreams.streams.errors import ConfigError
@@ -179,12 +184,14 @@ class DeadLetterTopic:
             closing(self._cluster.reader(group_id=group_id)) as reader,
         ):
             log = LetterLog.look(admin, self._settings, clock)
+            committed = committed_by_replays(self._cluster, topic, admin=admin)
             replays = read_replays(self._cluster, topic, admin=admin, reader=reader, clock=clock, wait_ms=0)
+            positions, marks = replays.known(log.topic_id, committed, accept_repeats=True)
             yield _LetterView(
                 topic=topic,
                 log=log,
-                positions=replays.positions(log.topic_id),
-                marks=replays.marks(log.topic_id),
+                positions=positions,
+                marks=marks,
                 reader=reader,
                 clock=clock,
             )

@@ -4,8 +4,11 @@ topic>-replays``, and marks of letters that were brought back before others that
 The topic is compacted, a replay's key is its id, and only replays write it, under the transactional id
 ``<dead-letter topic>-replay``, in the same transactions as the records they bring back. So a replay that
 claims that id and reads the topic to its end knows exactly what was brought back. The group of the same name
-gets the same positions, for Kafka's own tools; they decide nothing, because committed offsets that are not
-renewed expire, and replays may be rare.
+gets the same positions, for Kafka's own tools, and as evidence: beside each offset stand the id of the
+dead-letter topic and the number of letters that are marked behind it. Where an offset is ahead of the topic,
+or tells of more marks, the topic was truncated, deleted or made anew. Then the position is the offset's; it
+is lost which letters had marks, and a replay is refused until it is accepted that they come back twice. The
+offsets decide nothing else: those that are not renewed expire, and replays may be rare.
 
 A replay that brings back only some letters leaves gaps, which a position cannot tell. Rule: a letter is done
 with when it lies before the position of its partition, or is marked; a position moves over letters that are
@@ -20,22 +23,36 @@ crash.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
 import msgspec
 
 from airflow_kstreams.batch.protocol.logs.log_read import OPEN_TRANSACTION_TIMEOUT_MS, read_log
 from airflow_kstreams.batch.protocol.slice.metadata_records import MetadataRecord
 from airflow_kstreams.batch.protocol.topics import others_topic
-from airflow_kstreams.streams.errors import KafkaClientError
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
+from airflow_kstreams.streams.partitioning.partition_groups import described_partitions
 from airflow_kstreams.streams.plan import decode_json
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, ReaderPort, Record
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    ReaderPort,
+    Record,
+    TopicPartition,
+)
 
+log = logging.getLogger(__name__)
 #: Offsets of one block: about 1.4 KB in its record.
 BLOCK_OFFSETS = 8_192
 #: Ids of replays do not begin so.
 _KEY = b"__done/"
+#: Behind every offset.
+_END = 1 << 63
 
 
 def replay_owner(dead_letter_topic: str) -> str:
@@ -119,6 +136,44 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
     last: Replay | None = None
     blocks: tuple[MarkBlock, ...] = ()
 
+    def known(
+        self,
+        topic_id: str,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        *,
+        accept_repeats: bool = False,
+    ) -> tuple[dict[int, int], Marks]:
+        """Return the positions and marks that the topic and the offsets of the group together give.
+
+        :param committed: read before the topic was.
+        :param accept_repeats: whether letters of which it is lost that they came back may come back again.
+        :raises ConfigError: it is lost of some letters, and not accepted.
+        """
+        positions, marks = self.positions(topic_id), self.marks(topic_id)
+        for tp, offset in sorted(committed.items()):
+            by, _, marked = offset.metadata.partition(" ")
+            at = positions.get(tp.partition, 0)
+            if by != topic_id or not marked.isdecimal() or at > offset.offset:
+                continue
+            if at < offset.offset:
+                positions[tp.partition] = offset.offset
+                log.warning(
+                    "%s-replays does not say that letters of %s before offset %d came back, but the offsets "
+                    "of the group do: it was truncated, deleted or made anew",
+                    tp.topic,
+                    tp,
+                    offset.offset,
+                )
+            lost = int(marked) - marks.count(tp.partition, offset.offset, _END)
+            if lost > 0 and not accept_repeats:
+                raise ConfigError(
+                    f"{lost} letters of {tp} came back that lie at offset {offset.offset} or later, and "
+                    f"{tp.topic}-replays does not say any more which: it was truncated, deleted or made anew",
+                    fix="look at them (airflow-kstreams dead-letters list), and add --accept-repeats to "
+                    "airflow-kstreams dead-letters replay, once: these letters come back once more",
+                )
+        return positions, marks
+
     def positions(self, topic_id: str) -> dict[int, int]:
         """Return how far replays are in each partition of the dead-letter topic with this id."""
         return dict(self.last.positions) if self.last is not None and self.last.topic_id == topic_id else {}
@@ -126,6 +181,26 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
     def marks(self, topic_id: str) -> Marks:
         """Return the marks of letters of the dead-letter topic with this id."""
         return Marks(topic_id, self.blocks)
+
+
+def committed_by_replays(
+    cluster: ClusterPort, dead_letter_topic: str, *, admin: AdminPort
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets of the group of replays, without those of a transaction that is open."""
+    found = admin.describe_topics([dead_letter_topic])
+    group = replay_owner(dead_letter_topic)
+    with closing(cluster.reader(group_id=group, isolation="read_uncommitted")) as reader:
+        return reader.committed(described_partitions(found, found))
+
+
+def offsets_of(replay: Replay, marks: Marks) -> dict[TopicPartition, CommittedOffset]:
+    """Return what the group of replays commits with a replay's record."""
+    return {
+        TopicPartition(replay.dead_letter_topic, number): CommittedOffset(
+            position, f"{replay.topic_id} {marks.count(number, position, _END)}"
+        )
+        for number, position in replay.positions.items()
+    }
 
 
 def encode_replay(replay: Replay) -> MetadataRecord:

@@ -46,11 +46,13 @@ from airflow_kstreams.batch.protocol.replay_records import (
     Marks,
     Replay,
     Replays,
+    committed_by_replays,
     encode_replay,
+    offsets_of,
     read_replays,
     replay_owner,
 )
-from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION, MetadataRecord
+from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, topic_limits
 from airflow_kstreams.batch.replay.destinations import Destinations
 from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
@@ -69,7 +71,6 @@ from airflow_kstreams.streams.ports import (
     AdminPort,
     Clock,
     ClusterPort,
-    CommittedOffset,
     ReaderPort,
     TopicPartition,
     WriterPort,
@@ -91,6 +92,7 @@ class DeadLetterReplay:
     :param replay_id: names the replay: called again with it, an unfinished one goes on to the same end, and a
         finished one changes nothing.
     :param selection: the letters to bring back; all unless given.
+    :param accept_repeats: whether letters of which it is lost that they came back may come back again.
     """
 
     cluster: ClusterPort
@@ -98,6 +100,7 @@ class DeadLetterReplay:
     _: KW_ONLY
     replay_id: str
     selection: Selection = field(default_factory=Selection)
+    accept_repeats: bool = False
     clock: Clock = field(default_factory=SystemClock)
 
     @property
@@ -171,14 +174,14 @@ class DeadLetterReplay:
         destinations, marks = self._destinations(clients), now.marks
         output = ReplayOutput(writer, clients.reader, clients.admin, destinations)
         replay = self._ended(now.replay)
-        output.write(replay, (), marks.changes(self._topic))
+        output.write(replay, (), marks)
         attempts.end(commits=1, grew_old=False)
         scan = self._scan(now, clients.reader)
         for found in self._batches(clients.reader, scan):
             destinations.refuse_unread(found.letters)
             _warn_of_left_out(found.left_out)
             replay = self._ended(scan.replay)
-            output.write(replay, found.letters, marks.changes(self._topic))
+            output.write(replay, found.letters, marks)
             attempts.end(commits=1, grew_old=False)
         return replay
 
@@ -230,6 +233,7 @@ class DeadLetterReplay:
 
     def _current(self, clients: _Clients, *, wait_ms: int = OPEN_TRANSACTION_TIMEOUT_MS) -> _Now:
         """Return this replay as it is now, or a new one with the end that the topic has now."""
+        committed = committed_by_replays(self.cluster, self._topic, admin=clients.admin)
         replays = self._read(clients, wait_ms=wait_ms)
         mine = self._mine(replays)
         if mine is not None and mine.finished_ms:
@@ -250,8 +254,8 @@ class DeadLetterReplay:
             where=dict(self.selection.where),
             limit=self.selection.limit,
         )
-        marks = replays.marks(found.topic_id)
-        replay = caught_up(replay, replays.positions(found.topic_id), found.starts, marks)
+        positions, marks = replays.known(found.topic_id, committed, accept_repeats=self.accept_repeats)
+        replay = caught_up(replay, positions, found.starts, marks)
         return _Now(replay=replay, marks=marks, starts=found.starts)
 
     def _scan(self, now: _Now, reader: ReaderPort) -> Scan:
@@ -333,12 +337,12 @@ class ReplayOutput:
         self._admin = admin
         self._destinations = destinations
 
-    def write(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+    def write(self, replay: Replay, letters: Sequence[Letter], marks: Marks) -> None:
         """Bring letters back, and record that they are replayed, in one transaction.
 
         :param replay: as it is after this transaction.
         :param letters: whole ones.
-        :param marks: the blocks of marks that have changed.
+        :param marks: of all replays, those of these letters among them.
         :raises ConfigError: the topic of a letter does not exist any more.
         :raises TransactionAbortedError: this writer must not be used again; the transaction may be committed.
         """
@@ -361,7 +365,7 @@ class ReplayOutput:
                 task_id=replay.replay_id,
             )
 
-    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Sequence[MetadataRecord]) -> None:
+    def _produce(self, replay: Replay, letters: Sequence[Letter], marks: Marks) -> None:
         produce = self._writer.produce
         for letter in letters:
             record, _, origin = letter
@@ -370,10 +374,6 @@ class ReplayOutput:
                 partition = self._destinations.partition(letter)
                 headers = origin.headers or None
                 produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
-        for state in (*marks, encode_replay(replay)):
+        for state in (*marks.changes(replay.dead_letter_topic), encode_replay(replay)):
             produce(state.topic, state.value, state.key, PARTITION, None, state.headers)
-        offsets = {
-            TopicPartition(replay.dead_letter_topic, partition): CommittedOffset(offset)
-            for partition, offset in replay.positions.items()
-        }
-        self._writer.send_offsets(offsets, self._reader)
+        self._writer.send_offsets(offsets_of(replay, marks), self._reader)

@@ -370,7 +370,7 @@ def _after_changes(seen: Survey, plan: ResetPlan) -> Ledger:
     """Return the ledger without what the new offsets and the end of changelogs make untrue, and with what is
     parked: offsets that are set say nothing of it any more.
     """
-    ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone}
+    ledger, forgotten = seen.ledger, {*plan.deleted, *plan.gone, *plan.released}
     ledger = dataclasses.replace(ledger, past=ledger.past.with_parked(plan.parked))
     if plan.groups_dropped:
         ledger = dataclasses.replace(ledger, assignment=_without(ledger.assignment, forgotten))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
+from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.ledger.facts import Lease
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.ledger.run_summary import RunSummary
@@ -185,6 +186,8 @@ class ResetPlan:
     :param offsets: committed offsets that are set.
     :param deleted: internal topics that are deleted -> partition count.
     :param gone: internal topics that runs have recorded and that do not exist; what is recorded is forgotten.
+    :param released: internal topics that a dropped slice claimed and that nothing was ever written to: they
+        stay, and are not the application's any more.
     :param kept: topics that the application reads and this reset leaves alone.
     :param ambiguous: topics that may be internal ones of the application or of another -> that one's id.
     :param taken_back: ids of finished runs that are not finished any more.
@@ -204,6 +207,7 @@ class ResetPlan:
     offsets: tuple[OffsetChange, ...] = ()
     deleted: Mapping[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    released: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     ambiguous: Mapping[str, str] = field(default_factory=dict)
     taken_back: tuple[str, ...] = ()
@@ -311,6 +315,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
             committed={tp.topic for tp in seen.committed},
         )
         offsets = _offsets(session, request, seen)
+    released = _released(session, seen) if request.only_the_slice else ()
     deleted = {topic: seen.described[topic].partitions for topic in chosen if topic in seen.described}
     after = {change.partition: change.after for change in offsets}
     named = {*request.input_topics, *request.intermediate_topics}
@@ -325,6 +330,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         offsets=offsets,
         deleted=deleted,
         gone=tuple(topic for topic in chosen if topic not in deleted),
+        released=released,
         kept=tuple(sorted((seen.recorded.inputs | seen.recorded.intermediates) - named)),
         ambiguous={
             topic: owner
@@ -334,7 +340,7 @@ def plan_reset(session: CoordinatorSession, request: ResetRequest, seen: Survey)
         taken_back=_taken_back(seen.ledger, after),
         dropped_run=seen.unfinished_run,
         metadata_keys=len(seen.metadata_keys),
-        groups_dropped=_groups_depend(seen.ledger, chosen),
+        groups_dropped=_groups_depend(seen.ledger, (*chosen, *released)),
         unread=_given_up(
             session, seen, own_unread, [at for at in offsets if at.partition.topic in request.unread_topics]
         ),
@@ -505,6 +511,14 @@ def _reads_again(run: RunSummary, after: Mapping[TopicPartition, int]) -> bool:
         if read.start < read.stop and len(known) == read.partitions and sum(known) < read.stop:
             return True
     return False
+
+
+def _released(session: CoordinatorSession, seen: Survey) -> tuple[str, ...]:
+    """Return the internal topics that hold nothing of the application: nothing was ever written to them. The
+    claim of a run whose slice is dropped ends, so that another application may take such a topic.
+    """
+    found = session.admin.describe_topics(seen.recorded.internal)
+    return tuple(sorted(found.keys() - ever_written(session.admin, found, found)))
 
 
 def _groups_depend(ledger: Ledger, deleted: Collection[str]) -> bool:

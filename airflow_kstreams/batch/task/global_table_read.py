@@ -209,7 +209,7 @@ def _refuse_changed(admin: AdminPort, table: FrozenTable, slice_: Slice) -> None
         raise DataLossError(
             f"the global table of topic {table.topic} is not what it was when run {slice_.run_id!r} began: "
             f"{why}",
-            fix="no attempt could see the same table any more: drop the slice with "
-            f"{drop_slice_command(app)}, and begin another run; give the topic cleanup.policy=compact",
+            fix="give the topic cleanup.policy=compact, and drop the slice, as no attempt could see the same "
+            f"table any more; the next run goes on where it stopped: {drop_slice_command(app)}",
             run_id=slice_.run_id,
         )

@@ -150,6 +150,13 @@ def replay(  # noqa: PLR0913 - every parameter is an option
             metavar="ID", help="Go on with this replay, which was interrupted; a new one unless given."
         ),
     ] = None,
+    accept_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--accept-repeats",
+            help="Letters of which it is lost that they came back may come back again; an error asks for it.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Bring dead letters back to the topics they came from, each once, so that the next run processes them.
@@ -164,6 +171,7 @@ def replay(  # noqa: PLR0913 - every parameter is an option
         _settings(application_id, dead_letter_topic),
         replay_id=named,
         selection=selection,
+        accept_repeats=accept_repeats,
     )
     chosen = bool(where or limit)
     found = tool.plan() if dry_run or chosen else None

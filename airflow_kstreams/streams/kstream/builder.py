@@ -31,6 +31,9 @@ from airflow_kstreams.streams.topic_patterns import pattern_topic
 from airflow_kstreams.streams.topology.topology import Topology
 from airflow_kstreams.streams.type_variables import KR, VR, K, V
 
+#: A topic's name, or a list of names.
+Topics = str | list[str] | tuple[str, ...]
+
 
 class TableOptions(TypedDict, total=False):
     """Options of ``table``, for type checkers."""
@@ -95,34 +98,26 @@ class KStreamBuilder(Generic[K, V]):
         self._tables: dict[str, KnownTable] = {}
 
     @overload
-    def stream(
-        self, *topics: str | list[str] | tuple[str, ...], **options: Unpack[SourceOptions]
-    ) -> KStream[K, V]: ...
+    def stream(self, *topics: Topics, **options: Unpack[SourceOptions]) -> KStream[K, V]: ...
     @overload
     def stream(
-        self,
-        *topics: str | list[str] | tuple[str, ...],
-        key_serde: Serde[KR],
-        **options: Unpack[SourceOptions],
+        self, *topics: Topics, key_serde: Serde[KR], **options: Unpack[SourceOptions]
     ) -> KStream[KR, V]: ...
     @overload
     def stream(
-        self,
-        *topics: str | list[str] | tuple[str, ...],
-        value_serde: Serde[VR],
-        **options: Unpack[SourceOptions],
+        self, *topics: Topics, value_serde: Serde[VR], **options: Unpack[SourceOptions]
     ) -> KStream[K, VR]: ...
     @overload
     def stream(
         self,
-        *topics: str | list[str] | tuple[str, ...],
+        *topics: Topics,
         key_serde: Serde[KR],
         value_serde: Serde[VR],
         **options: Unpack[SourceOptions],
     ) -> KStream[KR, VR]: ...
     def stream(
         self,
-        *topics: str | list[str] | tuple[str, ...],
+        *topics: Topics,
         key_serde: Serde | None = None,
         value_serde: Serde | None = None,
         timestamps: TimestampExtractor | None = None,
@@ -375,9 +370,7 @@ class KStreamBuilder(Generic[K, V]):
         return kept_ahead(topology, self._graph.without_key)
 
 
-def _named_or_pattern(
-    topics: tuple[str | list[str] | tuple[str, ...], ...], pattern: object
-) -> tuple[str, ...]:
+def _named_or_pattern(topics: tuple[Topics, ...], pattern: object) -> tuple[str, ...]:
     """Return the names of topics, or the placeholder of a pattern."""
     if not pattern or (isinstance(pattern, str) and not topics):
         return (pattern_topic(str(pattern)),) if pattern else _names(topics)
@@ -387,7 +380,7 @@ def _named_or_pattern(
     )
 
 
-def _names(topics: tuple[str | list[str] | tuple[str, ...], ...]) -> tuple[str, ...]:
+def _names(topics: tuple[Topics, ...]) -> tuple[str, ...]:
     """Return the names among names and lists of names."""
     names: list[str] = []
     for topic in topics:

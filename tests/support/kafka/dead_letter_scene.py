@@ -81,12 +81,15 @@ class Scene:
         cluster: ClusterPort | None = None,
         where: Mapping[str, object] | None = None,
         limit: int | None = None,
+        *,
+        accept_repeats: bool = False,
     ) -> DeadLetterReplay:
         return DeadLetterReplay(
             cluster or self.kafka,
             SETTINGS,
             replay_id=replay_id,
             selection=Selection.parse(where, limit),
+            accept_repeats=accept_repeats,
             clock=self.clock,
         )
 

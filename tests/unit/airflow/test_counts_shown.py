@@ -135,6 +135,7 @@ def _status() -> str:
     return result.stdout
 
 
+@pytest.mark.remedy("finish.judge_late")
 def test_run_fails_before_it_is_finished_when_too_many_are_late_and_a_retry_with_warn_finishes_it(
     application: Application, kafka: InMemoryKafka
 ) -> None:

@@ -782,6 +782,7 @@ def test_continuous_run_starts_where_the_reset_before_it_says(scene: Scene) -> N
     assert len(scene.kafka.values("out")) - before == 5
 
 
+@pytest.mark.remedy("reset.ApplicationReset._refuse: stop it first")
 def test_live_continuous_run_is_refused_by_a_reset_and_its_zombie_writes_nothing_after_a_forced_one(
     scene: Scene,
 ) -> None:

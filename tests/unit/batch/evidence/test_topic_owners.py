@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TypeVar
 
 import pytest
@@ -17,6 +18,7 @@ from airflow_kstreams.testing import InMemoryKafka
 from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("internal-topics-are-not-shared")
 
@@ -81,6 +83,7 @@ def rewrite(kafka: InMemoryKafka, topic: str, *, written: bool) -> None:
         kafka.append(topic, b"\0\0\0\0\0\0\0\x07", b"a")
 
 
+@pytest.mark.remedy("topic_owners.refuse_foreign")
 def test_second_application_is_refused_and_the_first_is_named_when_names_coincide(
     kafka: InMemoryKafka, orders: Application, orders_eu: Application
 ) -> None:
@@ -95,6 +98,8 @@ def test_second_application_is_refused_and_the_first_is_named_when_names_coincid
     publish(kafka, "all", "a")
     orders.run("run-2")
     assert (counts(kafka, "all-out"), counts(kafka, "eu-out")) == ([2, 3], [])
+    dataclasses.replace(orders_eu, application_id="eu").run("run-1")
+    assert counts(kafka, "eu-out") == [2], "under another id, with state of its own"
 
 
 def test_second_application_is_refused_when_the_first_has_only_begun(
@@ -109,6 +114,7 @@ def test_second_application_is_refused_when_the_first_has_only_begun(
     assert counts(kafka, "all-out") == [1]
 
 
+@pytest.mark.remedy("topic_owners.refuse_shared")
 def test_applications_that_begin_at_one_moment_do_not_both_go_on(
     kafka: InMemoryKafka, orders: Application, orders_eu: Application
 ) -> None:
@@ -121,8 +127,13 @@ def test_applications_that_begin_at_one_moment_do_not_both_go_on(
     assert "--application-id orders-eu --delete-stopoffsets" in error.fix
     orders_eu.interceptor = None
     assert "is a topic of application 'orders'" in refused(orders_eu).cause, "whatever becomes of it"
+    accept_in_memory(error, kafka)
+    orders.run("run-1", (0, 2))
+    dataclasses.replace(orders_eu, application_id="eu").run("run-1")
+    assert (counts(kafka, "all-out"), counts(kafka, "eu-out")) == ([2], [2])
 
 
+@pytest.mark.remedy("topic_owners.refuse_foreign")
 def test_application_is_refused_when_another_program_has_written_its_topic(
     kafka: InMemoryKafka, orders: Application
 ) -> None:
@@ -134,6 +145,9 @@ def test_application_is_refused_when_another_program_has_written_its_topic(
     subject = Subject(plan=orders.topology.plan("orders"), settings=orders.checked)
     found = [f.text for f in diagnose(kafka, subject, clock=kafka.clock) if f.check == "topics"]
     assert any("holds what others have written" in text for text in found)
+    accept_in_memory(error, kafka)
+    orders.run("run-1")
+    assert counts(kafka, "all-out") == [1]
 
 
 @pytest.mark.parametrize("written", [True, False])

@@ -292,6 +292,7 @@ def test_each_record_is_back_once_when_another_replay_came_between(calls: list[s
         assert scene.replay("r3").records == 0, (number, name)
 
 
+@pytest.mark.remedy("replay.DeadLetterReplay.run")
 def test_each_record_is_back_once_when_two_replays_are_at_work(calls: list[str]) -> None:
     overtaken = 0
     for number, name in enumerate(calls):

@@ -90,6 +90,7 @@ def test_letter_is_refused_when_the_last_run_does_not_read_its_topic(
 
 
 @pytest.mark.parametrize("topic", [REKEYED, "mid"])
+@pytest.mark.remedy("destinations.Destinations.refuse_unread")
 def test_both_ways_out_bring_each_letter_back_once(scene: Scene, topic: str) -> None:
     app(scene, OLD).batch("run-1")
     scene.letter("a", topic, 0)

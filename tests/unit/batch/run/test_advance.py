@@ -34,6 +34,7 @@ from airflow_kstreams.streams.runtime.stream_task import InlineExecution
 from airflow_kstreams.streams.windows import RunEnd
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.kafka.in_process import Application
+from tests.support.remedies import walked
 
 pytestmark = pytest.mark.promise(
     "windows-close-in-their-run", "quiet-runs-publish-what-is-due", "undated-sources-are-not-advanced"
@@ -494,18 +495,36 @@ def test_source_with_the_records_own_times_and_a_policy_is_advanced(kafka: InMem
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "said", "mended"),
     [
-        ({"autostop_at": "eol", "stream_time_advance": "cut"}, "which cuts at no time"),
-        ({"stream_time_advance": "wall_clock_of_begin"}, "is the next run's, and would be late there"),
-        ({"stream_time_advance_also": "inn"}, "inn does not keep stream time from advancing"),
+        walked(
+            "stream_time.refuse_unfit_end_of_run: set autostop.at=interval_end",
+            {"autostop_at": "eol", "stream_time_advance": "cut"},
+            "which cuts at no time",
+            {"autostop_at": "interval_end", "stream_time_advance": "cut"},
+        ),
+        walked(
+            "stream_time.refuse_unfit_end_of_run: leave stream.time.advance out: stream time then",
+            {"stream_time_advance": "wall_clock_of_begin"},
+            "is the next run's, and would be late there",
+            {},
+        ),
+        walked(
+            "stream_time.refuse_unfit_end_of_run: name only what does",
+            {"stream_time_advance_also": "inn"},
+            "inn does not keep stream time from advancing",
+            {},
+        ),
     ],
 )
 def test_begin_refuses_what_cannot_be_advanced(
-    kafka: InMemoryKafka, settings: dict[str, object], said: str
+    kafka: InMemoryKafka, settings: dict[str, object], said: str, mended: dict[str, object]
 ) -> None:
+    publish(kafka, ("in", 0, "a", 0.1))
     with pytest.raises(ConfigError, match=said):
         application(kafka, hourly(), **settings).begin("run-0", interval_ms=hours(0, 1))
+    application(kafka, hourly(), **mended).run("run-0", interval_ms=hours(0, 1))
+    assert out(kafka) == ["a@0=1"]
 
 
 def test_finish_is_refused_while_a_quiet_task_has_not_advanced(kafka: InMemoryKafka) -> None:

@@ -263,6 +263,7 @@ def test_nothing_is_warned_of_when_a_partition_was_merely_quiet_in_the_interval(
         ((T0 + 1, T0), "is empty"),
     ],
 )
+@pytest.mark.remedy("intervals.check_interval")
 def test_missing_or_empty_interval_is_an_error_that_names_it(
     application: Callable[..., Application], autostop: str, given: Any, said: str
 ) -> None:
@@ -271,6 +272,7 @@ def test_missing_or_empty_interval_is_an_error_that_names_it(
     assert said in caught.value.cause
     assert "'run-0'" in caught.value.cause
     assert "CronDataIntervalTimetable" in caught.value.fix
+    assert application(autostop).begin("run-0", interval_ms=(T0, T0 + HOUR)).plan.empty
 
 
 # == interval: a backfill

@@ -126,6 +126,7 @@ def test_run_that_failed_goes_on_when_dead_letters_are_asked_for_before_it_is_ta
     assert limit_of(kafka, DEAD) == 5_000_000 + 2 * ROOM_BYTES
 
 
+@pytest.mark.remedy("source_topics.ensure_dead_letter_topic")
 def test_run_is_not_taken_up_when_the_dead_letter_topic_of_its_new_settings_does_not_exist(
     kafka: InMemoryKafka,
 ) -> None:

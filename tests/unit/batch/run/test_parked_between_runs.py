@@ -103,6 +103,7 @@ def test_number_is_kept_from_run_to_run_when_the_service_stays_down(scene: Parki
     assert sorted(scene.out) == ["a", "b", "bad", "behind", "c"]
 
 
+@pytest.mark.remedy("finish._refuse_owing")
 def test_run_is_not_finished_before_tasks_with_parked_records_have_run(scene: ParkingScene) -> None:
     left_parked(scene)
     application = scene.application()

@@ -23,6 +23,7 @@ from airflow_kstreams.streams.runtime.stream_task import TaskId
 from airflow_kstreams.testing import FaultyCluster, InMemoryKafka
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.launches import lease_held, share_of
+from tests.support.kafka.printed_commands import accept_in_memory
 
 pytestmark = pytest.mark.promise("global-tables-stand-still-in-a-run")
 
@@ -261,6 +262,7 @@ def test_dead_letter_topic_is_refused_when_it_is_a_global_table() -> None:
         _app(kafka, settings=settings).begin("run")
 
 
+@pytest.mark.remedy("global_table_read._refuse_changed")
 def test_table_is_refused_when_something_of_it_is_gone_since_the_run_began() -> None:
     kafka = _kafka()
     app = _app(kafka)
@@ -274,8 +276,13 @@ def test_table_is_refused_when_something_of_it_is_gone_since_the_run_began() -> 
         app.task(slice_, 0, 0)
     admin.delete_topics(["names"])
     kafka.create_topic("names", partitions=3)
-    with pytest.raises(DataLossError, match="it was created again"):
+    with pytest.raises(DataLossError, match="it was created again") as caught:
         app.task(slice_, 0, 0)
+    before = len(kafka.values("out"))
+    _name(kafka, "a", "ape")
+    accept_in_memory(caught.value, kafka)
+    app.run("next")
+    assert len(kafka.values("out")) > before
 
 
 def test_run_is_refused_when_the_topic_is_missing() -> None:
