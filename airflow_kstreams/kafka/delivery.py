@@ -39,7 +39,7 @@ from airflow_kstreams.streams.naming.permissions import (
     transactional_permission,
 )
 from airflow_kstreams.streams.ports import Headers, TopicLimits, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.topic_limits import record_bytes, writer_limits
 
 log = logging.getLogger(__name__)

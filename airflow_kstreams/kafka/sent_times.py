@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from airflow_kstreams.streams.ports import TopicLimits, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS, beyond_ms, shown_time
 
 #: Reports that may be of a record whose time is refused.

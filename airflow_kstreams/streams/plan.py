@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import msgspec
 
@@ -25,6 +25,8 @@ from airflow_kstreams.streams.naming.commands import reset_command, start_over_f
 from airflow_kstreams.streams.topic_patterns import match_all, matching, pattern_of, replaced
 
 T = TypeVar("T")
+#: When the windows of a fold are given: as they change, when they close, or also at the end of each run.
+GivenAt = Literal["change", "close", "run end"]
 
 #: Making a decoder may run annotations, which may make decoders.
 _lock = threading.RLock()
@@ -179,6 +181,34 @@ class UnnamedStore(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.kind} of {', '.join(self.reads)}"
 
 
+class GivenWindows(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The moments at which the windows in a store reach readers.
+
+    :param at: when they are given.
+    :param may_go: whether one may be deleted before it closes.
+    """
+
+    at: GivenAt
+    may_go: bool = False
+
+    def goes_on_as(self, other: GivenWindows) -> bool:
+        """Whether a later version may go on with the state of this one.
+
+        Windows that wait for their close are given by what waits for it alone. One that readers know already
+        must be taken back when it goes, and what begins to wait does not know which those are.
+        """
+        if self.at == other.at:
+            return True
+        return other.at != "change" and (self.at == "close" or not (self.may_go or other.may_go))
+
+    def __str__(self) -> str:
+        return {
+            "change": "windows that are given as they change",
+            "close": "windows that are given when they close",
+            "run end": "windows that are given at the end of each run, and when they close",
+        }[self.at]
+
+
 class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One connected component of the topology.
 
@@ -190,6 +220,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param changelog_configs: the user's settings of a changelog topic, by topic; absent if none.
     :param state_kinds: changelog topic -> meaning of its entries: the kind of store, and the windows of the
         fold.
+    :param given_windows: changelog topic of a fold by windows -> when these are given.
     :param store_serdes: changelog topic -> the serdes of its store's keys and values, in words.
     :param copartitioned: groups of source topics that must have equal partition counts.
     :param entry_keys: changelog topic -> what is known of the keys of its entries.
@@ -198,6 +229,7 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     :param globals: topics of its global tables, sorted.
     :param stream_time: its stream time plan.
     :param unnamed: changelog topic -> what its store is; of stores that the user gave no name.
+    :param calling: names of its asynchronous nodes, in build order.
     """
 
     id: int
@@ -208,12 +240,14 @@ class SubtopologyPlan(msgspec.Struct, frozen=True, kw_only=True):
     changelog_configs: dict[str, dict[str, str]] = {}
     copartitioned: tuple[tuple[str, ...], ...] = ()
     state_kinds: dict[str, str] = {}
+    given_windows: dict[str, GivenWindows] = {}
     store_serdes: dict[str, str] = {}
     entry_keys: dict[str, EntryKeys] = {}
     key_suffixes: dict[str, int] = {}
     globals: tuple[str, ...] = ()
     stream_time: StreamTimePlan = StreamTimePlan()
     unnamed: dict[str, UnnamedStore] = {}
+    calling: tuple[str, ...] = ()
 
 
 def refuse_unknown_subtopology(application_id: str, subtopology: int, known: Collection[int]) -> None:

@@ -171,6 +171,12 @@ class ApplicationSettings:
         "call of order partition is repeated where its record is. Half a minute outlasts a service that "
         "restarts. 0 = a task calls once what is due when it gets there, and leaves.",
     )
+    idempotency_key_prefix: str = _setting(
+        "",
+        doc="Start of the idempotency keys of calls. Empty means the application id; in a backfill that of "
+        "backfill.of, so that effects which the live runs have made are not made again. Another prefix gives "
+        "every call a new key: all effects are made again.",
+    )
     max_timestamp_ahead_ms: int = _setting(
         86_400_000,
         minimum=-1,
@@ -293,6 +299,11 @@ class ApplicationSettings:
         if number or not over:
             return self
         return replace(self, num_threads_per_task=self.num_threads_per_task + over)
+
+    @property
+    def key_prefix(self) -> str:
+        """The start of idempotency keys."""
+        return self.idempotency_key_prefix or self.backfill_of or self.application_id
 
     @property
     def continuous(self) -> bool:

@@ -236,6 +236,7 @@ class TasksInMemory:
                 partition_count=lambda topic: self._topics.partitions.get(topic, 1),
                 pause=self._pause,
                 say_shared=self._say_shared,
+                topic_ids=dict.fromkeys((partition.topic for partition in positions), "test"),
                 global_entries=self._globals,
                 make_caller=lambda async_nodes: SeededCaller(async_nodes, seed=self._async_seed),
                 latest_allowed=lambda topic: no_bound if ahead_ms < 0 else self._latest_allowed(ahead_ms),

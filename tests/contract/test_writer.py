@@ -22,7 +22,7 @@ from airflow_kstreams.streams.ports import (
     TopicPartition,
     WriterPort,
 )
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.timestamp_reading import iso_of
 from tests.contract.conftest import Contract
 

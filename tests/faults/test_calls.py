@@ -126,8 +126,9 @@ def test_failed_call_leaves_its_records_own_bytes_in_the_dead_letter_topic(
     assert headers["__streams.errors.offset"] == str(original.offset).encode()
     assert b"no 137" in headers["__streams.errors.message"]
     assert scene.results() == scene.sums([row for row in scene.sent if row[1]["n"] != refused])
-    key = f"{scene.application_id}/{scene.source}-{original.partition}@{original.offset}/charge/0"
-    assert calling.service.charges.keys() == calling.keys() - {key}
+    (missing,) = calling.keys() - calling.service.charges.keys()
+    assert f"/{scene.source}-{original.partition}@{original.offset}/" in missing
+    assert calling.service.charges.keys() < calling.keys()
 
 
 @pytest.mark.parametrize("calls", ["loop", "threads"])

@@ -30,9 +30,16 @@ def each_record_takes_effect_once(history: History, expected: Expectations) -> N
         begun[visit.key] += kind == "begin"
     if any(count > 1 for key, count in begun.items() if key):
         sometimes("a call was made again and took no second effect")
+    ids: dict[str, str] = {}
+    by_node: dict[str, set[str]] = defaultdict(set)
+    for key in effects:
+        prefix, place, topic_id, name, ordinal = key.rsplit("/", 4)
+        if not topic_id or ids.setdefault(_place(place)[0].topic, topic_id) != topic_id:
+            raise ViolationError(f"{key} names topic {topic_id}, which is another one in other keys")
+        by_node[name].add(f"{prefix}/{place}/{name}/{ordinal}")
     for node in (node for node in expected.calling if node.topics):
         wanted, maybe = _records_of(node, history)
-        found = {key for key in effects if key.split("/")[-2] == node.name}
+        found = by_node[node.name]
         if not found <= wanted | maybe or not wanted <= found:
             raise ViolationError(
                 f"calls of {node.name} took effect without a record: {sorted(found - wanted - maybe)[:4]}, "
@@ -106,7 +113,7 @@ def _check_effects(node: CallingNode, history: History, expected: Expectations) 
     last: dict[tuple[TopicPartition, str], int] = {}
     assert expected.service is not None
     for named in expected.service.effects:
-        _, place, name, _ = named.rsplit("/", 3)
+        _, place, _, name, _ = named.rsplit("/", 4)
         if name != node.name:
             continue
         partition, offset = _place(place)
@@ -119,7 +126,9 @@ def _check_effects(node: CallingNode, history: History, expected: Expectations) 
 
 
 def _records_of(node: CallingNode, history: History) -> tuple[set[str], set[str]]:
-    """Return the keys of the calls that must have taken effect, and of those that may have."""
+    """Return the keys, without the topic's id, of the calls that must have taken effect, and of those that
+    may have.
+    """
     wanted: set[str] = set()
     maybe: set[str] = set()
     for topic in node.topics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from random import Random
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ class FaultInjector:
     :param second_owner: starts another scheduler.
     :param trace: takes one line per port call; None for no trace.
     :param machines: on which processes run.
+    :param uncalled: calls that no process makes.
     :ivar slots: how many tasks of one driver may run at the same time; 0 for any number.
     """
 
@@ -45,6 +46,7 @@ class FaultInjector:
         second_owner: Callable[[], None],
         trace: Callable[[str], None] | None = None,
         machines: Sequence[Machine] = (Machine(),),
+        uncalled: Set[str] = UNCALLED,
     ) -> None:
         self.world = world
         self.kafka = kafka
@@ -53,6 +55,7 @@ class FaultInjector:
         self.second_owner = second_owner
         self.trace = trace
         self.slots = 0
+        self.uncalled = uncalled
         self.machines = tuple(machines)
         self.fired: Counter[tuple[str, Fault]] = Counter()
         self.calls: Counter[str] = Counter()
@@ -99,7 +102,7 @@ class _ProcessInterceptor:
             injector.world.step()
         if name == "writer.produce":
             effect, arguments = self._dated(client, effect, arguments)
-        if name in UNCALLED:
+        if name in injector.uncalled:
             raise AssertionError(f"{name} is called after all: take it out of UNCALLED")
         fault = injector.due(name, process, arguments)
         if injector.trace is None:

@@ -119,8 +119,8 @@ def _calls_behind_a_failed_one_go_on() -> SwitchedOff:
 def _keys_of_parked_calls() -> SwitchedOff:
     """The calls of a parked record have idempotency keys of their own."""
 
-    def parked(context: Any, key: Any, value: Any, *, ordinal: str) -> Any:
-        return to_park(context, key, value, ordinal=f"{ordinal}0")
+    def parked(context: Any, key: Any, value: Any, *, ordinal: str, topic_ids: Any) -> Any:
+        return to_park(context, key, value, ordinal=f"{ordinal}0", topic_ids=topic_ids)
 
     return mock.patch("airflow_kstreams.streams.runtime.pipeline.parking.to_park", parked)
 

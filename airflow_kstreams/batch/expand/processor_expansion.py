@@ -197,7 +197,11 @@ class ProcessorExpansion:
 
 
 def give_up_expansions(
-    cluster: ClusterPort, settings: ApplicationSettings, *, dry_run: bool = False
+    cluster: ClusterPort,
+    settings: ApplicationSettings,
+    *,
+    dry_run: bool = False,
+    clock: Clock | None = None,
 ) -> list[ProcessorPlan]:
     """Give up the processors that are on their way, and return what was on its way.
 
@@ -208,7 +212,7 @@ def give_up_expansions(
     :raises RunBusyError: a run is at work, or has begun meanwhile.
     :raises KafkaClientError: the broker refuses, or does not answer; the same again goes on.
     """
-    with closing(CoordinatorSession(cluster, settings)) as session:
+    with closing(CoordinatorSession(cluster, settings, clock=clock)) as session:
         plans = _under_way(session, session.read_ledger(wait_ms=0))
         if dry_run or not plans:
             return plans

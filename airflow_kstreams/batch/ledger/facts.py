@@ -24,7 +24,7 @@ from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice, partitio
 from airflow_kstreams.streams.partitioning.partition_groups import Groups, equal_ids
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
-from airflow_kstreams.streams.plan import UnnamedStore
+from airflow_kstreams.streams.plan import GivenWindows, UnnamedStore
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
 
@@ -69,6 +69,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     :param groups: by group id; empty when equal ids are together.
     :param changelogs: topic id of each changelog whose partition ``n`` holds the state of group ``n``.
     :param state_kinds: what the entries of each changelog mean, see ``SubtopologyPlan``.
+    :param given_windows: when the windows in them are given.
     :param store_serdes: by which serdes they are written.
     :param unnamed: what the stores of some changelogs are: of those that the user gave no name.
     :param grown: the source topics that have gained partitions since their producers began.
@@ -84,6 +85,7 @@ class GroupedPartitions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     groups: Groups = ()
     changelogs: dict[str, str] = {}
     state_kinds: dict[str, str] = {}
+    given_windows: dict[str, GivenWindows] = {}
     store_serdes: dict[str, str] = {}
     unnamed: dict[str, UnnamedStore] = {}
     grown: dict[str, GrownTopic] = {}

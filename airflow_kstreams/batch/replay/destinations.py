@@ -9,19 +9,24 @@ a key decide. While runs have not seen yet by which arithmetic the topic grows, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.growing.grown_groups import in_use, last_found
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.batch.replay.selection import Letter
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import kinds_agree, places
-from airflow_kstreams.streams.ports import AdminPort
+from airflow_kstreams.streams.ports import AdminPort, Headers, TopicLimits
+from airflow_kstreams.streams.records.topic_limits import record_bytes
+
+log = logging.getLogger(__name__)
 
 
 class Destinations:
@@ -40,6 +45,7 @@ class Destinations:
         subs = () if last is None else last.plan.topology.subtopologies
         self._key_suffixes = {topic: size for sub in subs for topic, size in sub.key_suffixes.items()}
         self._counts: dict[str, int] = {}
+        self._limits: dict[str, TopicLimits] = {}
 
     @property
     def known(self) -> Collection[str]:
@@ -47,7 +53,7 @@ class Destinations:
         return self._counts
 
     def look_up(self, letters: Sequence[Letter]) -> None:
-        """Read the partition counts of the topics that letters came from.
+        """Read the partition counts, and the largest records, of the topics that letters came from.
 
         :raises ConfigError: one does not exist.
         """
@@ -60,6 +66,7 @@ class Destinations:
                 fix="create the topic, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}
+        self._limits |= topic_limits(self._admin, asked) if asked else {}
 
     def refuse_unread(self, letters: Sequence[Letter]) -> None:
         """Refuse to bring back what no task would process.
@@ -94,6 +101,26 @@ class Destinations:
             if now is not None:
                 return now
         return origin.partition if origin.partition < self._counts[origin.topic] else -1
+
+    def headers(self, letter: Letter) -> Headers | None:
+        """Return the headers with which a letter's record comes back: the place at which it came first is
+        one of them, unless the topic does not take a record so much larger.
+
+        :param letter: that has been looked up.
+        """
+        origin, key, value = letter.origin, letter.record.key(), letter.record.value()
+        if origin is None:
+            return None
+        headers = origin.headers_of(key, value)
+        if record_bytes(key, value, headers) <= self._limits[origin.topic].max_bytes:
+            return headers
+        log.warning(
+            "the record of letter %s comes back without its first place, for which %s has no room: its calls "
+            "have new idempotency keys, so effects that were made before it failed are made again",
+            letter.place,
+            origin.topic,
+        )
+        return origin.headers or None
 
 
 def _partition_now(entry: GroupedPartitions, topic: str, placing: bytes) -> int | None:

@@ -372,7 +372,7 @@ class ReplayOutput:
             if origin is not None:
                 time_ms = max(record.timestamp()[1], 0)
                 partition = self._destinations.partition(letter)
-                headers = origin.headers or None
+                headers = self._destinations.headers(letter)
                 produce(origin.topic, record.value(), record.key(), partition, time_ms, headers)
         for state in (*marks.changes(replay.dead_letter_topic), encode_replay(replay)):
             produce(state.topic, state.value, state.key, PARTITION, None, state.headers)

@@ -45,12 +45,8 @@ from airflow_kstreams.batch.protocol.replay_records import Marks, Replay
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import json_decoder
 from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import (
-    DeadLetterOrigin,
-    content_id,
-    facts_of,
-    origin_of,
-)
+from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin, facts_of, origin_of
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 _NUMBERS = ("partition", "offset")

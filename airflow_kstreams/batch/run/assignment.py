@@ -38,7 +38,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import (
     named,
 )
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic, keys_stay
-from airflow_kstreams.streams.plan import SubtopologyPlan, TopologyPlan
+from airflow_kstreams.streams.plan import GivenWindows, SubtopologyPlan, TopologyPlan
 from airflow_kstreams.streams.ports import TopicDescription, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ def with_changelogs(
                 topic: found[topic].topic_id for topic in sorted(sub.changelogs.values()) if topic in found
             },
             state_kinds=dict(sorted(sub.state_kinds.items())),
+            given_windows=dict(sorted(sub.given_windows.items())),
             store_serdes=dict(sorted(sub.store_serdes.items())),
             unnamed=dict(sorted(sub.unnamed.items())),
         )
@@ -135,7 +136,10 @@ def _refuse_other_state(plan: TopologyPlan, before: GroupedPartitions, now: Grou
             (before.state_kinds.get(topic), now.state_kinds.get(topic), "made by", "as"),
             (before.store_serdes.get(topic), now.store_serdes.get(topic), "written by the serdes", "by"),
             (before.unnamed.get(topic), now.unnamed.get(topic), "made as", "as"),
+            (before.given_windows.get(topic), now.given_windows.get(topic), "made for", "for"),
         ):
+            if isinstance(old, GivenWindows) and isinstance(new, GivenWindows) and old.goes_on_as(new):
+                continue
             if old is not None and new is not None and old != new:
                 raise TopologyError(
                     f"application {plan.application_id!r} has state in {topic} that was {made} {old}, and "

@@ -367,6 +367,7 @@ class TaskAttempt:
                 processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
                 looked_at=share.looked_at,
                 make_caller=self._setup.make_caller,
+                topic_ids=slice_.plan.topic_ids,
                 global_entries={topic: table.entries for topic, table in tables.items()},
             ),
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from airflow_kstreams.streams.errors import TopologyError
@@ -14,6 +14,7 @@ from airflow_kstreams.streams.figures.call_figures import ThreadState
 from airflow_kstreams.streams.graph.calls import CallSpec
 from airflow_kstreams.streams.hints.function_checks import declared_by
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.first_place import first_place
 from airflow_kstreams.streams.records.record_context import RecordContext
 
 
@@ -39,7 +40,7 @@ class CallContext(RecordContext):
     :ivar timestamp_ms: of the record being processed, epoch milliseconds.
     """
 
-    __slots__ = ("_application_id", "_key_name", "_ordinal", "node", "task_id")
+    __slots__ = ("_async_node", "_ordinal", "node", "task_id")
 
     def __init__(
         self,
@@ -53,14 +54,18 @@ class CallContext(RecordContext):
         super().__init__(record, timestamp_ms, headers)
         self.task_id = async_node.task_id
         self.node = async_node.name
-        self._key_name = async_node.options.key_name or async_node.name
-        self._application_id = async_node.application_id
+        self._async_node = async_node
         self._ordinal = ordinal
 
     @property
     def idempotency_key(self) -> str:
         """A name of this call that is the same in every attempt:
-        ``<application>/<topic>-<partition>@<offset>/<node>/<ordinal>``.
+        ``<prefix>/<topic>-<partition>@<offset>/<topic id>/<node>/<ordinal>``.
+
+        The prefix is the application id, in a backfill that of the live application, unless
+        ``idempotency.key.prefix`` gives another. A topic that is deleted and created again has another id,
+        so its records have other keys. A record that is parked, or that a replay of dead letters brought
+        back, keeps the key of the place at which it was consumed first.
 
         A node without a name is called there by what it reads and does, ``orders-map-values-async``: its
         number would be another one once lines of the topology have moved.
@@ -80,13 +85,16 @@ class CallContext(RecordContext):
                 "consumed record led to, but a punctuation or the emission at a commit point",
                 fix="call above the table or the punctuation, or make a key of what is emitted",
             )
-        place = f"{record.topic()}-{record.partition()}@{record.offset()}"
-        return f"{self._application_id}/{place}/{self._key_name}/{self._ordinal}"
+        node = self._async_node
+        name = node.options.key_name or node.name
+        return f"{node.key_prefix}/{first_place(record, node.topic_ids)}/{name}/{self._ordinal}"
 
 
 class AsyncNode:
     """An asynchronous node in one task.
 
+    :param key_prefix: start of idempotency keys.
+    :param topic_ids: of the topics that the task reads.
     :ivar wants_context: whether the function takes a ``CallContext``.
     :ivar wants_resource: whether the function takes ``resource``.
     :ivar resource: what the node's resource factory made, while the task is open.
@@ -96,11 +104,14 @@ class AsyncNode:
     :ivar most_in_flight: the most calls that have run at the same time.
     """
 
-    def __init__(self, name: str, spec: CallSpec, *, application_id: str, task_id: str) -> None:
+    def __init__(
+        self, name: str, spec: CallSpec, *, key_prefix: str, topic_ids: Mapping[str, str], task_id: str
+    ) -> None:
         self.name = name
         self.spec = spec
         self.options = spec.options
-        self.application_id = application_id
+        self.key_prefix = key_prefix
+        self.topic_ids = topic_ids
         self.task_id = task_id
         self.max_in_flight = spec.options.max_in_flight
         self.timeout_seconds = spec.options.timeout_ms / 1000

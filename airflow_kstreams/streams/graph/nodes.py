@@ -32,6 +32,7 @@ from airflow_kstreams.streams.graph.calls import CallOptions
 from airflow_kstreams.streams.graph.services import Forward, ProcessorServices
 from airflow_kstreams.streams.graph.store_specs import GlobalTableDef, StoreSpec
 from airflow_kstreams.streams.hints.function_checks import CallSite
+from airflow_kstreams.streams.plan import GivenAt
 from airflow_kstreams.streams.serde.base import Serde, Side
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.streams.type_variables import K, V
@@ -77,6 +78,10 @@ class OperatorTraits:
         choice; ``all`` for all those of the node.
     :param windows: the window of each store that keeps an entry for each window, by the store's name. Entries
         of other windows would be misread.
+    :param windows_go: whether a window may be deleted before it closes: a session that grows, or an aggregate
+        that becomes None.
+    :param closing: when the windows of a store are given by this node, which holds them back, by the store's
+        name.
     """
 
     flow: Flow = "free"
@@ -91,6 +96,8 @@ class OperatorTraits:
     redates: bool = False
     stores_of_user: Collection[str] | Literal["all"] = ()
     windows: Mapping[str, TimeWindow | SessionWindow | SlidingWindow] = field(default_factory=dict)
+    windows_go: bool = False
+    closing: Mapping[str, GivenAt] = field(default_factory=dict)
 
 
 @runtime_checkable

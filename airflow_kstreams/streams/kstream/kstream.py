@@ -717,7 +717,7 @@ class KStream(Generic[K, V]):
         >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
         ...     driver.pipe_input("words", key="a", value="ant", timestamp_ms=0)
         ...     seen
-        [('ant', 'demo/words-0@0/note/0')]
+        [('ant', 'demo/words-0@0/test/note/0')]
         """
         called(self._known, FOREACH, threads, options, action=action)
 

@@ -49,7 +49,7 @@ class AsyncProcessorContext(Generic[KR, VR]):
     >>> with TopologyTestDriver(builder.build(), application_id="demo") as driver:
     ...     driver.pipe_input("in", key="a", value="pear", timestamp_ms=100)
     ...     driver.read_output("out")[0].value
-    [2, 'demo/in-0@0/price/0']
+    [2, 'demo/in-0@0/test/price/0']
     """
 
     __slots__ = ("_forward", "_has_resource", "_outputs", "_services", "task_id")

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from hashlib import blake2b
 from typing import NamedTuple
 
 from airflow_kstreams.streams.errors import RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.first_place import content_id, first_place, with_first_place
 from airflow_kstreams.streams.records.topic_limits import BROKER_MAX_BYTES, record_bytes
 from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE
 
@@ -33,6 +33,7 @@ Produce = Callable[..., None]
 #: Starts the names of the headers that say why a record is a dead letter; Kafka Streams has the same.
 _PREFIX = "__streams.errors."
 _LEFT_OUT = "left.out"
+_FIRST_PLACE = "first.place"
 #: Longest stack trace, and longest other text, that travels in a header, in bytes.
 _STACKTRACE_BYTES = 8_000
 _TEXT_BYTES = 4_000
@@ -55,14 +56,23 @@ class DeadLetters:
 
     :param produce: sends a record.
     :param topic: the dead-letter topic.
+    :param topic_ids: of the topics that the task reads.
     :param limit_bytes: the largest record that the topic takes.
     """
 
-    __slots__ = ("_limit_bytes", "_produce", "topic")
+    __slots__ = ("_limit_bytes", "_produce", "_topic_ids", "topic")
 
-    def __init__(self, produce: Produce, *, topic: str, limit_bytes: int = BROKER_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        produce: Produce,
+        *,
+        topic: str,
+        topic_ids: Mapping[str, str],
+        limit_bytes: int = BROKER_MAX_BYTES,
+    ) -> None:
         self.topic = topic
         self._produce = produce
+        self._topic_ids = topic_ids
         self._limit_bytes = limit_bytes
 
     def send(self, record: Record | None, error: Exception, node: str, time_ms: int) -> str:
@@ -75,7 +85,8 @@ class DeadLetters:
         """
         limit = self._limit_bytes
         refused = record_refused(self.topic, -1, f"no dead letter fits into max.message.bytes = {limit:,}")
-        for letter in letters_of(record, error, node):
+        place = "" if record is None else first_place(record, self._topic_ids)
+        for letter in letters_of(record, error, node, place):
             if record_bytes(letter.key, letter.value, letter.headers) > limit:
                 continue
             try:
@@ -87,12 +98,13 @@ class DeadLetters:
         raise refused
 
 
-def letters_of(record: Record | None, error: Exception, node: str) -> Iterator[DeadLetter]:
+def letters_of(record: Record | None, error: Exception, node: str, place: str) -> Iterator[DeadLetter]:
     """Yield the letter of a record, and then letters that leave out more and more.
 
     :param record: None when the error came at a commit point or from a timer.
+    :param place: the record's first one.
     """
-    facts = _facts(record, error, node)
+    facts = _facts(record, error, node, place)
     if record is None:
         yield DeadLetter(None, None, facts, "")
         yield DeadLetter(None, None, _without_texts(facts), "")
@@ -115,16 +127,17 @@ def _without_texts(facts: Headers) -> Headers:
     return [(name, b"... (cut)" if name in texts else value) for name, value in facts]
 
 
-def dead_letter_headers(record: Record | None, error: Exception, node: str) -> Headers:
+def dead_letter_headers(record: Record | None, error: Exception, node: str, place: str) -> Headers:
     """Return a dead letter's headers: the record's own, then why it is one, all as UTF-8 text.
 
     :param record: None when the error came at a commit point or from a timer.
+    :param place: the record's first one.
     """
     own = [] if record is None else record.headers() or []
-    return [*own, *_facts(record, error, node)]
+    return [*own, *_facts(record, error, node, place)]
 
 
-def _facts(record: Record | None, error: Exception, node: str) -> Headers:
+def _facts(record: Record | None, error: Exception, node: str, place: str) -> Headers:
     facts = {
         "exception": _start(f"{type(error).__module__}.{type(error).__qualname__}"),
         "message": _start(text_of(error)),
@@ -133,6 +146,7 @@ def _facts(record: Record | None, error: Exception, node: str) -> Headers:
         "partition": b"-1" if record is None else b"%d" % record.partition(),
         "offset": b"-1" if record is None else b"%d" % record.offset(),
         "node": _start(node),
+        _FIRST_PLACE: place.encode(),
     }
     return [(f"{_PREFIX}{name}", text) for name, text in facts.items()]
 
@@ -180,6 +194,7 @@ class DeadLetterOrigin(NamedTuple):
 
     :param offset: -1 if the letter does not say.
     :param left_out: the parts of the record that the letter does not hold, empty if it holds all.
+    :param first_place: of the record; empty if the letter does not say.
     """
 
     topic: str
@@ -187,6 +202,13 @@ class DeadLetterOrigin(NamedTuple):
     headers: Headers
     offset: int = -1
     left_out: str = ""
+    first_place: str = ""
+
+    def headers_of(self, key: bytes | None, value: bytes | None) -> Headers | None:
+        """Return the headers with which the record comes back; None for none."""
+        if not self.first_place:
+            return self.headers or None
+        return with_first_place(self.headers, self.first_place, key, value)
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}@{self.offset}"
@@ -218,7 +240,12 @@ def origin_of(headers: Headers | None) -> DeadLetterOrigin | None:
     if not topic or not partition.isdecimal():
         return None
     return DeadLetterOrigin(
-        topic, int(partition), own, int(offset) if offset.isdecimal() else -1, facts.get(_LEFT_OUT, "")
+        topic,
+        int(partition),
+        own,
+        int(offset) if offset.isdecimal() else -1,
+        facts.get(_LEFT_OUT, ""),
+        facts.get(_FIRST_PLACE, ""),
     )
 
 
@@ -233,22 +260,6 @@ class RefusedResultError(Exception):
     def __init__(self, refused: RecordError) -> None:
         super().__init__(refused.cause)
         self.refused = refused
-
-
-def content_id(topic: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> str:
-    """Return an id of a record's content.
-
-    :param timestamp_ms: its time, if that is why it is refused.
-
-    >>> content_id("out", b"a", None) == content_id("out", b"a", b"")
-    False
-    """
-    digest = blake2b(topic.encode(), digest_size=16)
-    for part in (key, value):
-        digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
-    if timestamp_ms is not None:
-        digest.update(b"@%d" % (timestamp_ms or 1))  # as the client sends it
-    return digest.hexdigest()
 
 
 def leaving_out(produce: Produce, by_broker: Mapping[str, RecordError]) -> Produce:

@@ -103,6 +103,7 @@ class ProcessorTopology:
             else leaving_out(produce, environment.refused)
         )
         self._places = KeyPlaces(environment)
+        self._topic_ids = environment.topic_ids
         self.global_entries = environment.global_entries
         self._latest_allowed = environment.latest_allowed
         self._pause = environment.pause
@@ -168,7 +169,10 @@ class ProcessorTopology:
             nodes={node.name: node for node in subtopology.nodes},
             context=self.record_context,
             letters=DeadLetters(
-                produce, topic=settings.dead_letter_topic, limit_bytes=environment.dead_letter_bytes
+                produce,
+                topic=settings.dead_letter_topic,
+                topic_ids=environment.topic_ids,
+                limit_bytes=environment.dead_letter_bytes,
             ),
             counters=self.counters,
             later=self._later if self.stages.last else None,
@@ -326,7 +330,13 @@ class ProcessorTopology:
         :raises ConfigError: its calls may take longer than a task may stand still.
         """
         refuse_long_calls(node, spec, self._settings, self.task_id)
-        async_node = AsyncNode(node, spec, application_id=self._application_id, task_id=self.task_id)
+        async_node = AsyncNode(
+            node,
+            spec,
+            key_prefix=self._settings.key_prefix,
+            topic_ids=self._topic_ids,
+            task_id=self.task_id,
+        )
         self.async_nodes.append(async_node)
         delivered = delivery(node, give, failed, self.errors.handle)
         async_node.failure_ends_task = failed is None and self.errors.handle is None

@@ -114,6 +114,7 @@ class TaskEnvironment:
     :param grown: topics that have gained partitions, real names; their keys are looked at.
     :param processors: how keys find their task, where there are more tasks than there were partitions.
     :param looked_at: start, and end of what may be looked at, of each partition that waits for others.
+    :param topic_ids: of the topics that the task reads, by real name.
     :param global_entries: what global tables hold, by topic.
     :param say_shared: called with the names of a node and of its child that changed a value which the
         children behind it share, in tests; None for not to look.
@@ -131,6 +132,7 @@ class TaskEnvironment:
     looked_at: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     make_caller: MakeCaller | None = None
     say_shared: Callable[[str, str], None] | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     global_entries: Mapping[str, GlobalEntries] = field(default_factory=dict)
     placements: Mapping[str, int] = field(default_factory=dict)
     processors: Processors | None = None

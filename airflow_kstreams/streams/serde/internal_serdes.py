@@ -185,6 +185,7 @@ class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
     :param headers: headers of the consumed record.
     :param replaced_headers: headers that a processor gave it, None if it has the consumed record's.
     :param original: key and value of the consumed record, None if they are those that the node got.
+    :param first_place: of the consumed record.
     """
 
     key: bytes | None
@@ -200,6 +201,7 @@ class ParkedRecord(msgspec.Struct, frozen=True, array_like=True):
     headers: Headers | None = None
     replaced_headers: Headers | None = None
     original: tuple[bytes | None, bytes | None] | None = None
+    first_place: str = ""
 
 
 def parked_keys() -> Serde:

@@ -36,7 +36,13 @@ from airflow_kstreams.streams.picture.chart import Chart, chart
 from airflow_kstreams.streams.picture.description import TopicName, describe
 from airflow_kstreams.streams.picture.mermaid import mermaid
 from airflow_kstreams.streams.picture.svg import to_svg
-from airflow_kstreams.streams.plan import StreamTimePlan, SubtopologyPlan, TopologyPlan, UnnamedStore
+from airflow_kstreams.streams.plan import (
+    GivenWindows,
+    StreamTimePlan,
+    SubtopologyPlan,
+    TopologyPlan,
+    UnnamedStore,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings, check_application_id
 from airflow_kstreams.streams.topic_patterns import match_all, pattern_of, pattern_topic, refuse_overlaps
 from airflow_kstreams.streams.topology.entry_keys import entry_keys, key_suffixes
@@ -339,6 +345,11 @@ class Topology:
                 if store.changelog_configs
             },
             state_kinds={topic: _state_kind(store, sub) for topic, store in logged.items()},
+            given_windows={
+                topic: given
+                for topic, store in logged.items()
+                if (given := _given_windows(store.name, sub)) is not None
+            },
             store_serdes={
                 topic: f"{store.key_serde.stored_as} -> {store.value_serde.stored_as}"
                 for topic, store in logged.items()
@@ -355,6 +366,7 @@ class Topology:
                 for store in sub.stores
                 if store.logged and store.name in self.unnamed
             },
+            calling=tuple(node.name for node in sub.nodes if options_of(node) is not None),
         )
 
 
@@ -391,6 +403,18 @@ def _state_kind(store: StoreSpec, sub: Subtopology) -> str:
             apart = isinstance(store, WindowStoreSpec) and store.retention_ms < sliding_retention_ms(window)
             return f"{store.type} sliding {' '.join(sizes)}{', closed ones apart' if apart else ''}"
     return store.type
+
+
+def _given_windows(store: str, sub: Subtopology) -> GivenWindows | None:
+    """Return when the windows in a store are given; None for a store of no windows, and where they are given
+    in more than one way, or in none.
+    """
+    for node in sub.nodes:
+        if store in traits_of(node).windows:
+            below = [traits_of(other) for other in sub.nodes if node.name in components.parents(other)]
+            ways = {each.closing.get(store, "change") for each in below}
+            return GivenWindows(at=ways.pop(), may_go=traits_of(node).windows_go) if len(ways) == 1 else None
+    return None
 
 
 def _store_facts(store: StoreSpec) -> list[Any]:

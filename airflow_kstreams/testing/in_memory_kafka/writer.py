@@ -21,7 +21,7 @@ from airflow_kstreams.streams.errors import (
     record_refused,
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.records.topic_limits import (
     CLIENT_LIMITS,
     WriterLimits,

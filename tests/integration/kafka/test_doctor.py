@@ -83,7 +83,7 @@ def test_doctor_only_looks_and_finds_no_error_on_a_sound_application(scene: Scen
     assert "topic ids; transaction.partition.verification.enable=true" in found.stdout
     assert "one replica only of" in found.stdout, "the broker of the tests is alone"
     assert "error" not in found.stdout
-    assert "finished, 1 finished runs in the ledger" in found.stdout
+    assert "finished; finished runs in the ledger: 1" in found.stdout
 
 
 def test_what_the_doctor_finds_is_mended_by_what_he_prints(scene: Scene) -> None:

@@ -54,7 +54,7 @@ class Scene:
             "consumed", value.encode(), b"key", partition=partition, timestamp_ms=1_000, headers=own
         )
         record: Any = next(r for r in self.kafka.records("consumed") if r.value() == value.encode())
-        why = dead_letter_headers(record, error or ValueError(value), node)
+        why = dead_letter_headers(record, error or ValueError(value), node, "")
         moved = [
             (name, topic.encode() if name.endswith(".topic") else text) for name, text in why[len(own) :]
         ]
@@ -64,7 +64,9 @@ class Scene:
 
     def timers_letter(self, node: str = "node") -> int:
         """A timer becomes a dead letter; return its offset."""
-        return self.kafka.append(DEAD, None, None, headers=dead_letter_headers(None, ValueError("x"), node))
+        return self.kafka.append(
+            DEAD, None, None, headers=dead_letter_headers(None, ValueError("x"), node, "")
+        )
 
     def replay(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,17 +50,13 @@ class CallingScene:
 
     def keys(self, node: str = "charge") -> set[str]:
         """The idempotency keys of all that was published, at a node."""
-        cluster = KafkaCluster({"bootstrap.servers": self.scene.bootstrap})
-        admin = cluster.admin()
-        try:
-            count = admin.describe_topics([self.scene.source])[self.scene.source].partitions
-            partitions = [TopicPartition(self.scene.source, number) for number in range(count)]
+        with closing(KafkaCluster({"bootstrap.servers": self.scene.bootstrap}).admin()) as admin:
+            source = admin.describe_topics([self.scene.source])[self.scene.source]
+            partitions = [TopicPartition(source.name, number) for number in range(source.partitions)]
             ends = admin.end_offsets(partitions, isolation="read_committed")
-        finally:
-            admin.close()
         app = self.scene.application_id
         return {
-            f"{app}/{tp.topic}-{tp.partition}@{offset}/{node}/0"
+            f"{app}/{tp}@{offset}/{source.topic_id}/{node}/0"
             for tp, end in ends.items()
             for offset in range(end)
         }

@@ -132,6 +132,7 @@ class TaskOnLogs:
         def produce(topic: str, value: Any, key: Any, partition: int, time_ms: int, headers: Any) -> None:
             outputs.append(Written(topic, key, value, time_ms, tuple(headers or ())))
 
+        topic_ids = {partition.topic: f"id of {partition.topic}" for partition in self.logs}
         task = StreamTask(
             self.topology,
             task_id=TaskId(subtopology=0, group=0),
@@ -139,10 +140,13 @@ class TaskOnLogs:
             produce=produce,
             settings=ApplicationSettings.parse("app", self.settings),
             progress=self.progress,
-            environment=TaskEnvironment(make_caller=self.make_caller)
+            environment=TaskEnvironment(make_caller=self.make_caller, topic_ids=topic_ids)
             if self.clock is None
             else TaskEnvironment(
-                make_caller=self.make_caller, now_ms=self.clock.now_ms, pause=self.clock.sleep
+                make_caller=self.make_caller,
+                topic_ids=topic_ids,
+                now_ms=self.clock.now_ms,
+                pause=self.clock.sleep,
             ),
         )
         for name, changelog in task.changelogs.items():

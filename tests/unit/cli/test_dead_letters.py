@@ -50,10 +50,12 @@ def airlines(kafka: InMemoryKafka) -> InMemoryKafka:
             "flights", value, airline.encode(), timestamp_ms=number * 1_000, headers=[("own", b"\xff")]
         )
         record: Any = kafka.records("flights")[-1]
-        headers = dead_letter_headers(record, error, "join" if number else "parse")
+        headers = dead_letter_headers(record, error, "join" if number else "parse", "")
         kafka.append(DEAD, value, airline.encode(), timestamp_ms=number * 1_000, headers=headers)
-    kafka.append(DEAD, None, None, timestamp_ms=7, headers=dead_letter_headers(None, KeyError("t"), "timer"))
-    smaller = list(letters_of(record, ValueError("large"), "join"))[1]
+    kafka.append(
+        DEAD, None, None, timestamp_ms=7, headers=dead_letter_headers(None, KeyError("t"), "timer", "")
+    )
+    smaller = list(letters_of(record, ValueError("large"), "join", ""))[1]
     kafka.append(DEAD, smaller.value, smaller.key, timestamp_ms=9_000, headers=smaller.headers)
     return kafka
 

@@ -20,7 +20,7 @@ from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.writer import make_produce
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.streams.ports import TopicLimits
-from airflow_kstreams.streams.records.dead_letter_format import content_id
+from airflow_kstreams.streams.records.first_place import content_id
 
 
 class Client:

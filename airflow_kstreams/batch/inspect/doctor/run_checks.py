@@ -90,7 +90,7 @@ def _state(facts: RunFacts, *, now_ms: int) -> Iterator[Finding]:
             "run it again: it goes on with the same stop offsets; the next run finishes it first in any case",
         )
     else:
-        yield ok("slice", f"{facts.state.value}, {ledger.past.finished} finished runs in the ledger")
+        yield ok("slice", f"{facts.state.value}; finished runs in the ledger: {ledger.past.finished}")
 
 
 def _members(seen: DoctorView) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ def _replication(topics: Topics) -> Iterator[Finding]:
             _for_each(unclean, lambda topic: set_topic(topic, unclean_leader_election_enable="false")),
         )
     else:
-        yield ok("unclean leader election", f"{_UNCLEAN}=false on {len(topics.all)} topics")
+        yield ok("unclean leader election", f"{_UNCLEAN}=false; topics: {len(topics.all)}")
     single = [topic for topic in topics.all if topics.found[topic].replicas == 1]
     if single:
         yield warning(
@@ -227,7 +227,7 @@ def _min_insync(topics: Topics, single: list[str]) -> Iterator[Finding]:
             ),
         )
     if not (impossible or one or every or single):
-        yield ok("replication", f"replicas and min.insync.replicas of {len(replicated)} topics fit")
+        yield ok("replication", f"replicas and min.insync.replicas fit; topics: {len(replicated)}")
 
 
 def _retention(topics: Topics) -> Iterator[Finding]:
@@ -268,7 +268,7 @@ def _retention(topics: Topics) -> Iterator[Finding]:
             + _for_each(compacted, lambda topic: set_topic(topic, cleanup_policy="delete")),
         )
     if watched and not (short or sized or compacted):
-        yield ok("input retention", f"{len(watched)} topics keep records longer than two gaps between runs")
+        yield ok("input retention", f"records stay longer than two gaps between runs; topics: {len(watched)}")
 
 
 def _age_ms(topics: Topics, topic: str) -> int:
@@ -296,7 +296,9 @@ def _outputs(topics: Topics) -> Iterator[Finding]:
     findings = [each for t in written for each in _output(t, topics.configs[t], largest, times)]
     yield from findings
     if written and not findings:
-        yield ok("outputs", f"{len(written)} topics take records of any size and time that runs have met")
+        yield ok(
+            "outputs", f"records of any size and time that runs have met are taken; topics: {len(written)}"
+        )
 
 
 def _output(
@@ -369,7 +371,7 @@ def _internal(topics: Topics) -> Iterator[Finding]:
             )
     present = [topic for topic in topics.internal if topic in topics.found]
     if present and not wrong:
-        yield ok("internal topics", f"{len(present)} topics are as the engine creates them")
+        yield ok("internal topics", f"they are as the engine creates them; topics: {len(present)}")
 
 
 def _for_each(topics: list[str], command: Callable[[str], str]) -> str:

@@ -10,10 +10,10 @@ An end is the last stable offset, after a bounded wait for it to reach the high 
 (a commit returns before its markers are written). Then, by ``autostop.at``:
 
 - ``eol``: ``[committed, E)``.
-- ``interval_end``: ``[committed, cut)``, where the cut is the first committed record that is dated at or
-  past the end of the run's data interval, if there is one before E, else E. A record dated further ahead
-  of now than ``max.timestamp.ahead.ms`` is none: it would hold the cut for ever. What lies behind it and is
-  dated before it is counted, and is the next run's (``intervals.py``).
+- ``interval_end``: up to the first committed record that is dated at or past the cut, the end of the run's
+  data interval, if there is one before E, else up to E. A record dated further ahead of now than
+  ``max.timestamp.ahead.ms`` does not count: it would hold the stop for ever. What lies behind the stop and
+  is dated before the cut is counted, and is the next run's (``intervals.py``).
 - ``interval``, a backfill: ``[first offset dated at or after the interval's start, E)``, of which the tasks
   process the records that are dated in the interval; see ``RunPlan.kept_ms``.
 

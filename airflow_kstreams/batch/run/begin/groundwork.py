@@ -36,6 +36,7 @@ from airflow_kstreams.batch.protocol.slice.metadata import RunState
 from airflow_kstreams.batch.protocol.slice.metadata_records import check_keys
 from airflow_kstreams.batch.protocol.slice.slice import FrozenTable, RunPlan, transactional_ids
 from airflow_kstreams.batch.run.assignment import AskGroups
+from airflow_kstreams.batch.run.begin.intervals import repeated_effects
 from airflow_kstreams.batch.run.begin.left_unread import refuse_unread
 from airflow_kstreams.batch.run.begin.parked_before import (
     beside_offsets,
@@ -174,6 +175,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         warnings=(
             *gone_warnings(plan, ledger),
             *taken.warnings,
+            *(repeated_effects(plan) if session.settings.keeps_to_interval else ()),
             *member_warnings(session.admin, plan.application_id),
         ),
         last_alike=_last_alike(plan, ledger),

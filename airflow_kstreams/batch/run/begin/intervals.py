@@ -110,6 +110,19 @@ def refuse_backwards(
     )
 
 
+def repeated_effects(plan: TopologyPlan) -> tuple[str, ...]:
+    """Return a warning for an operator: which calls of a backfill have keys that no live run has given."""
+    between = {*plan.intermediates}
+    return tuple(
+        f"a backfill has its own {', '.join(sorted(between & {*sub.sources}))}, so calls of "
+        f"{', '.join(sub.calling)} have other idempotency keys than the live runs' and effects that go by "
+        "them are made again; for calls whose effects must not be, make a key of the record's content "
+        "(docs/backfill.md)"
+        for sub in plan.subtopologies
+        if sub.calling and between & {*sub.sources}
+    )
+
+
 def find_interval_losses(
     bounds: Mapping[TopicPartition, LogBounds],
     found: Mapping[TopicPartition, int],

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,15 +41,13 @@ from airflow_kstreams.streams.errors import KStreamsError, StateStoreError
 from airflow_kstreams.streams.graph.services import Forward
 from airflow_kstreams.streams.graph.store_specs import RetryStoreSpec
 from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.records.first_place import ParkedOrigin, first_place
 from airflow_kstreams.streams.records.record_context import TaskRecordContext
 from airflow_kstreams.streams.runtime.pipeline.in_flight_record import InFlightRecord, PendingEffect
 from airflow_kstreams.streams.runtime.pipeline.repeated_calls import RepeatedCall, Repeating
 from airflow_kstreams.streams.runtime.pipeline.stage_handoff import StageHandoff
 from airflow_kstreams.streams.serde.base import Serde
 from airflow_kstreams.streams.serde.internal_serdes import ParkedKey, ParkedRecord
-
-#: Kafka's number for a record's own time.
-_CREATE_TIME = 1
 
 
 class Parking:
@@ -249,7 +247,8 @@ class Parking:
 
     def _park(self, call: Call) -> None:
         again = call.again
-        record = to_park(self._context, again.key, again.value, ordinal=again.ordinal)
+        topic_ids = self._repeating.async_node.topic_ids
+        record = to_park(self._context, again.key, again.value, ordinal=again.ordinal, topic_ids=topic_ids)
         failures = int(again.failed)
         due_ms = self._repeating.now_ms() + self._delay_ms(record, failures)
         entry = Parked(self._next, msgspec.structs.replace(record, failures=failures, not_before_ms=due_ms))
@@ -345,64 +344,23 @@ class UnfitInputError(ValueError):
     """A key or value that the serdes of a retry topic do not take or do not give back."""
 
 
-class ParkedOrigin:
-    """A record, as it was consumed.
-
-    :param parked: what was kept of it.
-    """
-
-    __slots__ = ("_parked", "_topic")
-
-    def __init__(self, parked: ParkedRecord, topic: str) -> None:
-        self._parked = parked
-        self._topic = topic
-
-    def topic(self) -> str:
-        """Return the topic."""
-        return self._topic
-
-    def partition(self) -> int:
-        """Return the partition."""
-        return self._parked.partition
-
-    def offset(self) -> int:
-        """Return the offset."""
-        return self._parked.offset
-
-    def key(self) -> bytes | None:
-        """Return the key's original bytes."""
-        parked = self._parked
-        return parked.key if parked.original is None else parked.original[0]
-
-    def value(self) -> bytes | None:
-        """Return the value's original bytes."""
-        parked = self._parked
-        return parked.value if parked.original is None else parked.original[1]
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the record's own timestamp."""
-        return _CREATE_TIME, self._parked.consumed_ms
-
-    def headers(self) -> Headers | None:
-        """Return the headers."""
-        return self._parked.headers
-
-    def leader_epoch(self) -> int | None:
-        """Return None: the leader epoch is not kept."""
-        return None
-
-
 def origin_of_parked(parked: ParkedRecord) -> Record | None:
     """Return the consumed record of a parked one; None if none led to it."""
     return None if parked.topic is None else ParkedOrigin(parked, parked.topic)
 
 
 def to_park(
-    context: TaskRecordContext, key: bytes | None, value: bytes | None, *, ordinal: str
+    context: TaskRecordContext,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    ordinal: str,
+    topic_ids: Mapping[str, str],
 ) -> ParkedRecord:
     """Describe the record being processed as one that is due at once.
 
     :param key: as the node got it, serialized; so is ``value``.
+    :param topic_ids: of the topics that the task reads.
     """
     parked = ParkedRecord(
         key=key,
@@ -425,6 +383,7 @@ def to_park(
         consumed_ms=record.timestamp()[1],
         headers=_copied(record.headers()),
         original=None if original == (key, value) else original,
+        first_place=first_place(record, topic_ids),
     )
 
 

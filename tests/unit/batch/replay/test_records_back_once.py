@@ -139,7 +139,7 @@ def test_interrupted_replay_brings_back_what_its_selection_left_in_other_letters
 def test_letters_that_hold_less_than_their_records_bring_none_back_and_hide_none(scene: Scene) -> None:
     scene.kafka.append("consumed", b"a", b"key", partition=2, timestamp_ms=1_000)
     (record,) = scene.kafka.records("consumed")
-    facts = dead_letter_headers(record, ValueError("x"), "node")
+    facts = dead_letter_headers(record, ValueError("x"), "node", "")
     less = [*facts, ("__streams.errors.left.out", b"the value")]
     scene.kafka.append(DEAD, None, b"key", timestamp_ms=1_000, headers=less)
     scene.kafka.append(DEAD, b"a", b"key", timestamp_ms=1_000, headers=facts)

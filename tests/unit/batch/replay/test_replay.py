@@ -68,7 +68,7 @@ def test_letter_has_no_origin_when_nothing_was_consumed(headers: Headers | None)
 
 
 def test_letters_of_timers_are_counted_and_stay(scene: Scene) -> None:
-    why = dead_letter_headers(None, ValueError("x"), "node")
+    why = dead_letter_headers(None, ValueError("x"), "node", "")
     scene.kafka.append(DEAD, None, None, headers=why)
     scene.letter("a")
 
@@ -84,7 +84,7 @@ def test_letters_without_their_records_stay_and_the_log_says_where_the_records_a
     scene.letter("a")
     scene.kafka.append("consumed", b"whole", b"key", partition=1, timestamp_ms=1_000)
     record: Any = next(r for r in scene.kafka.records("consumed") if r.value() == b"whole")
-    smaller = list(letters_of(record, ValueError("x"), "node"))[1]
+    smaller = list(letters_of(record, ValueError("x"), "node", ""))[1]
     assert smaller.value is None
     scene.kafka.append(DEAD, smaller.value, smaller.key, timestamp_ms=1_000, headers=smaller.headers)
 

@@ -20,7 +20,7 @@ def call_queue(*keys: Any) -> tuple[CallQueue, list[Call]]:
     spec = CallSpec(
         function=print, arguments=lambda key, value: (key, value), options=CallOptions(order="key")
     )
-    async_node = AsyncNode("ask", spec, application_id="app", task_id="0_0")
+    async_node = AsyncNode("ask", spec, key_prefix="app", topic_ids={}, task_id="0_0")
     made = CallQueue(async_node)
     calls = [Call(async_node, None, key, None, None) for key in keys]
     for call in calls:

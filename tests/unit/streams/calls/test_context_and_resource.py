@@ -88,7 +88,7 @@ def test_idempotency_key_is_the_same_in_every_attempt() -> None:
     assert next(seeds) > 2, "no attempt died"
     assert len(run.outputs) == 24
     assert keys == {
-        kind + value + 100 * ordinal: {f"app/in-0@{value}/{node}/{ordinal}"}
+        kind + value + 100 * ordinal: {f"app/in-0@{value}/id of in/{node}/{ordinal}"}
         for kind, node in ((0, "first"), (1000, "second"))
         for ordinal in (0, 1)
         for value in range(12)

@@ -23,7 +23,7 @@ ROUNDS = pytest.mark.skipif(not hasattr(selectors, "EpollSelector"), reason="Lin
 
 def async_node(function: Callable[..., Any], **options: Any) -> AsyncNode:
     spec = CallSpec(function=function, arguments=lambda key, value: (value,), options=CallOptions(**options))
-    return AsyncNode("ask", spec, application_id="app", task_id="0_0")
+    return AsyncNode("ask", spec, key_prefix="app", topic_ids={}, task_id="0_0")
 
 
 class Scene:

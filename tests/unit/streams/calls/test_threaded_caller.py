@@ -31,7 +31,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def async_node(function: Callable[..., Any], **options: Any) -> AsyncNode:
     spec = CallSpec(function=function, arguments=lambda key, value: (value,), options=CallOptions(**options))
-    return AsyncNode("ask", spec, application_id="app", task_id="0_0")
+    return AsyncNode("ask", spec, key_prefix="app", topic_ids={}, task_id="0_0")
 
 
 def start(caller: ThreadedCaller, at: AsyncNode, value: Any) -> Call:

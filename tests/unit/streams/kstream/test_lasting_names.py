@@ -301,9 +301,9 @@ async def key_of(value: Any, *, context: CallContext) -> str:
 @pytest.mark.parametrize(
     ("line", "key"),
     [
-        (lambda s: s.map_values_async(key_of), "app/in-0@0/in-map-values-async/0"),
-        (lambda s: s.process_async(Asking), "app/in-0@0/in-process-async/0"),
-        (lambda s: s.map_values_async(key_of, name="mine"), "app/in-0@0/mine/0"),
+        (lambda s: s.map_values_async(key_of), "app/in-0@0/test/in-map-values-async/0"),
+        (lambda s: s.process_async(Asking), "app/in-0@0/test/in-process-async/0"),
+        (lambda s: s.map_values_async(key_of, name="mine"), "app/in-0@0/test/mine/0"),
     ],
 )
 @pytest.mark.parametrize("behind", [0, 1])

@@ -119,7 +119,7 @@ def test_a_call_is_made_again_with_its_key_and_time_when_it_was_parked() -> None
         driver.restart()
         service.down.clear()
         driver.advance_wall_clock(1_000)
-        assert service.seen == [("x", "app/in-0@0/ask/0", 7)] * 2
+        assert service.seen == [("x", "app/in-0@0/test/ask/0", 7)] * 2
         (found,) = driver.read_output("out")
         assert (found.key, found.timestamp_ms, found.headers) == ("a", 7, [("h", b"1")])
 
@@ -443,6 +443,27 @@ def test_a_call_in_place_is_given_up_when_its_attempts_or_the_budget_are_used_up
         assert service.called.count("x") == calls
         assert values(driver) == ["y!"]
         assert len(driver.read_output("app-dead-letter")) == 1
+
+
+@pytest.mark.promise("calls-see-the-value-as-it-was")
+def test_each_call_in_place_sees_key_and_value_as_they_were_when_functions_edit_them() -> None:
+    seen: list[Any] = []
+
+    async def edit(key: Any, value: Any) -> tuple[Any, Any]:
+        seen.append(([*key], [*value]))
+        key.append("edited")
+        value.append("edited")
+        if len(seen) < 4:
+            raise ConnectionError
+        return key, value
+
+    builder = KStreamBuilder(default_key_serde=serdes.json(), default_value_serde=serdes.json())
+    retry = RetryPolicy(attempts=5, jitter=0)
+    builder.stream("in").map_async(edit, retry=retry, name="edit").send_to("out")
+    with driver_of(builder.build()) as driver:
+        driver.pipe_input("in", key=["a"], value=[1], timestamp_ms=1)
+        assert seen == [(["a"], [1])] * 4
+        assert values(driver) == [[1, "edited"]]
 
 
 def test_a_call_in_place_fails_the_task_when_it_is_to() -> None:

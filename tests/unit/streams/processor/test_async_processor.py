@@ -224,7 +224,7 @@ def test_a_topology_may_end_in_an_async_processor() -> None:
     builder.stream("in").process_async(note, name="note")
     with TopologyTestDriver(builder.build(), application_id="app") as driver:
         driver.pipe_input("in", key="a", value=1, timestamp_ms=0)
-    assert seen == ["app/in-0@0/note/0"]
+    assert seen == ["app/in-0@0/test/note/0"]
 
 
 def test_each_call_has_the_facts_of_its_own_record() -> None:
@@ -248,7 +248,9 @@ def test_each_call_has_the_facts_of_its_own_record() -> None:
     with TopologyTestDriver(acting(note), application_id="app", async_seed=1) as driver, driver.run():
         for n in range(5):
             driver.pipe_input("in", key="k", value=n, timestamp_ms=10 + n, headers=[("n", b"%d" % n)])
-    assert seen == {n: ("in", 0, n, 10 + n, [("n", b"%d" % n)], f"app/in-0@{n}/p/0", "0_0") for n in range(5)}
+    assert seen == {
+        n: ("in", 0, n, 10 + n, [("n", b"%d" % n)], f"app/in-0@{n}/test/p/0", "0_0") for n in range(5)
+    }
 
 
 def test_wall_clock_is_the_drivers() -> None:
@@ -353,7 +355,7 @@ def test_a_call_that_failed_is_made_again_and_what_it_forwards_leaves_once(order
         found = [(record.value, record.timestamp_ms) for record in driver.read_output("left")]
         of_a = [each for each in found if each[0][0] != 3]
         assert of_a == [([1, "first"], 1), ([1, "second"], 1), ([2, "first"], 3), ([2, "second"], 3)]
-    assert keys == ["app/in-0@0/p/0"] * 2
+    assert keys == ["app/in-0@0/test/p/0"] * 2
 
 
 def test_dsl_parks_records_by_the_serdes_of_its_stream() -> None:

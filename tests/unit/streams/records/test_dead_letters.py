@@ -49,7 +49,12 @@ def test_letter_holds_what_fits_and_always_its_place(
     whose: str, limit: int, value: bool, key: bool, texts: bool, left_out: str
 ) -> None:
     client = Client(takes=limit) if whose == "client" else Client()
-    letters = DeadLetters(client.produce, topic="dead", limit_bytes=limit if whose == "topic" else 10_000_000)
+    letters = DeadLetters(
+        client.produce,
+        topic="dead",
+        topic_ids={"in": "id"},
+        limit_bytes=limit if whose == "topic" else 10_000_000,
+    )
 
     assert letters.send(RECORD, ERROR, "node", 5) == left_out
 
@@ -65,13 +70,18 @@ def test_letter_holds_what_fits_and_always_its_place(
 
 
 def test_run_fails_when_not_even_a_place_fits() -> None:
-    letters = DeadLetters(Client().produce, topic="dead", limit_bytes=100)
+    letters = DeadLetters(Client().produce, topic="dead", topic_ids={"in": "id"}, limit_bytes=100)
     with pytest.raises(RecordError, match=r"no dead letter fits into max\.message\.bytes = 100"):
         letters.send(RECORD, ERROR, "node", 5)
 
 
 def test_letter_of_a_timer_is_cut_too() -> None:
     client = Client()
-    assert DeadLetters(client.produce, topic="dead", limit_bytes=1_000).send(None, ERROR, "node", 5) == ""
+    assert (
+        DeadLetters(client.produce, topic="dead", topic_ids={"in": "id"}, limit_bytes=1_000).send(
+            None, ERROR, "node", 5
+        )
+        == ""
+    )
     ((key, value, headers),) = client.sent
     assert (key, value, origin_of(headers)) == (None, None, None)

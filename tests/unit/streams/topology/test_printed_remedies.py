@@ -544,6 +544,152 @@ DSL = [
 ]
 
 
+def scheduling(*given: Any, base: type = Forwarding, **options: Any) -> Define:
+    """Define a processor that schedules a punctuation, with which it does nothing."""
+
+    class Scheduling(base):  # type: ignore[misc]
+        def init(self, context: Any) -> None:
+            super().init(context)
+            context.schedule(*given, **options)
+
+    return process(Scheduling)
+
+
+def quiet(time_ms: int) -> None: ...
+
+
+async def quiet_async(time_ms: int) -> None: ...
+
+
+def quiet_generator(time_ms: int) -> Iterator[int]:
+    yield time_ms
+
+
+class Punctuating(Forwarding):
+    def punctuate(self, stream_time_ms: int) -> None: ...
+
+
+class OfNoStore(Forwarding):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.kept = context.state_store("kept")
+
+
+class OtherKeys(Forwarding):
+    def process(self, record: Any) -> None:
+        self.context.forward(record.key + "x", record.value)
+
+
+class Outside(Forwarding):
+    """Forwards when stream time passes."""
+
+    def init(self, context: Any) -> None:
+        super().init(context)
+        context.schedule(1_000, callback=lambda time_ms: context.forward("a", 0))
+
+
+class ToChild(Forwarding):
+    def process(self, record: Any) -> None:
+        self.context.forward(record.key, record.value, to="nowhere")
+
+
+class ThreadsThatCommit(OnThreads):
+    def process(self, record: Any) -> None:
+        self.context.commit()
+
+
+class Committing(Forwarding):
+    def process(self, record: Any) -> None:
+        super().process(record)
+        self.context.commit()
+
+
+RUNNING = [
+    walked(
+        "context.ProcessorContext.schedule: give whole milliseconds",
+        scheduling(0.5, callback=quiet),
+        scheduling(1, callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: choose 'stream_time'",
+        scheduling(1, clock="mine", callback=quiet),
+        scheduling(1, clock="stream_time", callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: choose 'each'",
+        scheduling(1, jumps="all", callback=quiet),
+        scheduling(1, jumps="last", callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: define punctuate",
+        scheduling(1),
+        scheduling(1, base=Punctuating),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: write it with def",
+        scheduling(1, callback=quiet_async),
+        scheduling(1, callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: write it without yield",
+        scheduling(1, callback=quiet_generator),
+        scheduling(1, callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.schedule: write schedule(",
+        scheduling(1, "stream_time", quiet),
+        scheduling(1, clock="stream_time", callback=quiet),
+        COPIED,
+    ),
+    walked(
+        "context.ProcessorContext.state_store",
+        process(OfNoStore),
+        lambda b: out(b.stream("in").process(OfNoStore, spec())),
+        COPIED,
+    ),
+    walked(
+        "context.refused_beside_others",
+        process(ThreadsThatCommit),
+        lambda b: out(b.stream("in").process(OnThreads).process(Committing)),
+        COPIED,
+    ),
+    walked(
+        "processor.FixedKey.kept_by.forward_keyed: forward record.key",
+        lambda b: out(b.stream("in").process_values(OtherKeys)),
+        lambda b: out(b.stream("in").process_values(Forwarding)),
+        COPIED,
+    ),
+    walked(
+        "processor.FixedKey.kept_by.forward_keyed: forward in process() alone",
+        lambda b: out(b.stream("in").process_values(Outside)),
+        lambda b: out(b.stream("in").process_values(Forwarding)),
+        COPIED,
+    ),
+    walked("processor_outputs.ProcessorOutputs.child", process(ToChild), process(Forwarding), COPIED),
+    walked(
+        "map_batches.map_batches_operator: give 1 or more",
+        lambda b: b.stream("in").map_batches(lambda t: t, batch_size=0),
+        lambda b: (
+            b.stream("in")
+            .map_batches(lambda t: t, batch_size=1)
+            .send_to("out", key_serde=TEXT, value_serde=JSON)
+        ),
+        COPIED,
+    ),
+]
+
+
+@pytest.mark.parametrize(("fault", "told", "wanted"), RUNNING)
+def test_processor_does_as_the_error_says(fault: Define, told: Define, wanted: object) -> None:
+    follow(fault, told, wanted)
+
+
 class Opened:
     async def __aenter__(self) -> None: ...
 

@@ -66,6 +66,7 @@ class SlidingWindowFold:
         return OperatorTraits(
             held_back_ms=self.window.size_ms + self.window.grace_ms,
             windows={self.store.name: self.window},
+            windows_go=self.fold.kind != "count",
         )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import OperatorTraits
 from airflow_kstreams.streams.graph.services import Forward, NodeContext, ignore_updates
@@ -53,7 +53,10 @@ class Suppress:
     windowed_keys: Serde
     marks: StoreSpec | None
 
-    traits: ClassVar[OperatorTraits] = OperatorTraits()
+    @property
+    def traits(self) -> OperatorTraits:
+        """The facts about the operator that the engine uses."""
+        return OperatorTraits(closing={self.store.name: "close" if self.marks is None else "run end"})
 
     @property
     def type(self) -> str:

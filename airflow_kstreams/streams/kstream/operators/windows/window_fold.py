@@ -64,6 +64,7 @@ class TimeWindowFold:
         return OperatorTraits(
             held_back_ms=self.window.size_ms + self.window.grace_ms,
             windows={self.store.name: self.window},
+            windows_go=self.fold.kind != "count",
         )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
@@ -148,6 +149,7 @@ class SessionFold:
         return OperatorTraits(
             held_back_ms=self.window.gap_ms + self.window.grace_ms,
             windows={self.store.name: self.window},
+            windows_go=True,
         )
 
     def bind(self, forward: Forward, context: NodeContext, children: dict[str, Forward]) -> Forward:
