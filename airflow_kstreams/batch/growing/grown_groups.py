@@ -229,6 +229,27 @@ def known_growth(
     return {**counted, **said, **known}
 
 
+def contradicted_counts(
+    recorded: Assignment, bound: Bound, given: Mapping[str, int], found: Mapping[str, TopicDescription]
+) -> tuple[str, ...]:
+    """Warn of first counts that are given and that earlier runs, which left no state, have not counted.
+
+    :param given: by the setting ``initial.partitions``.
+    :param found: what the broker says of the sources.
+    """
+    in_state = {topic for entry in bound.values() for topic in entry.partitions}
+    return tuple(
+        f"setting 'initial.partitions' says that {topic} began with {given[topic]} partitions, and runs have "
+        f"counted {' -> '.join(map(str, counted.growth.history))}: state begins by {given[topic]}, and "
+        "where keys were placed by another count, records of one key meet two states, or their task fails"
+        for topic, counted in recorded.topics.items()
+        if topic in given.keys() - in_state
+        and topic in found
+        and found[topic].topic_id == counted.id
+        and counted.growth.history[0] != given[topic]
+    )
+
+
 def with_counts(
     recorded: Assignment,
     plan: TopologyPlan,

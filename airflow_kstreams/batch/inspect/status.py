@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from airflow_kstreams.batch.clock import SystemClock
+from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.expand.processor_plan import ProcessorPlan, expansions
 from airflow_kstreams.batch.growing.grown_groups import BlockedPartition, blocked_partitions
@@ -110,7 +111,10 @@ class RunStatus:
 
 
 def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | None = None) -> RunStatus:
-    """Read an application's status; an application that never ran is NEW."""
+    """Read an application's status; an application that never ran is NEW.
+
+    :raises ConfigError: the cluster has nothing of an application with this id.
+    """
     clock = clock or SystemClock()
     with closing(cluster.admin()) as admin, closing(cluster.reader(group_id=application_id)) as logs:
         ledger = read_ledger(cluster, application_id, admin=admin, reader=logs, wait_ms=0, clock=clock)
@@ -127,6 +131,8 @@ def read_status(cluster: ClusterPort, application_id: str, *, clock: Clock | Non
             positions |= {part.topic_partition: part.start_offset for part in last.inputs}
         else:
             partitions = sorted(positions)
+            if not (runs or partitions):
+                refuse_unknown_application(admin, application_id)
         if partitions:
             # What a task's open transaction commits is not waited for.
             parking = parking_partitions(ledger.assignment, application_id)

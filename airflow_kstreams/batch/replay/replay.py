@@ -55,7 +55,15 @@ from airflow_kstreams.batch.protocol.replay_records import (
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
 from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, topic_limits
 from airflow_kstreams.batch.replay.destinations import Destinations
-from airflow_kstreams.batch.replay.selection import Found, Letter, LetterLog, Scan, Selection, caught_up
+from airflow_kstreams.batch.replay.selection import (
+    Found,
+    Letter,
+    LetterLog,
+    Scan,
+    Selection,
+    caught_up,
+    described_letters,
+)
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.streams.bounded_read import BoundedRead
 from airflow_kstreams.streams.errors import (
@@ -155,6 +163,7 @@ class DeadLetterReplay:
             done = self._mine(self._read(clients, wait_ms=0))
             if done is not None and done.finished_ms:
                 return done
+            described_letters(clients.admin, self.settings)
             ensure_replays_topic(clients.admin, ProtocolTopics.replays(self._topic), self.settings)
             await_leaders(clients.admin, [self._topic, ProtocolTopics.replays(self._topic)])
             writer = self.cluster.writer(

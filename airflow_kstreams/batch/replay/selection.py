@@ -40,11 +40,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.known_applications import refuse_unknown_application
 from airflow_kstreams.batch.protocol.logs.log_read import log_bounds
 from airflow_kstreams.batch.protocol.replay_records import Marks, Replay
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import json_decoder
-from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicPartition
+from airflow_kstreams.streams.ports import AdminPort, Clock, Record, TopicDescription, TopicPartition
 from airflow_kstreams.streams.records.dead_letter_format import DeadLetterOrigin, facts_of, origin_of
 from airflow_kstreams.streams.records.first_place import content_id
 from airflow_kstreams.streams.settings import ApplicationSettings
@@ -231,16 +232,10 @@ class LetterLog:
     def look(cls, admin: AdminPort, settings: ApplicationSettings, clock: Clock) -> LetterLog:
         """Read where the dead-letter topic of an application begins and ends.
 
-        :raises ConfigError: there is none.
+        :raises ConfigError: there is none, or the cluster does not know the application.
         """
-        topic = settings.dead_letter_topic
-        described = admin.describe_topics([topic]).get(topic)
-        if described is None:
-            raise ConfigError(
-                f"the dead-letter topic {topic!r} does not exist",
-                fix="check the application id, and errors.dead.letter.queue.topic.name if you set it; the "
-                "topic is made by the first run with the error handler 'dead-letter'",
-            )
+        described = described_letters(admin, settings)
+        topic = described.name
         partitions = [TopicPartition(topic, number) for number in range(described.partitions)]
         bounds = log_bounds(admin, partitions, settle_ms=settings.settle_ms, clock=clock)
         return cls(
@@ -248,6 +243,24 @@ class LetterLog:
             starts={tp.partition: log_of.start for tp, log_of in bounds.items()},
             stops={tp.partition: log_of.stable for tp, log_of in bounds.items()},
         )
+
+
+def described_letters(admin: AdminPort, settings: ApplicationSettings) -> TopicDescription:
+    """Return the description of an application's dead-letter topic.
+
+    :raises ConfigError: there is none, or the cluster does not know the application.
+    """
+    topic = settings.dead_letter_topic
+    described = admin.describe_topics([topic]).get(topic)
+    if described is None or settings.errors_dead_letter_queue_topic_name:
+        refuse_unknown_application(admin, settings.application_id)
+    if described is None:
+        raise ConfigError(
+            f"the dead-letter topic {topic!r} does not exist",
+            fix="check the application id, and errors.dead.letter.queue.topic.name if you set it; the "
+            "topic is made by the first run with the error handler 'dead-letter'",
+        )
+    return described
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from airflow_kstreams.batch.evidence.known_applications import unknown_application
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
 from airflow_kstreams.batch.ledger.facts import Lease
@@ -257,7 +258,8 @@ def survey(session: CoordinatorSession, request: ResetRequest, look: Look) -> Su
     named = {*request.input_topics, *request.intermediate_topics, *(left & {*request.unread_topics})}
     named |= {tp.topic for tp in request.accept}
     internal = internal_topics(app, recorded, topics=topics, groups=groups, user_topics=named)
-    _refuse_unknown_application(app, topics, groups, internal)
+    if app not in groups and not internal.own and not topics.intersection(ProtocolTopics(app).protocol):
+        raise unknown_application(app, topics)
     described = admin.describe_topics({*named, *internal.own, *internal.ambiguous})
     for topic in sorted(named - set(described)):
         raise ConfigError(f"topic {topic!r} does not exist", fix="correct its name, or leave it out")
@@ -382,18 +384,6 @@ def _fold(content: LogContent, request: ResetRequest) -> tuple[Folded, tuple[byt
     if folded.torn and folded.slice is None:
         return Folded(state=RunState.RUNNING, live_keys=keys), keys
     return folded, keys
-
-
-def _refuse_unknown_application(
-    app: str, topics: set[str], groups: set[str], internal: InternalTopics
-) -> None:
-    if app in groups or internal.own or topics.intersection(ProtocolTopics(app).protocol):
-        return
-    raise ConfigError(
-        f"there is no application {app!r} on this cluster: no committed offsets, no metadata topic, no "
-        "ledger, no internal topics",
-        fix="correct --application-id or --bootstrap-server",
-    )
 
 
 def _positions(facts: RunFacts) -> dict[TopicPartition, int]:

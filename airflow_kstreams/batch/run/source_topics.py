@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from airflow_kstreams.batch.evidence.topic_owners import ever_written
-from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, known_growth
+from airflow_kstreams.batch.growing.grown_groups import Bound, bound_groups, contradicted_counts, known_growth
 from airflow_kstreams.batch.ledger.facts import NOTHING_RECORDED, Assignment, GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
 from airflow_kstreams.batch.protocol.needed_permissions import naming_permissions, run_permissions
@@ -106,8 +106,9 @@ def gone_warnings(plan: TopologyPlan, ledger: Ledger) -> tuple[str, ...]:
 
 #: Raises if what the broker says of the topics means that something is lost.
 RefuseLoss = Callable[[Mapping[str, TopicDescription]], None]
-#: Raises if partition groups, by subtopology id, do not fit what earlier runs left.
-RefuseGroups = Callable[[Mapping[int, GroupedPartitions]], None]
+#: Raises if partition groups, by subtopology id, do not fit what earlier runs left, or what is in the topics;
+#: the second ones are those that existing state depends on.
+RefuseGroups = Callable[[Mapping[int, GroupedPartitions], Bound], None]
 
 
 class CheckedTopics(NamedTuple):
@@ -219,6 +220,7 @@ def ensure_topics(
             *small_topics(plan, settings, limits),
             *narrow_times(plan, settings, configs),
             *left_behind(recorded, plan, found),
+            *contradicted_counts(recorded, bound, settings.first_counts, found),
         ),
     )
 
@@ -273,7 +275,7 @@ def group_found(
     )
     grouped = group_sources(plan, counts, groups, known=known, bound=bound)
     if refuse_groups is not None:
-        refuse_groups(grouped)
+        refuse_groups(grouped, bound)
     refuse_left_behind(recorded, plan, found)
     refuse_returned(recorded, plan, ever_written(admin, found, returned(recorded, plan, found)))
     refuse_regrouping(

@@ -123,9 +123,10 @@ class KeyCheck:
             f"{partition}@{offset} does not lie where that growth puts it ({expected}){others}: its state is "
             "another task's",
             fix="have all producers of the topic place keys by Kafka's default partitioner and grow it to "
-            "multiples only, or use the LinearHashPartitioner; see whether the topic began with "
-            f"{growth.history[0]} partitions (initial.partitions); or go through repartition(n), then start "
-            "over with empty state",
+            "multiples only, or use the LinearHashPartitioner; or go through repartition(n), then start over "
+            "with empty state; if the topic began with another count than the recorded "
+            f"{growth.history[0]}, or all that is read was written by one, start over with "
+            f"initial.partitions={partition.topic}=<that count>, for what is recorded outlives state",
         )
 
     def _hashed_bytes(self, key: bytes, topic: str, _serde_of: str) -> bytes:

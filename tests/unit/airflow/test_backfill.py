@@ -316,6 +316,7 @@ def test_finished_run_runs_again_under_another_name_of_the_backfill(scene: Calla
 
 
 @pytest.mark.promise("state-is-backfilled-apart")
+@pytest.mark.remedy("intervals.refuse_backwards", "run_settings.refuse_state_side_by_side")
 def test_stateful_topology_is_backfilled_in_order_and_only_so(scene: Callable[[str], Scene]) -> None:
     made = scene(STATEFUL)
     made.publish(("a", 0.5), ("b", 1.5), ("c", 0.6))
@@ -336,6 +337,8 @@ def test_stateful_topology_is_backfilled_in_order_and_only_so(scene: Callable[[s
     other = made.context(-1, run_type="backfill", conf={"backfill": "first"})
     with pytest.raises(AirflowFailException, match="cannot come after that"):
         made.capture(other, backfill_in_order=True)
+    other = made.context(-1, run_type="backfill", conf={"backfill": "second"})
+    assert made.capture(other, backfill_in_order=True)["application_id"] == "app-backfill-second"
 
 
 class Driver:

@@ -14,7 +14,7 @@ from airflow_kstreams.batch.run.lease.lease_renewal import LeaseRenewal
 from airflow_kstreams.kafka.cluster import KafkaCluster
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import ManualClock
-from tests.support.kafka.reset_scene import APP, CHANGELOG, LEDGER, REPARTITION, ResetScene
+from tests.support.kafka.reset_scene import APP, CHANGELOG, REPARTITION, ResetScene
 from tests.unit.cli.test_app import invoke
 
 pytestmark = pytest.mark.promise("dry-runs-change-nothing")
@@ -296,11 +296,27 @@ def test_status_shows_lag_and_the_lease_that_is_not_held(scene: ResetScene) -> N
     assert [row[0] for row in shown if row and row[0] in ("r1", "r2")] == ["r2"]
 
 
-def test_status_of_an_application_that_never_ran_is_new() -> None:
-    scene = ResetScene()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("airflow_kstreams.kafka.cluster.KafkaCluster", lambda config, **_: scene.kafka)
-        result = invoke("status", "--application-id", APP, *BROKER)
-    assert result.exit_code == 0
-    assert ["state", "new"] in lines(result.stdout)
-    assert LEDGER not in scene.kafka.topics()
+@pytest.mark.promise("misspelt-applications-are-refused")
+@pytest.mark.remedy("known_applications.unknown_application")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["status"],
+        ["dead-letters", "list"],
+        ["dead-letters", "replay", "--dry-run"],
+        ["dead-letters", "replay", "--dead-letter-topic", "letters"],
+        ["reset", "--delete-stopoffsets"],
+    ],
+)
+def test_misspelt_application_is_refused_with_the_ids_that_are_written_alike(
+    scene: ResetScene, command: list[str]
+) -> None:
+    scene.kafka.create_topic("letters")
+    before = scene.dump()
+    result = invoke(*command, "--application-id", f"{APP}p", *BROKER)
+    assert result.exit_code != 0
+    said = " ".join(result.output.split())
+    assert f"there is no application '{APP}p' on this cluster" in said
+    assert f"did you mean '{APP}'?" in said
+    assert scene.dump() == before
+    assert invoke("status", "--application-id", APP, *BROKER).exit_code == 0

@@ -132,8 +132,8 @@ def _judged_keys(topic: str, growth: GrownTopic, keys: Sequence[_Key]) -> Findin
         f"puts them, e.g. that of {key.at}@{key.offset} ({best.kind}: {expected}): their state is another "
         "task's, and the run that reads them fails",
         "have all producers of the topic place keys in one way, by Kafka's default partitioner with "
-        "multiples only or by the LinearHashPartitioner; see whether the topic began with "
-        f"{growth.history[0]} partitions (initial.partitions)",
+        "multiples only or by the LinearHashPartitioner; if the topic began with another count than the "
+        f"recorded {growth.history[0]}, start over with initial.partitions={topic}=<that count>",
     )
 
 

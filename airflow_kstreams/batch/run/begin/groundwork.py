@@ -24,7 +24,7 @@ from airflow_kstreams.batch.evidence.moved_offsets import member_warnings
 from airflow_kstreams.batch.evidence.prior_runs import PriorRuns, recall, with_committed
 from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import KnownTopics, known_topics, refuse_foreign
-from airflow_kstreams.batch.growing.grown_groups import grown_topics, without_kinds
+from airflow_kstreams.batch.growing.grown_groups import Bound, grown_topics, without_kinds
 from airflow_kstreams.batch.growing.takeover import take_over
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import Ledger
@@ -45,6 +45,7 @@ from airflow_kstreams.batch.run.begin.parked_before import (
     parking_partitions,
     refuse_orphaned,
 )
+from airflow_kstreams.batch.run.begin.unsaid_growth import refuse_unsaid_growth
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.batch.run.source_topics import SourceTopics, ensure_topics, gone_warnings
 from airflow_kstreams.streams.partitioning.partition_groups import all_partitions, described_partitions
@@ -131,6 +132,10 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
             refuse_foreign(session.neighbours, plan, found, known)
         refuse_losses(find_lost_state(plan, ledger, found), request)
 
+    def refuse_groups(grouped: Mapping[int, GroupedPartitions], bound: Bound) -> None:
+        refuse_orphaned(ledger, plan, grouped, seen)
+        refuse_unsaid_growth(session, plan, grouped, bound, interval_ms=request.interval_ms)
+
     # What open transactions hold is seen below, once those are over.
     seen = parked_left(facts, session.committed_so_far(parking)) if parking else {}
     topics = ensure_topics(
@@ -140,7 +145,7 @@ def lay_groundwork(session: CoordinatorSession, *, request: SliceRequest, facts:
         groups=request.groups,
         recorded=with_live_counts(ledger.assignment, live),
         refuse_loss=refuse_loss,
-        refuse_groups=lambda grouped: refuse_orphaned(ledger, plan, grouped, seen),
+        refuse_groups=refuse_groups,
     )
     # The same file may run in either mode: what could not is refused before it has begun.
     check_keys(plan, topics.partitions, topics.tasks)

@@ -471,6 +471,7 @@ def test_second_continuous_run_is_refused_when_one_is_live(scene: Scene) -> None
     scene.application.run_continuously("c-2").stop()
 
 
+@pytest.mark.remedy("lease.superseded", "task_thread.TaskThread.run")
 def test_older_start_ends_when_a_newer_one_takes_the_run_over(scene: Scene) -> None:
     old = scene.application.run_continuously("c-1", order=(0, 1))
     scene.publish(3)
@@ -599,6 +600,7 @@ def test_attempt_of_a_dead_driver_commits_nothing_when_a_continuous_run_takes_it
     assert isinstance(ended[0], TaskFencedError)
 
 
+@pytest.mark.remedy("work.TaskAssignment.refuse_unless_in_force: nothing: the next driver launches")
 def test_attempt_of_a_dead_driver_commits_nothing_when_a_batch_follows_its_continuous_run(
     scene: Scene,
 ) -> None:

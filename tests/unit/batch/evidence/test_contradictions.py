@@ -213,6 +213,7 @@ def test_no_slice_begins_when_the_metadata_topic_is_that_of_an_older_run(
     assert results(kafka) == ["1", "2", "3", "4", "5"]
 
 
+@pytest.mark.remedy("data_loss.drop_slice")
 def test_stops_are_not_frozen_anew_when_only_the_newest_runs_records_are_gone(
     app: Application, kafka: InMemoryKafka
 ) -> None:

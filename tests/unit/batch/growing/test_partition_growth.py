@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_kstreams.streams.partitioning.topic_growth import LINEAR, GrownTopi
 from airflow_kstreams.streams.ports import TopicPartition
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.printed_commands import accept_in_memory
 
@@ -571,11 +573,171 @@ def test_state_begins_by_todays_count_when_that_is_said() -> None:
     scene = grown_and_read()
     start_over(scene)
     scene.app.settings = {**scene.app.settings, "initial.partitions": "in=3"}
-    scene.run()
+    (warning,) = scene.run().warnings
+    assert (
+        "'initial.partitions' says that in began with 3 partitions, and runs have counted 2 -> 3" in warning
+    )
     assert len(scene.recorded.by_group) == 3
+    assert scene.run().warnings == ()
     del scene.app.settings["initial.partitions"]
     scene.run()
     assert scene.recorded.grown == {}
+
+
+def continuously(scene: Scene, run_id: str, rounds: int = 3) -> None:
+    """Run for some rounds without an end, and stop."""
+    application = SwitchingApplication(
+        topology=scene.app.topology,
+        cluster=scene.kafka,
+        clock=scene.kafka.clock,
+        settings={"processing.guarantee": "exactly_once", **scene.app.settings},
+    )
+    running = application.run_continuously(run_id)
+    for _ in range(rounds):
+        running.rounds(2)
+        scene.kafka.clock.sleep(application.checked.commit_interval_ms / 1000)
+    running.stop()
+
+
+@pytest.mark.promise("first-counts-outlive-state")
+@pytest.mark.parametrize("continuous_again", [False, True])
+def test_first_count_of_a_continuous_run_outlives_a_reset(continuous_again: bool) -> None:
+    scene = Scene(2)
+    scene.app.clock = scene.kafka.clock
+    scene.send(KEYS, 0)
+    continuously(scene, "c-1")
+    assert scene.listed == scene.sent
+    start_over(scene)
+    scene.grow(3)
+    scene.send(KEYS, 1)
+    scene.run()
+    if continuous_again:
+        continuously(scene, "c-2")
+    else:
+        scene.run()
+    assert scene.listed == scene.sent
+    assert scene.recorded.grown["in"].history == (2, 3)
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+def test_continuous_run_asks_for_the_first_count_when_keys_show_that_the_topic_has_grown() -> None:
+    scene = grown_before(3)
+    scene.app.clock = scene.kafka.clock
+    with pytest.raises(ConfigError, match="begins to keep state by the keys of topic in"):
+        continuously(scene, "c-1")
+    scene.app.settings = {**scene.app.settings, "initial.partitions": "in=2"}
+    with pytest.raises(TopologyError, match="let one batch run"):
+        continuously(scene, "c-1")
+    scene.send(KEYS, 1)
+    for _ in range(2):
+        scene.run()
+    scene.send(KEYS, 2)
+    continuously(scene, "c-1")
+    assert scene.listed == scene.sent
+
+
+def grown_before(count: int, *, modulo: bool = False, keys: list[str] = KEYS) -> Scene:
+    """A topic that had 2 partitions, and its keys in them, before the application first reads it."""
+    scene = Scene(2)
+    scene.send(keys, 0)
+    scene.grow(count)
+    if modulo:
+        scene.send(keys, 1, modulo=True)
+    return scene
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+@pytest.mark.remedy("unsaid_growth.refuse_unsaid_growth")
+@pytest.mark.parametrize(("count", "modulo"), [(3, False), (4, False), (4, True)])
+def test_first_start_asks_for_the_first_count_when_keys_show_that_the_topic_has_grown(
+    count: int, modulo: bool
+) -> None:
+    scene = grown_before(count, modulo=modulo)
+    with pytest.raises(ConfigError, match="begins to keep state by the keys of topic in") as caught:
+        scene.run()
+    assert f"initial.partitions=in={count} if it never had fewer" in caught.value.fix
+    assert caught.value.fix.startswith("set initial.partitions=in=2, the count that its producers began with")
+    scene.app.settings = {**scene.app.settings, "initial.partitions": "in=2"}
+    for value in (2, 3):
+        scene.run()
+        scene.send(KEYS, value, modulo=modulo)
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+def test_first_start_asks_when_one_key_lies_in_two_partitions() -> None:
+    scene = Scene(3)
+    for partition in (0, 2):
+        scene.kafka.append("in", b"1", b"other", partition=partition)
+    with pytest.raises(ConfigError, match="the key of in-0@0 is that of in-2@0, too") as caught:
+        scene.run()
+    assert "set initial.partitions=in=<count>" in caught.value.fix
+    scene.app.settings = {**scene.app.settings, "initial.partitions": "in=3"}
+    scene.run()
+    assert len(scene.recorded.by_group) == 3
+
+
+def placed_by_another_partitioner() -> Scene:
+    """As librdkafka's default places keys."""
+    scene = Scene(3)
+    for key in KEYS:
+        at = zlib.crc32(key.encode()) % 3
+        scene.kafka.append("in", b"0", key.encode(), partition=at)
+        scene.sent[key] = [0]
+    return scene
+
+
+def read_from_the_end() -> Scene:
+    scene = grown_before(3)
+    scene.app.settings = {**scene.app.settings, "first.run.offsets": "latest"}
+    scene.sent.clear()
+    return scene
+
+
+def few_keys() -> Scene:
+    return grown_before(3, keys=KEYS[:3])
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+@pytest.mark.parametrize("make", [placed_by_another_partitioner, read_from_the_end, few_keys])
+def test_first_start_asks_for_nothing_without_evidence(make: Callable[[], Scene]) -> None:
+    scene = make()
+    scene.run()
+    assert scene.listed == scene.sent
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+def test_subtopology_without_state_never_asks_and_one_that_gets_state_then_does() -> None:
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.json())
+    builder.stream("in").filter(lambda key, value: value is None).send_to("out")
+    scene = grown_before(3)
+    scene.app.topology = builder.build()
+    scene.run()
+    scene.app.topology = listing()
+    scene.send(KEYS, 1, modulo=True)
+    scene.send(KEYS, 2)
+    with pytest.raises(ConfigError, match="begins to keep state"):
+        scene.run()
+
+
+@pytest.mark.promise("unsaid-growth-is-asked-for")
+def test_backfill_without_a_live_application_looks_at_the_keys_of_its_interval_alone() -> None:
+    scene = Scene(2)
+    scene.send(KEYS, 0, timestamp_ms=1)
+    scene.grow(3)
+    scene.send(KEYS, 1, timestamp_ms=HOUR_MS, modulo=True)
+    scene.sent = {key: [1] for key in KEYS}
+    app = Application(
+        application_id="past", topology=listing(), on=scene.kafka, settings={"autostop.at": "interval"}
+    )
+    app.run("second", interval_ms=(HOUR_MS, 2 * HOUR_MS))
+    assert scene.listed == scene.sent
+    again = Application(
+        application_id="again", topology=listing(), on=scene.kafka, settings={"autostop.at": "interval"}
+    )
+    with pytest.raises(ConfigError, match="begins to keep state"):
+        again.begin("both", interval_ms=(0, 2 * HOUR_MS))
 
 
 def test_fewer_partitions_are_refused_when_there_is_state() -> None:

@@ -195,6 +195,7 @@ def test_plan_counts_and_changes_nothing(scene: Scene) -> None:
 
 def test_missing_dead_letter_topic_is_named(scene: Scene) -> None:
     scene.kafka.admin().delete_topics([DEAD])
+    scene.kafka.create_topic("app-runs")
 
     for call in (scene.tool("r1").run, scene.tool("r1").plan):
         with pytest.raises(ConfigError, match="app-dead-letter' does not exist") as caught:

@@ -232,6 +232,7 @@ def test_plan_counts_what_fits_and_changes_nothing(mixed: Scene) -> None:
     assert [record.value() for record in mixed.kafka.records(REPLAYS)] == before
 
 
+@pytest.mark.remedy("replay.DeadLetterReplay._mine")
 def test_replay_is_refused_when_it_is_asked_for_other_letters_than_before(mixed: Scene) -> None:
     mixed.replay("r1", where=MID, limit=1)
 
@@ -243,6 +244,10 @@ def test_replay_is_refused_when_it_is_asked_for_other_letters_than_before(mixed:
                 call()
             assert "begin another replay" in caught.value.fix
     assert mixed.values_back() == ["b"]
+    mixed.replay("r1", where=MID, limit=1)
+    assert mixed.values_back() == ["b"], "the same letters again"
+    mixed.replay("r2", where=MID)
+    assert len(mixed.values_back()) > 1, "another replay brings the rest"
 
 
 def test_replay_that_a_version_without_selections_began_goes_on(mixed: Scene) -> None:

@@ -241,7 +241,7 @@ def test_partition_goes_on_where_the_command_says_that_the_error_asks_for(
     assert scene.committed()["in-0"].offset == 0
 
 
-@pytest.mark.remedy("reset_plan._refuse_unknown_application")
+@pytest.mark.remedy("known_applications.unknown_application")
 def test_application_is_reset_when_its_id_is_corrected() -> None:
     scene = after_two_runs()
     scene.counts()

@@ -199,7 +199,7 @@ def test_stream_time_comes_to_the_moment_of_begin_when_the_user_says_so(kafka: I
 @pytest.mark.promise("wrong-clocks-are-said")
 def test_run_says_that_its_drivers_clock_is_far_ahead_of_the_newest_record(kafka: InMemoryKafka) -> None:
     app = application(kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin")
-    publish(kafka, ("in", 0, "a", 94.9), ("in", 1, "a", 95.0))
+    publish(kafka, ("in", 0, "b", 94.9), ("in", 1, "a", 95.0))
     (warning,) = app.run("run-0").warnings
     assert warning.startswith(
         "stream time was brought to 2020-09-17T16:00:00.000+00:00, when the run began by"

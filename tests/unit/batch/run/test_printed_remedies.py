@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from airflow_kstreams.streams import FixedGroups, KStreamBuilder, PartitionGrouper, Topology, serdes
-from airflow_kstreams.streams.errors import ConfigError, KStreamsError, RunError, TopologyError
+from airflow_kstreams.streams.errors import (
+    ConfigError,
+    DataLossError,
+    KStreamsError,
+    RunError,
+    TaskFencedError,
+    TopologyError,
+)
 from airflow_kstreams.streams.partitioning import partition_of_key
 from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
@@ -321,5 +328,31 @@ def test_run_goes_on_when_its_transactions_are_no_longer_than_the_broker_allows(
     scene.send("a")
     limit = scene.refused(ConfigError).fix.split()[3]
     scene.settings = {"transaction.timeout.ms": limit}
+    scene.app.run("first")
+    assert scene.counted == scene.sent
+
+
+@pytest.mark.remedy("work.TaskAssignment.refuse_unless_in_force: nothing if the application was reset")
+def test_run_goes_on_by_the_command_of_its_begin_when_the_ledger_was_deleted_under_a_task() -> None:
+    scene = Scene()
+    scene.send("a", "b")
+    slice_ = scene.app.begin("first")
+    scene.kafka.admin().delete_topics(["app-runs"])
+    with pytest.raises(TaskFencedError):
+        scene.app.task(slice_, 0, 0)
+    accept_in_memory(scene.refused(DataLossError, "first"), scene.kafka)
+    scene.app.run("first", (0, 2))
+    assert scene.counted == scene.sent
+
+
+@pytest.mark.remedy("source_topics._refuse_missing")
+def test_nothing_is_made_before_the_missing_topics_were_created() -> None:
+    scene = Scene()
+    scene.kafka.admin().delete_topics(["out"])
+    before = scene.kafka.topics()
+    error = scene.refused()
+    assert set(scene.kafka.topics()) - set(before) <= {"app-metadata", "app-runs"}
+    accept_in_memory(error, scene.kafka)
+    scene.send("a")
     scene.app.run("first")
     assert scene.counted == scene.sent

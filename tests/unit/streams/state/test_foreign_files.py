@@ -61,6 +61,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.remedy("rocksdb_files.RocksDBFiles._error")
 def test_everything_is_replayed_when_the_store_is_gone(tmp_path: Path, damage: str) -> None:
     life = Life(root=tmp_path)
     assert life.attempt({"a": 1, "b": 2, "c": 3})

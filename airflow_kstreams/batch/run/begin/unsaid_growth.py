@@ -1,0 +1,181 @@
+"""Looks whether the keys of a topic show that it has grown before any run read it.
+
+Rule: state that begins empty takes today's partition count for the one that the topic's producers began with,
+unless an earlier one is known. Where that is wrong, the records of a key meet two states. So begin looks at
+keys where its tasks will begin to read, and asks for ``initial.partitions`` if
+
+- one key lies in two partitions, or
+- not all lie where today's count puts them, and all lie where growth from a smaller count does.
+
+Keys of producers with another partitioner lie where some smaller count puts them by chance. They are no
+evidence unless that chance is small, which takes about ten keys.
+
+A subtopology without state has nothing to lose and is never asked for. What is given by the setting, or known
+from state or earlier growth, is not looked into: the task that reads a key elsewhere fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+
+from airflow_kstreams.batch.growing.grown_groups import Bound
+from airflow_kstreams.batch.ledger.facts import GroupedPartitions
+from airflow_kstreams.batch.protocol.logs.log_read import POSITION_LOST
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
+from airflow_kstreams.streams.bounded_read import BoundedRead, Spans
+from airflow_kstreams.streams.errors import ConfigError, KafkaClientError
+from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
+from airflow_kstreams.streams.partitioning.topic_growth import GrowthKind, History, fitting_kinds, places
+from airflow_kstreams.streams.plan import TopologyPlan
+from airflow_kstreams.streams.ports import TopicPartition
+
+#: Partitions of a topic that are looked at: the first ones, whose keys growth takes.
+_PARTITIONS = 64
+_READ_AT_ONCE = 8
+#: Keys, and records, of a partition that are looked at.
+_KEYS = 32
+_RECORDS = 1_000
+#: A smaller count that puts all keys where they lie is no chance below this one.
+_CHANCE = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class _KeySeen:
+    """A key, where it was seen first in a partition, and its hash."""
+
+    key: bytes
+    at: TopicPartition
+    offset: int
+    hashed: int
+
+    def fits(self, history: History, kind: GrowthKind) -> bool:
+        return self.at.partition in places(self.hashed, history, kind)
+
+    def __str__(self) -> str:
+        return f"{self.at}@{self.offset}"
+
+
+def refuse_unsaid_growth(
+    session: CoordinatorSession,
+    plan: TopologyPlan,
+    grouped: Mapping[int, GroupedPartitions],
+    bound: Bound,
+    *,
+    interval_ms: tuple[int, int] | None,
+) -> None:
+    """Refuse to begin state by today's count of a topic whose keys show that it had fewer partitions.
+
+    :param grouped: by subtopology id.
+    :param bound: groups that existing state depends on.
+    :param interval_ms: the data interval that is to be read, if the run keeps to one.
+    :raises ConfigError: they do.
+    """
+    if plan.partition_grouper:
+        return
+    for sub in plan.subtopologies:
+        entry = grouped[sub.id]
+        for topic in sub.sources if sub.changelogs and sub.id not in bound else ():
+            count = entry.partitions[topic]
+            given = topic in entry.grown or topic in session.settings.first_counts
+            if given or count == 1 or topic not in plan.inputs:
+                continue
+            seen = list(_keys(session, _to_read(session, topic, count, interval_ms)))
+            evidence, first = _evidence(seen, count)
+            if evidence:
+                raise ConfigError(
+                    f"application {plan.application_id!r} begins to keep state by the keys of topic {topic}, "
+                    f"which has {count} partitions, and {evidence}: its producers began with fewer, as it "
+                    "seems, and records of one key would meet two states",
+                    fix=f"set initial.partitions={topic}={first or '<count>'}, the count that its producers "
+                    f"began with; or initial.partitions={topic}={count} if it never had fewer, or nothing "
+                    "that was written then is read",
+                )
+
+
+def _to_read(
+    session: CoordinatorSession, topic: str, count: int, interval_ms: tuple[int, int] | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return from where to where the first partitions of a topic may be read."""
+    settings, admin = session.settings, session.admin
+    partitions = [TopicPartition(topic, number) for number in range(min(count, _PARTITIONS))]
+    starts = admin.start_offsets(partitions)
+    ends = admin.end_offsets(partitions, isolation="read_committed")
+    if settings.keeps_to_interval and interval_ms is not None:
+        found = admin.offsets_for_times(dict.fromkeys(partitions, max(0, interval_ms[0])))
+        starts = {tp: found.get(tp, ends[tp]) for tp in partitions}
+    else:
+        committed = session.committed_so_far(partitions)
+        first = starts if settings.first_run_offsets == "earliest" else ends
+        starts = {
+            tp: max(starts[tp], committed[tp].offset if tp in committed else first[tp]) for tp in partitions
+        }
+    return {tp: (starts[tp], ends[tp]) for tp in partitions}
+
+
+def _keys(session: CoordinatorSession, spans: Spans) -> Iterator[_KeySeen]:
+    """Yield keys from the beginning of each span, each once for each partition."""
+    wanted = sorted(spans)
+    for at_once in range(0, len(wanted), _READ_AT_ONCE):
+        some = wanted[at_once : at_once + _READ_AT_ONCE]
+        keys: dict[TopicPartition, dict[bytes, int]] = {tp: {} for tp in some}
+        looked = dict.fromkeys(some, 0)
+        try:
+            with session.reading:
+                read = BoundedRead(
+                    session.reader,
+                    {tp: spans[tp] for tp in some},
+                    clock=session.clock,
+                    max_records=_RECORDS,
+                )
+                for fetched in read:
+                    for tp, records in fetched.items():
+                        looked[tp] += len(records)
+                        for record in records:
+                            key = record.key()
+                            if key is not None and len(keys[tp]) < _KEYS:
+                                keys[tp].setdefault(key, record.offset())
+                    read.drop([tp for tp in some if len(keys[tp]) >= _KEYS or looked[tp] >= _RECORDS])
+        except KafkaClientError as error:
+            # Deleted meanwhile: the freeze says what that means.
+            if error.code not in POSITION_LOST:
+                raise
+        yield from (
+            _KeySeen(key, tp, offset, key_hash(key)) for tp in some for key, offset in keys[tp].items()
+        )
+
+
+def _evidence(seen: list[_KeySeen], count: int) -> tuple[str, int]:
+    """Return what shows that a topic had fewer partitions, and the count that fits, 0 if none does; an empty
+    text if nothing shows it.
+    """
+    astray = [key for key in seen if key.hashed % count != key.at.partition]
+    first = _fitting(astray, seen, count)
+    by_key: dict[bytes, _KeySeen] = {}
+    for key in seen:
+        other = by_key.setdefault(key.key, key)
+        if other is not key:
+            return f"the key of {other} is that of {key}, too", first
+    if first:
+        return (
+            f"{len(astray)} of {len(seen)} keys do not lie where that puts them (that of {astray[0]} is the "
+            f"first), while all lie where growth from {first} does",
+            first,
+        )
+    return "", 0
+
+
+def _fitting(astray: list[_KeySeen], seen: list[_KeySeen], count: int) -> int:
+    """Return the largest smaller count from which growth puts all keys where they lie, which would hardly be
+    so by chance; 0 if there is none.
+    """
+    for first in range(count - 1, 0, -1) if astray else ():
+        history = (first, count)
+        for kind in fitting_kinds(history):
+            if all(key.fits(history, kind) for key in chain(astray, seen)):
+                chance = prod(len(places(key.hashed, history, kind)) / count for key in seen)
+                if chance < _CHANCE:
+                    return first
+    return 0
