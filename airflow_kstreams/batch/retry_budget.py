@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from airflow_kstreams.streams.errors import KafkaClientError, RecordError, TransactionAbortedError
+from airflow_kstreams.streams.errors import (
+    KafkaClientError,
+    RecordError,
+    TransactionAbortedError,
+    record_refused,
+)
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 #: How many attempts in a row may find their transaction too old before the task's functions are blamed for it
@@ -15,8 +20,8 @@ class RetryBudget:
 
     :ivar number: of the attempt that was begun last, from 1.
     :ivar fruitless: how many in a row have committed nothing, less those that found a result to leave out.
-    :ivar refused: results that the broker has refused for their size, and the next attempt leaves out, by
-        their content.
+    :ivar refused: results that the broker has refused for their size or time, and the next attempt leaves
+        out, by their content.
     """
 
     def __init__(self) -> None:
@@ -49,9 +54,11 @@ class RetryBudget:
         """Return whether another attempt goes on without the result that the last one failed for."""
         if settings.production_exception_handler == "fail" or not isinstance(error, RecordError):
             return False
-        if not error.content or error.content in self.refused:
+        found = error.contents.keys() - self.refused.keys()
+        if not found:
             return False
-        self.refused[error.content] = error
+        for content in found:
+            self.refused[content] = record_refused(error.topic, error.partition, error.contents[content])
         self.fruitless -= 1
         return True
 

@@ -14,7 +14,7 @@ from airflow_kstreams.kafka.connection import RequestTime
 from airflow_kstreams.kafka.delivery import sized, warn_of_small_limit
 from airflow_kstreams.kafka.reader import BoundedReader
 from airflow_kstreams.kafka.writer import IdempotentWriter, TransactionalWriter
-from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, WriterPort
+from airflow_kstreams.streams.ports import AdminPort, Isolation, ReaderPort, TopicLimits, WriterPort
 from airflow_kstreams.streams.settings import SETTINGS, ApplicationSettings
 
 
@@ -66,24 +66,23 @@ class KafkaCluster:
         *,
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
-        :param max_message_bytes: limits of the topics that it writes; the user's own client settings come
-            first.
+        :param limits: of the topics that it writes; the user's own client settings come first.
         """
-        limits = max_message_bytes or {}
+        limits = limits or {}
         config = {**sized(limits), **self._client_config}
         warn_of_small_limit(config, limits)
         if transactional_id is None:
-            return IdempotentWriter(config, timeout_ms=self._time.request_ms, max_message_bytes=limits)
+            return IdempotentWriter(config, timeout_ms=self._time.request_ms, limits=limits)
         return TransactionalWriter(
             config,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             timeout_ms=self._time.request_ms,
-            max_message_bytes=limits,
+            limits=limits,
         )
 
     def admin(self) -> AdminPort:

@@ -6,7 +6,8 @@ missing permission, so this module waits for the topic, bounded.
 
 The client refuses a record larger than ``message.max.bytes``, not compressed, at once. The broker refuses a
 batch larger than the topic's ``max.message.bytes``, as it was compressed, later. Each error names the
-record's size, the limit, and whether the client or the topic sets it.
+record's size, the limit, and whether the client or the topic sets it. The error of a record that the broker
+refuses for its time names time, limit and setting (:mod:`airflow_kstreams.kafka.sent_times`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from confluent_kafka import Message as ClientMessage
 
 from airflow_kstreams.kafka.client_errors import FENCED, FORBIDDEN, Access, attempt, from_kafka_error
 from airflow_kstreams.kafka.events import ClientEvents
+from airflow_kstreams.kafka.sent_times import SentTimes
 from airflow_kstreams.streams.errors import (
     AccessDeniedError,
     KStreamsError,
@@ -36,9 +38,9 @@ from airflow_kstreams.streams.naming.permissions import (
     Resource,
     transactional_permission,
 )
-from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.ports import Headers, TopicLimits, TopicPartition
 from airflow_kstreams.streams.records.first_place import content_id
-from airflow_kstreams.streams.records.record_sizes import record_bytes, writer_limits
+from airflow_kstreams.streams.records.topic_limits import record_bytes, writer_limits
 
 log = logging.getLogger(__name__)
 
@@ -48,24 +50,24 @@ _TOO_LARGE = frozenset(
 )
 
 
-def sized(max_message_bytes: Mapping[str, int]) -> dict[str, str]:
+def sized(topics: Mapping[str, TopicLimits]) -> dict[str, str]:
     """Return producer settings for topics with these limits."""
-    limits = writer_limits(max_message_bytes)
+    limits = writer_limits(topics)
     return {MESSAGE_BYTES: str(limits.record_bytes), _BATCH_BYTES: str(limits.batch_bytes)}
 
 
-def warn_of_small_limit(config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
+def warn_of_small_limit(config: Mapping[str, str], topics: Mapping[str, TopicLimits]) -> None:
     """Log a warning if the user's own setting is below the topics' limits."""
     given = int(config[MESSAGE_BYTES])
-    larger = sorted(topic for topic, limit in max_message_bytes.items() if limit > given)
-    if larger and given < writer_limits(max_message_bytes).record_bytes:
+    larger = sorted(topic for topic, limits in topics.items() if limits.max_bytes > given)
+    if larger and given < writer_limits(topics).record_bytes:
         log.warning(
             "the client setting %s = %s refuses records that %s takes (max.message.bytes = %s): raise it, or "
             "leave it out, then it follows the topics",
             MESSAGE_BYTES,
             given,
             larger[0],
-            max_message_bytes[larger[0]],
+            topics[larger[0]].max_bytes,
         )
 
 
@@ -81,14 +83,19 @@ RECORD_REFUSED = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
+#: Delivery errors of records that another one has kept from being delivered.
+_FOR_ANOTHER = frozenset(
+    {KafkaError._INVALID_DIFFERENT_RECORD, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+)
 
 
 class DeliveryFailures:
     """Explains records that are refused, and remembers the first that could not be delivered since the last
-    :meth:`clear`.
+    :meth:`clear`, and what the broker refused for its time.
 
     :param config: the producer's settings.
-    :param max_message_bytes: limits of the topics that it writes, as far as they are known.
+    :param limits: of the topics that it writes, as far as they are known.
+    :ivar times: of the records that are sent.
     """
 
     __slots__ = (
@@ -98,12 +105,14 @@ class DeliveryFailures:
         "error",
         "partition",
         "size_bytes",
+        "times",
         "topic",
     )
 
-    def __init__(self, config: Mapping[str, str], max_message_bytes: Mapping[str, int]) -> None:
+    def __init__(self, config: Mapping[str, str], limits: Mapping[str, TopicLimits]) -> None:
         self._client_bytes = int(config.get(MESSAGE_BYTES, writer_limits(None).record_bytes))
-        self._of_topics = max_message_bytes
+        self._of_topics = limits
+        self.times = SentTimes(limits)
         self.size_bytes = 0
         self.content = ""
         self.error: KafkaError | None = None
@@ -129,20 +138,25 @@ class DeliveryFailures:
 
     def on_delivery(self, error: KafkaError | None, message: ClientMessage) -> None:
         """Take a delivery report; the client calls this for failures only."""
-        if error is None or self.error is not None:
+        if error is None:
             return
-        self.error = error
-        self.topic = message.topic() or ""
-        partition = message.partition()
-        self.partition = -1 if partition is None else partition
-        if error.code() in RECORD_REFUSED:
+        code, partition = error.code(), message.partition()
+        at = TopicPartition(message.topic() or "", -1 if partition is None else partition)
+        better = self.error is None or (self.error.code() in _FOR_ANOTHER and code not in _FOR_ANOTHER)
+        if better:
+            self.error = error
+            self.topic, self.partition = at
+        if code in RECORD_REFUSED:
             key, value = _bytes_or_none(message.key()), _bytes_or_none(message.value())
-            self.size_bytes = record_bytes(key, value, None)
-            self.content = content_id(self.topic, key, value)
+            self.times.report(code, at, key, value)
+            if better:
+                self.size_bytes = record_bytes(key, value, None)
+                self.content = content_id(self.topic, key, value)
 
     def clear(self) -> None:
-        """Forget the failure, as a new transaction begins."""
+        """Forget the failure, and what was sent, as a new transaction begins."""
         self.error = None
+        self.times.clear()
 
     def refused_record(self) -> RecordError | None:
         """Return the failure if the broker refused the record itself, alone or for its batch, so that a retry
@@ -151,15 +165,25 @@ class DeliveryFailures:
         error = self.error
         if error is None or error.code() not in RECORD_REFUSED:
             return None
-        why, to_blame = f"{error.name()}: {error.str()}", False
+        why, limits = f"{error.name()}: {error.str()}", self._of_topics.get(self.topic)
+        contents: dict[str, str] = {}
         if error.code() in _TOO_LARGE:
-            limit = self._of_topics.get(self.topic)
-            to_blame = limit is not None and self.size_bytes > limit
             why += (
                 f": about {self.size_bytes:,} bytes, less what compression saves, or the batch it came in; "
             )
-            why += "the topic's max.message.bytes is " + ("not known here" if limit is None else f"{limit:,}")
-        return record_refused(self.topic, self.partition, why, content=self.content if to_blame else "")
+            shown = "not known here" if limits is None else f"{limits.max_bytes:,}"
+            why += f"the topic's max.message.bytes is {shown}"
+            if limits is not None and self.size_bytes > limits.max_bytes:
+                contents = {self.content: why}
+        elif dated := self.times.refused(self.topic):
+            contents = {name: f"{why}: {each}" for name, each in dated.items()}
+            why = next(iter(contents.values()))
+            why += f" ({len(dated) - 1:,} more are refused)" if len(dated) > 1 else ""
+        elif error.code() == KafkaError.INVALID_TIMESTAMP:
+            why += ": by this machine's clock, the topic takes the times of all records that were sent; "
+            why += "compare the clock with the broker's"
+        # What a topic takes that is not the topology's was guessed.
+        return record_refused(self.topic, self.partition, why, contents=contents if limits else {})
 
 
 def _bytes_or_none(part: object) -> bytes | None:

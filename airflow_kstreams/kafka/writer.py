@@ -43,7 +43,7 @@ from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.reader import client_offsets
 from airflow_kstreams.streams.bounded_read import portions
 from airflow_kstreams.streams.errors import KafkaClientError, KStreamsError
-from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
+from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicLimits, TopicPartition
 
 #: The client's pause before it repeats a request, and how soon that can be at the earliest.
 _RETRY_BACKOFF_MS = 100
@@ -116,6 +116,8 @@ def make_produce(
     """
     poll: Callable[..., Any] = producer.poll
     send: Callable[..., Any] = producer.produce
+    note = refused.times.note
+    earliest_ms, latest_ms = refused.times.taken()
 
     def produce(
         topic: str,
@@ -125,8 +127,11 @@ def make_produce(
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> None:
+        nonlocal earliest_ms, latest_ms
         # The client takes 0 for the time of sending and has no number for the epoch itself: 1 comes closest.
         timestamp_ms = 0 if timestamp_ms is None else timestamp_ms or 1
+        if timestamp_ms > latest_ms or 0 < timestamp_ms < earliest_ms:
+            earliest_ms, latest_ms = note(topic, key, value, timestamp_ms)
         try:
             send(topic, value, key, partition, None, None, timestamp_ms, headers)
         except (KeyboardInterrupt, SystemExit):
@@ -168,8 +173,7 @@ class IdempotentWriter:
 
     :param client_config: checked client settings.
     :param timeout_ms: bound of every request.
-    :param max_message_bytes: limits of the topics that it writes, for messages; the client's limits are its
-        settings.
+    :param limits: of the topics that it writes, for messages; the client's own limits are its settings.
     :param owned: further settings that the user cannot change.
     """
 
@@ -178,7 +182,7 @@ class IdempotentWriter:
         client_config: Mapping[str, str],
         *,
         timeout_ms: int,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
         owned: Mapping[str, str] | None = None,
     ) -> None:
         owned = owned or {}
@@ -186,7 +190,7 @@ class IdempotentWriter:
         self._config = client_config
         self._timeout_seconds = timeout_ms / 1000
         self._events = ClientEvents(client_config)
-        self._failures = DeliveryFailures(client_config, max_message_bytes or {})
+        self._failures = DeliveryFailures(client_config, limits or {})
         self._refusals = WriterRefusals(
             Access(client_config),
             events=self._events,
@@ -318,7 +322,7 @@ class TransactionalWriter(IdempotentWriter):
     :param transactional_id: claimed by ``init_transactions``, which fences every older writer of the same id.
     :param transaction_timeout_ms: time after which the broker aborts a transaction.
     :param timeout_ms: bound of every request.
-    :param max_message_bytes: limits of the topics that it writes, for messages.
+    :param limits: of the topics that it writes, for messages.
     """
 
     def __init__(
@@ -328,7 +332,7 @@ class TransactionalWriter(IdempotentWriter):
         transactional_id: str,
         transaction_timeout_ms: int,
         timeout_ms: int,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
     ) -> None:
         self._transactional_id = transactional_id
         self._group_id = ""
@@ -340,7 +344,7 @@ class TransactionalWriter(IdempotentWriter):
         super().__init__(
             client_config,
             timeout_ms=timeout_ms,
-            max_message_bytes=max_message_bytes,
+            limits=limits,
             owned={
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": str(transaction_timeout_ms),

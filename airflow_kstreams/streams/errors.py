@@ -133,33 +133,37 @@ class RecordError(KStreamsError):
     :param partition: partition of the record.
     :param offset: offset of the record, -1 when it has none yet.
     :param node: name of the topology node at which it failed.
-    :param content: identifies a record that the broker refused for its size; empty for any other.
+    :param contents: why the broker refused records for their size or time, by what identifies each; empty
+        for any other error.
     """
 
     topic: str
     partition: int
     offset: int
     node: str
-    content: str = ""
+    contents: Mapping[str, str] = field(default_factory=dict)
 
 
-def record_refused(topic: str, partition: int, why: str, *, content: str = "") -> RecordError:
+def record_refused(
+    topic: str, partition: int, why: str, *, contents: Mapping[str, str] | None = None
+) -> RecordError:
     """Return the error of a record that the client or the broker refuses for itself, e.g. for its size.
 
     :param topic: topic of the record.
     :param partition: partition of the record, -1 if none was chosen yet.
     :param why: Kafka's name of the error, and the fault.
-    :param content: as for :class:`RecordError`.
+    :param contents: as for :class:`RecordError`.
     """
     return RecordError(
         f"a record sent to {topic}{'' if partition < 0 else f'-{partition}'} was refused: {why}",
         fix="change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
-        "cleanup.policy=compact needs keys), then retry the run",
+        "cleanup.policy=compact needs keys), or let production.exception.handler skip or dead-letter what is "
+        "refused for its size or time; then retry the run",
         topic=topic,
         partition=partition,
         offset=-1,
         node="",
-        content=content,
+        contents=contents or {},
     )
 
 

@@ -100,6 +100,19 @@ class TopicConfigs(NamedTuple):
     refused: Mapping[str, KafkaClientError]
 
 
+class TopicLimits(NamedTuple):
+    """Limits of the records that a topic takes.
+
+    :param max_bytes: of a batch.
+    :param before_ms: how far before the broker's time a record may be dated.
+    :param after_ms: how far after it.
+    """
+
+    max_bytes: int
+    before_ms: int = 2**63 - 1
+    after_ms: int = 2**63 - 1
+
+
 class Fetched(NamedTuple):
     """The result of one poll: records per partition in offset order, and the partitions found at their end.
 
@@ -232,13 +245,12 @@ class ClusterPort(Protocol):
         *,
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
     ) -> WriterPort:
         """Make a writer.
 
-        :param max_message_bytes: limit of each topic that it writes: the writer takes the largest record that
-            any of them takes, and its batches are no larger than all of them take. The client's own limits
-            unless given.
+        :param limits: of each topic that it writes: the writer takes the largest record that any of them
+            takes, and its batches are no larger than all of them take. The client's own limits unless given.
         """
         ...
 

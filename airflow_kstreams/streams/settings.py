@@ -72,11 +72,11 @@ class ApplicationSettings:
     stream_time_advance: Literal["", "none", "cut", "wall_clock_of_begin"] = _setting(
         "",
         doc="Stream time to which the end of a run brings a task that has read all: the end of the run's "
-        "data interval (cut), or the moment at which the run began (wall_clock_of_begin), so that windows "
-        "which ended before it, less grace, are published by this run, on quiet partitions too; none leaves "
-        "it where the records have brought it. Empty means cut where autostop.at is interval_end or "
-        "interval, since such runs have read everything that is dated before, else none; "
-        "wall_clock_of_begin is refused with these two.",
+        "data interval (cut), or the moment at which the run began (wall_clock_of_begin), at most "
+        "max.timestamp.ahead.ms past the newest record, so that windows which ended before it, less grace, "
+        "are published by this run, on quiet partitions too; none leaves it where records have brought it. "
+        "Empty means cut where autostop.at is interval_end or interval, since such runs have read everything "
+        "that is dated before, else none; wall_clock_of_begin is refused with these two.",
     )
     stream_time_advance_also: str = _setting(
         "",

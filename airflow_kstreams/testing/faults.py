@@ -17,6 +17,7 @@ from airflow_kstreams.streams.ports import (
     CommittedOffset,
     Isolation,
     ReaderPort,
+    TopicLimits,
     TopicSpec,
     WriterPort,
 )
@@ -76,19 +77,19 @@ class FaultyCluster:
         *,
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
     ) -> WriterPort:
         """Make a writer; the interceptor gets this call, too.
 
         :param transactional_id: None for a writer without transactions.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
-        :param max_message_bytes: limit of each topic that it writes.
+        :param limits: of each topic that it writes.
         """
         make = partial(
             self._cluster.writer,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
-            max_message_bytes=max_message_bytes,
+            limits=limits,
         )
         made = self._interceptor.call("cluster.writer", self._cluster, make, (transactional_id,))
         return cast("WriterPort", FaultyWriter(made, self._interceptor))

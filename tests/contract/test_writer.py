@@ -15,7 +15,15 @@ from airflow_kstreams.streams.errors import (
     TaskFencedError,
     TransactionAbortedError,
 )
-from airflow_kstreams.streams.ports import CommittedOffset, ReaderPort, TopicPartition, WriterPort
+from airflow_kstreams.streams.ports import (
+    CommittedOffset,
+    ReaderPort,
+    TopicLimits,
+    TopicPartition,
+    WriterPort,
+)
+from airflow_kstreams.streams.records.first_place import content_id
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
 from tests.contract.conftest import Contract
 
 pytestmark = pytest.mark.promise("large-records-are-taken-or-named", "offset-commits-fit")
@@ -418,14 +426,14 @@ def test_writer_takes_as_much_as_its_largest_topic_and_less_together_than_its_sm
     contract: Contract,
 ) -> None:
     limits = {
-        contract.topic(max_message_bytes="6000000"): 6_000_000,
-        contract.topic(max_message_bytes="2000"): 2_000,
+        contract.topic(max_message_bytes="6000000"): TopicLimits(6_000_000),
+        contract.topic(max_message_bytes="2000"): TopicLimits(2_000),
     }
     large, small = limits
     random = Random(0)
     # More than the reader asks for at once: 4 MiB.
     value, values = random.randbytes(5_900_000), [random.randbytes(100) for _ in range(500)]
-    writer = contract.cluster.writer(transactional_id=contract.group, max_message_bytes=limits)
+    writer = contract.cluster.writer(transactional_id=contract.group, limits=limits)
     contract.opened.append(writer)
     writer.init_transactions()
     writer.begin()
@@ -441,7 +449,7 @@ def test_writer_takes_as_much_as_its_largest_topic_and_less_together_than_its_sm
 def test_size_and_limit_are_named_when_a_record_is_too_large(contract: Contract, refuses: str) -> None:
     limit = 20_000 if refuses == "broker" else 1_048_588
     topic = contract.topic(max_message_bytes=str(limit))
-    writer = contract.cluster.writer(transactional_id=None, max_message_bytes={topic: limit})
+    writer = contract.cluster.writer(transactional_id=None, limits={topic: TopicLimits(limit)})
     contract.opened.append(writer)
     writer.begin()
     size, shown = (30_000, "30,") if refuses == "broker" else (1_200_000, "1,200,")
@@ -450,3 +458,51 @@ def test_size_and_limit_are_named_when_a_record_is_too_large(contract: Contract,
         writer.flush()
     assert "max.message.bytes" in str(caught.value)
     assert caught.value.topic == topic
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.promise("refused-times-are-named")
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("refused", [1, 2])
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_records_whose_time_the_topic_refuses_are_told_from_those_in_their_batch(
+    contract: Contract, transactional: bool, refused: int, side: str
+) -> None:
+    topic = contract.topic(1, **{f"message_timestamp_{side}_max_ms": str(HOUR_MS)})
+    limits = TopicLimits(1_048_588)._replace(**{f"{side}_ms": HOUR_MS})
+    writer = contract.cluster.writer(
+        transactional_id=contract.group if transactional else None, limits={topic: limits}
+    )
+    contract.opened.append(writer)
+    writer.init_transactions()
+    writer.begin()
+    now_ms, sign = contract.clock.now_ms(), 1 if side == "after" else -1
+    dated = [now_ms + sign * 2 * HOUR_MS + n for n in range(refused)]
+    times = [now_ms, *dated, now_ms + sign * (HOUR_MS - 60_000)]
+    for time_ms in times:
+        writer.produce(topic, b"same", b"k", 0, time_ms)
+    with pytest.raises(RecordError) as caught:
+        writer.flush()
+    found = caught.value
+    to_blame = {content_id(topic, b"k", b"same", time_ms): time_ms for time_ms in dated}
+    # Those that left in one batch.
+    assert found.contents
+    assert found.contents.keys() <= to_blame.keys()
+    assert (found.topic, found.partition) == (topic, 0)
+    for name, why in found.contents.items():
+        assert iso_of(to_blame[name]) in why
+    assert f"{side} this machine's time; the topic's message.timestamp.{side}.max.ms is 3,600,000" in str(
+        found
+    )
+
+
+def test_record_is_written_when_its_time_is_within_what_its_topic_takes(contract: Contract) -> None:
+    topic = contract.topic(message_timestamp_before_max_ms=str(HOUR_MS))
+    writer, now_ms = contract.writer(), contract.clock.now_ms()
+    writer.begin()
+    for time_ms in (now_ms - HOUR_MS + 60_000, now_ms + HOUR_MS - 60_000, None):
+        writer.produce(topic, b"v", b"k", 0, time_ms)
+    writer.commit()
+    contract.settled(TopicPartition(topic, 0), 4)

@@ -35,7 +35,7 @@ from airflow_kstreams.batch.growing.expansion_rules import Expansion, live, posi
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
 from airflow_kstreams.batch.ledger.ledger import read_ledger
 from airflow_kstreams.batch.protocol.logs.fence import await_leaders
-from airflow_kstreams.batch.protocol.topics import max_message_bytes
+from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.streams.bounded_read import BoundedRead, Records
 from airflow_kstreams.streams.errors import (
     KStreamsError,
@@ -144,7 +144,7 @@ class StateCopy:
         self._writer = self._cluster.writer(
             transactional_id=self._id,
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
-            max_message_bytes=max_message_bytes(self._admin, topics),
+            limits=topic_limits(self._admin, topics),
         )
         self._writer.init_transactions()
         configs = self._admin.topic_configs(topics)

@@ -25,8 +25,8 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.streams.errors import AccessDeniedError, ConfigError
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
 from airflow_kstreams.streams.plan import TopologyPlan
-from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicSpec
-from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
+from airflow_kstreams.streams.ports import AdminPort, Record, TopicConfigs, TopicLimits, TopicSpec
+from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS, BROKER_MAX_BYTES
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.topology.topology import has_dead_letters
 
@@ -74,6 +74,7 @@ _LARGEST = 2**31 - 1
 _LARGEST_MS = 2**63 - 1
 #: On which side of the broker's time a topic refuses records: ``message.timestamp.<side>.max.ms``.
 _SIDES = ("before", "after")
+_TIMESTAMP_TYPE, _BROKERS = "message.timestamp.type", "LogAppendTime"
 
 
 def ensure_protocol_topics(admin: AdminPort, settings: ApplicationSettings) -> None:
@@ -228,21 +229,38 @@ def alter_command(topic: str, settings: Mapping[str, str]) -> str:
     )
 
 
-def max_message_bytes(admin: AdminPort, topics: Iterable[str]) -> dict[str, int]:
-    """Return ``max.message.bytes`` of topics, asked for in one request; as :func:`message_limits`."""
-    return message_limits(admin.topic_configs({*topics}))
+def topic_limits(admin: AdminPort, topics: Iterable[str]) -> dict[str, TopicLimits]:
+    """Return the limits of topics, asked for in one request; as :func:`limits_of`."""
+    return limits_of(admin.topic_configs({*topics}))
 
 
-def message_limits(configs: TopicConfigs) -> dict[str, int]:
-    """Return ``max.message.bytes`` of topics.
+def limits_of(configs: TopicConfigs) -> dict[str, TopicLimits]:
+    """Return the limits of topics.
 
     A topic that does not exist, or whose settings this user may not see, is taken to have the broker's
-    default, with a line in the log.
+    defaults, with a line in the log.
     """
     for topic, error in sorted(configs.refused.items()):
-        log.info("%s of %s is taken to be %d: %s", MAX_BYTES, topic, BROKER_MAX_BYTES, error.cause)
-    limits = {topic: int(of.get(MAX_BYTES, BROKER_MAX_BYTES)) for topic, of in configs.found.items()}
-    return limits | dict.fromkeys(configs.refused, BROKER_MAX_BYTES)
+        log.info(
+            "%s of %s is taken to be %d, %s %d: %s",
+            *(MAX_BYTES, topic, BROKER_MAX_BYTES, _timestamp_max("after"), BROKER_LIMITS.after_ms),
+            error.cause,
+        )
+    limits = {topic: _limits(of) for topic, of in configs.found.items()}
+    return limits | dict.fromkeys(configs.refused, BROKER_LIMITS)
+
+
+def _limits(configs: Mapping[str, str]) -> TopicLimits:
+    max_bytes = int(configs.get(MAX_BYTES, BROKER_MAX_BYTES))
+    if configs.get(_TIMESTAMP_TYPE) == _BROKERS:
+        return TopicLimits(max_bytes)
+    before_ms, after_ms = (int(configs.get(_timestamp_max(side), _LARGEST_MS)) for side in _SIDES)
+    return TopicLimits(max_bytes, before_ms, after_ms)
+
+
+def _timestamp_max(side: str) -> str:
+    """Return the setting that says how far before or after the broker's time records may be dated."""
+    return f"message.timestamp.{side}.max.ms"
 
 
 def with_room(limit_bytes: int) -> dict[str, str]:
@@ -250,21 +268,22 @@ def with_room(limit_bytes: int) -> dict[str, str]:
     return {MAX_BYTES: str(min(limit_bytes + ROOM_BYTES, _LARGEST))}
 
 
-def largest_read(plan: TopologyPlan, limits: Mapping[str, int]) -> int:
+def largest_read(plan: TopologyPlan, limits: Mapping[str, TopicLimits]) -> int:
     """Return the largest limit of the topics that others write for the topology, or that it reads again."""
     read = {*plan.sources} - {*plan.repartition_topics}
-    return max((limits[topic] for topic in read if topic in limits), default=BROKER_MAX_BYTES)
+    return max((limits[topic].max_bytes for topic in read if topic in limits), default=BROKER_MAX_BYTES)
 
 
 def small_topics(
-    plan: TopologyPlan, settings: ApplicationSettings, limits: Mapping[str, int]
+    plan: TopologyPlan, settings: ApplicationSettings, limits: Mapping[str, TopicLimits]
 ) -> tuple[str, ...]:
     """Return a warning for every topic that takes less than an input holds.
 
     :param limits: of all topics that exist.
     """
     largest = largest_read(plan, limits)
-    source = min(topic for topic in plan.sources if limits.get(topic, largest) == largest)
+    taken = {topic: of.max_bytes for topic, of in limits.items()}
+    source = min(topic for topic in plan.sources if taken.get(topic, largest) == largest)
     roles = {
         **dict.fromkeys(plan.outputs, "output topic"),
         **dict.fromkeys(plan.repartition_topics, "repartition topic"),
@@ -273,45 +292,48 @@ def small_topics(
     if has_dead_letters(plan, settings):
         roles[settings.dead_letter_topic] = "dead-letter topic"
     return tuple(
-        f"{roles[topic]} {topic} takes records of at most {limits[topic]:,} bytes ({MAX_BYTES}), its input "
+        f"{roles[topic]} {topic} takes records of at most {taken[topic]:,} bytes ({MAX_BYTES}), its input "
         f"{source} holds up to {largest:,}: {_consequence(roles[topic])}; to raise it, run "
         f"{alter_command(topic, _raised(roles[topic], largest))}"
         for topic in sorted(roles)
-        if limits.get(topic, largest) < largest
+        if taken.get(topic, largest) < largest
     )
 
 
-def narrow_times(plan: TopologyPlan, configs: TopicConfigs) -> tuple[str, ...]:
-    """Return a warning for every output topic that refuses times which records of an input may have.
+def narrow_times(plan: TopologyPlan, settings: ApplicationSettings, configs: TopicConfigs) -> tuple[str, ...]:
+    """Return a warning for every topic of the user's that refuses times which records of an input may have.
+
+    Times that an extractor or a function gives are not known here: what is refused then is named when it is
+    sent.
 
     :param configs: of all topics that exist.
     """
-    read = {*plan.sources} - {*plan.repartition_topics}
-    inputs = [_allowed_ms(configs.found[topic]) for topic in sorted(read & configs.found.keys())]
+    found = configs.found
+    inputs = [_held(found[topic]) for topic in {*plan.sources} - {*plan.repartition_topics} if topic in found]
     if not inputs:
         return ()
     widest = [max(sides) for sides in zip(*inputs, strict=True)]
+    roles = {**dict.fromkeys(plan.outputs, "output"), **dict.fromkeys(plan.intermediates, "intermediate")}
+    if has_dead_letters(plan, settings):
+        roles[settings.dead_letter_topic] = "dead-letter"
     warnings = []
-    for topic in sorted({*plan.outputs} & configs.found.keys() - {*plan.repartition_topics}):
-        if configs.found[topic].get("message.timestamp.type") == "LogAppendTime":
-            continue
-        for side, allowed_ms, held_ms in zip(_SIDES, _allowed_ms(configs.found[topic]), widest, strict=True):
-            name = f"message.timestamp.{side}.max.ms"
+    for topic in sorted(roles.keys() & found.keys() - {*plan.repartition_topics}):
+        limits = _limits(found[topic])
+        for side, allowed_ms, held_ms in zip(_SIDES, limits[1:], widest, strict=True):
+            name = _timestamp_max(side)
             if allowed_ms < held_ms:
                 warnings.append(
-                    f"output topic {topic} refuses records dated more than {allowed_ms:,} ms {side} the "
-                    f"broker's time ({name}), its input takes up to {held_ms:,}: a result with a time "
-                    "between them fails the run; to widen it, run "
+                    f"{roles[topic]} topic {topic} refuses records dated more than {allowed_ms:,} ms {side} "
+                    f"the broker's time ({name}), its input takes up to {held_ms:,}: what is sent there with "
+                    "a time between them fails the run; to widen it, run "
                     f"{alter_command(topic, {name: str(held_ms)})}"
                 )
     return tuple(warnings)
 
 
-def _allowed_ms(configs: Mapping[str, str]) -> tuple[int, ...]:
-    """Return how far before and after the broker's time a topic's records may be dated."""
-    if configs.get("message.timestamp.type") == "LogAppendTime":
-        return (0, 0)
-    return tuple(int(configs.get(f"message.timestamp.{side}.max.ms", _LARGEST_MS)) for side in _SIDES)
+def _held(configs: Mapping[str, str]) -> tuple[int, ...]:
+    """Return how far before and after the broker's time the records of an input may be dated."""
+    return (0, 0) if configs.get(_TIMESTAMP_TYPE) == _BROKERS else _limits(configs)[1:]
 
 
 def _raised(role: str, largest: int) -> dict[str, str]:

@@ -16,15 +16,15 @@ from airflow_kstreams.batch.evidence.run_facts import RunFacts
 from airflow_kstreams.batch.evidence.topic_owners import recorded_ids
 from airflow_kstreams.batch.growing.grown_groups import in_use, last_found
 from airflow_kstreams.batch.ledger.facts import GroupedPartitions
-from airflow_kstreams.batch.protocol.topics import max_message_bytes
+from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.batch.replay.selection import Letter
 from airflow_kstreams.batch.run.begin.left_unread import written_to
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.naming.topic_names import REPARTITION_ENDING
 from airflow_kstreams.streams.partitioning.linear_hashing import key_hash
 from airflow_kstreams.streams.partitioning.topic_growth import kinds_agree, places
-from airflow_kstreams.streams.ports import AdminPort, Headers
-from airflow_kstreams.streams.records.record_sizes import record_bytes
+from airflow_kstreams.streams.ports import AdminPort, Headers, TopicLimits
+from airflow_kstreams.streams.records.topic_limits import record_bytes
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Destinations:
         subs = () if last is None else last.plan.topology.subtopologies
         self._key_suffixes = {topic: size for sub in subs for topic, size in sub.key_suffixes.items()}
         self._counts: dict[str, int] = {}
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, TopicLimits] = {}
 
     @property
     def known(self) -> Collection[str]:
@@ -66,7 +66,7 @@ class Destinations:
                 fix="create the topic, then run the replay again: it goes on where it stopped",
             )
         self._counts |= {topic: description.partitions for topic, description in found.items()}
-        self._limits |= max_message_bytes(self._admin, asked) if asked else {}
+        self._limits |= topic_limits(self._admin, asked) if asked else {}
 
     def refuse_unread(self, letters: Sequence[Letter]) -> None:
         """Refuse to bring back what no task would process.
@@ -112,7 +112,7 @@ class Destinations:
         if origin is None:
             return None
         headers = origin.headers_of(key, value)
-        if record_bytes(key, value, headers) <= self._limits[origin.topic]:
+        if record_bytes(key, value, headers) <= self._limits[origin.topic].max_bytes:
             return headers
         log.warning(
             "the record of letter %s comes back without its first place, for which %s has no room: its calls "

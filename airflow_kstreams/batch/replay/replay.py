@@ -53,7 +53,7 @@ from airflow_kstreams.batch.protocol.replay_records import (
     replay_owner,
 )
 from airflow_kstreams.batch.protocol.slice.metadata_records import PARTITION
-from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, max_message_bytes
+from airflow_kstreams.batch.protocol.topics import ensure_replays_topic, topic_limits
 from airflow_kstreams.batch.replay.destinations import Destinations
 from airflow_kstreams.batch.replay.selection import (
     Found,
@@ -170,7 +170,7 @@ class DeadLetterReplay:
                 transactional_id=replay_owner(self._topic),
                 transaction_timeout_ms=self.settings.transaction_timeout_ms,
                 # A record is smaller than its letter, and how large letters are, their topic says.
-                max_message_bytes=max_message_bytes(clients.admin, [self._topic]),
+                limits=topic_limits(clients.admin, [self._topic]),
             )
             with closing(writer):
                 writer.init_transactions()

@@ -70,7 +70,7 @@ from airflow_kstreams.streams.partitioning.partition_groups import first_few
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
 from airflow_kstreams.streams.records.record_queue import PartitionTimes
-from airflow_kstreams.streams.records.timestamp_reading import SECONDS, iso_of
+from airflow_kstreams.streams.records.timestamp_reading import implausible_times
 from airflow_kstreams.streams.settings import ApplicationSettings
 
 log = logging.getLogger(__name__)
@@ -253,23 +253,10 @@ def misdated_warnings(
         if task.records_misdated:
             sub_id = subtopology_of(task.task_id)
             found[sub_id] = found.get(sub_id, 0) + task.records_misdated
+    latest_ms = {tp: its.latest_ms for tp, its in times.items()}
     return tuple(
-        _misdated(count, plan.subtopology(sub_id).sources, times) for sub_id, count in sorted(found.items())
-    )
-
-
-def _misdated(count: int, topics: Collection[str], times: Mapping[TopicPartition, PartitionTimes]) -> str:
-    newest = [
-        f"{tp} has come to {iso_of(its.latest_ms)}, which as seconds is {iso_of(its.latest_ms * 1_000)}"
-        for tp, its in sorted(times.items())
-        if tp.topic in topics and its.latest_ms in SECONDS
-    ]
-    return (
-        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
-        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
-        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
-        "topics go by times: mend the producer, or date the records at their source "
-        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+        implausible_times(count, plan.subtopology(sub_id).sources, latest_ms)
+        for sub_id, count in sorted(found.items())
     )
 
 

@@ -27,11 +27,11 @@ from airflow_kstreams.batch.protocol.topics import (
     ROOM_BYTES,
     changelog_settings,
     largest_read,
-    max_message_bytes,
-    message_limits,
+    limits_of,
     narrow_times,
     refuse_harmful_settings,
     small_topics,
+    topic_limits,
     topic_spec,
     with_room,
 )
@@ -203,7 +203,7 @@ def ensure_topics(
         if has_dead_letters(plan, settings):
             held |= admin.describe_topics([settings.dead_letter_topic]).keys()
         configs = admin.topic_configs(held)
-        limits = message_limits(configs)
+        limits = limits_of(configs)
         largest = largest_read(plan, limits)
         _create_internal(admin, plan, found, (counts, tasks), largest, settings)
         ensure_dead_letter_topic(admin, plan, settings)
@@ -218,7 +218,7 @@ def ensure_topics(
         bound=bound,
         warnings=(
             *small_topics(plan, settings, limits),
-            *narrow_times(plan, configs),
+            *narrow_times(plan, settings, configs),
             *left_behind(recorded, plan, found),
             *contradicted_counts(recorded, bound, settings.first_counts, found),
         ),
@@ -330,7 +330,7 @@ def ensure_dead_letter_topic(admin: AdminPort, plan: TopologyPlan, settings: App
             fix=f"create it with: kafka-topics.sh --bootstrap-server <broker> --create --topic {topic} "
             "--partitions <count>; or leave errors.dead.letter.queue.topic.name out",
         )
-    largest = largest_read(plan, max_message_bytes(admin, admin.describe_topics(plan.sources).keys()))
+    largest = largest_read(plan, topic_limits(admin, admin.describe_topics(plan.sources).keys()))
     # Repartition topics hold more than the inputs, and their records may be letters, too.
     configs = {**REPARTITION, **with_room(largest + ROOM_BYTES)}
     admin.create_topics([topic_spec(topic, 1, configs, settings)])

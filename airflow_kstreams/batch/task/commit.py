@@ -40,8 +40,10 @@ from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import RecordError
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.ports import AdminPort, CommittedOffset, ReaderPort, TopicPartition, WriterPort
+from airflow_kstreams.streams.records.dead_letter_format import Produce
 from airflow_kstreams.streams.records.record_queue import UNBOUNDED
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
+from airflow_kstreams.streams.state.stores.state_store import LoggedChanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +195,7 @@ class TaskCommit:
             partition=error.partition,
             offset=error.offset,
             node=error.node,
-            content=error.content,
+            contents=error.contents,
         )
 
     def abort(self) -> None:
@@ -265,11 +267,8 @@ class TaskCommit:
         produce, changed = writer.produce, False
         group = task.task_id.group
         for logged in task.changes():
-            changelog, written = logged.changelog, 0
-            for key, value, timestamp_ms in logged.changes:
-                produce(changelog, value, key, group, timestamp_ms, None)
-                written += 1
-            self._invariants.logged(logged, TopicPartition(changelog, group), written)
+            written = _written(logged, produce, group, f"changelog {logged.changelog!r}")
+            self._invariants.logged(logged, TopicPartition(logged.changelog, group), written)
             changed = changed or written > 0
         return changed
 
@@ -283,3 +282,12 @@ class TaskCommit:
             self._basis.changelog_ends, isolation="read_uncommitted"
         )
         self._invariants.delivered(self.changelog_ends)
+
+
+def _written(logged: LoggedChanges, produce: Produce, group: int, _serde_of: str) -> int:
+    """Write the changes of a store, and return how many there were."""
+    written = 0
+    for key, value, timestamp_ms in logged.changes:
+        produce(logged.changelog, value, key, group, timestamp_ms, None)
+        written += 1
+    return written

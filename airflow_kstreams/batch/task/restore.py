@@ -38,9 +38,17 @@ from airflow_kstreams.batch.protocol.slice.slice import Slice
 from airflow_kstreams.batch.task.task_state import TaskState
 from airflow_kstreams.streams.bounded_read import BoundedRead, Patience
 from airflow_kstreams.streams.errors import StateStoreError, TaskFencedError
-from airflow_kstreams.streams.ports import AdminPort, Clock, ClusterPort, CommittedOffset, TopicPartition
+from airflow_kstreams.streams.ports import (
+    AdminPort,
+    Clock,
+    ClusterPort,
+    CommittedOffset,
+    Record,
+    TopicPartition,
+)
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 from airflow_kstreams.streams.settings import ApplicationSettings
+from airflow_kstreams.streams.state.stores.state_store import StateStore
 
 log = logging.getLogger(__name__)
 #: Between two lines of the log. Seldom enough for a log of many tasks, often enough to see that one lives.
@@ -99,7 +107,7 @@ def restore_stores(
         passed = sum(read.positions.values())
         for fetched in read:
             size_bytes = sum(
-                stores[partition].restore_batch(state.own(partition, records))
+                _restored(stores[partition], state.own(partition, records), f"changelog {partition.topic!r}")
                 for partition, records in fetched.items()
             )
             restored |= {partition: records[-1].offset() + 1 for partition, records in fetched.items()}
@@ -111,6 +119,10 @@ def restore_stores(
         evidence.refuse_ahead(restored)
     progress.finish()
     return progress.records
+
+
+def _restored(store: StateStore, records: Sequence[Record], _serde_of: str) -> int:
+    return store.restore_batch(records)
 
 
 def _stuck(task: StreamTask, changelogs: Sequence[TopicPartition]) -> StateStoreError:

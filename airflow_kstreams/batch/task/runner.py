@@ -50,7 +50,7 @@ from airflow_kstreams.batch.protocol.logs.fence import await_leaders, written_to
 from airflow_kstreams.batch.protocol.logs.log_read import refuse_unfit_timeouts
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport
 from airflow_kstreams.batch.protocol.slice.slice import RunPlan, Slice
-from airflow_kstreams.batch.protocol.topics import max_message_bytes
+from airflow_kstreams.batch.protocol.topics import topic_limits
 from airflow_kstreams.batch.retry_budget import RetryBudget, resumable
 from airflow_kstreams.batch.task.commit import CommitBasis, TaskClients, TaskCommit, write_done
 from airflow_kstreams.batch.task.global_table_read import ReadTable, left_out_of
@@ -63,9 +63,9 @@ from airflow_kstreams.streams.errors import KStreamsError, RecordError, TaskFenc
 from airflow_kstreams.streams.figures.record_counts import RecordCounts
 from airflow_kstreams.streams.graph.nodes import global_tables_of
 from airflow_kstreams.streams.naming.topic_names import ProtocolTopics
-from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, WriterPort
-from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
+from airflow_kstreams.streams.ports import AdminPort, Clock, ReaderPort, TopicLimits, WriterPort
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS
 from airflow_kstreams.streams.runtime.execution import TaskProgress
 from airflow_kstreams.streams.runtime.stream_task import StreamTask, TaskId
 from airflow_kstreams.streams.runtime.task_environment import TaskEnvironment
@@ -165,7 +165,7 @@ class TaskAttempt:
         self._number = attempts.number
         self._clients = ExitStack()
         #: ``max.message.bytes`` of the topics that the task writes.
-        self._limits: Mapping[str, int] = {}
+        self._limits: Mapping[str, TopicLimits] = {}
         self._commit: TaskCommit | None = None
         self._loop: TaskLoop | None = None
 
@@ -211,7 +211,7 @@ class TaskAttempt:
         written = self._written_topics()
         await_leaders(admin, written)
         small = ProtocolTopics(self._settings.application_id).protocol
-        self._limits = max_message_bytes(admin, written - {*small})
+        self._limits = topic_limits(admin, written - {*small})
         outputs, state = self._writers()  # step 1
         own_group = self._settings.application_id
         reader = self._clients.enter_context(closing(self._cluster.reader(group_id=own_group)))
@@ -361,7 +361,7 @@ class TaskAttempt:
                 placements={topic: first for topic, (first, _) in slice_.plan.placements.items()},
                 latest_allowed=_latest_allowed(slice_.plan, self._settings, self._clock),
                 refused=self._attempts.refused,
-                dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_MAX_BYTES),
+                dead_letter_bytes=self._limits.get(self._settings.dead_letter_topic, BROKER_LIMITS).max_bytes,
                 pause=self._clock.sleep,
                 grown=slice_.plan.grown.get(str(self._task_id.subtopology), {}),
                 processors=slice_.plan.processors.get(str(self._task_id.subtopology)),
@@ -390,14 +390,14 @@ class TaskAttempt:
         deciding = self._transactional_writer()
         if self._settings.exactly_once:
             return deciding, deciding
-        outputs = self._cluster.writer(transactional_id=None, max_message_bytes=self._limits)
+        outputs = self._cluster.writer(transactional_id=None, limits=self._limits)
         return self._clients.enter_context(closing(outputs)), deciding
 
     def _transactional_writer(self) -> WriterPort:
         writer = self._cluster.writer(
             transactional_id=f"{self._settings.application_id}-{self._task_id}",
             transaction_timeout_ms=self._settings.transaction_timeout_ms,
-            max_message_bytes=self._limits,
+            limits=self._limits,
         )
         self._clients.callback(writer.close)
         writer.init_transactions()

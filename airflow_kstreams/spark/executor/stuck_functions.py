@@ -2,8 +2,9 @@
 user's function for ``run.stall.timeout.ms``.
 
 Rule: the main thread looks at the threads' stacks from time to time. A call is the same one while its frame
-is the same. A thread that restores, waits for records or for calls of asynchronous nodes is in no call of a
-user's function, and one that goes from call to call makes progress, however slow each is.
+is the same. Serdes and timestamp extractors are such functions. A thread that restores, waits for records or
+for calls of asynchronous nodes is in no call of a user's function, and one that goes from call to call makes
+progress, however slow each is.
 
 A thread cannot be ended, so the process is: the error that names node and function leaves the main thread,
 Spark takes it to the driver and then ends the process. The process's other tasks end with it. What they have
@@ -27,7 +28,7 @@ from types import FrameType
 from typing import TypeVar
 
 from airflow_kstreams.streams.errors import CallsStuckError
-from airflow_kstreams.streams.records.user_traceback import last_user_line, node_of, user_call
+from airflow_kstreams.streams.records.user_traceback import last_user_line, node_of, serde_of, user_call
 from airflow_kstreams.streams.runtime.stream_task import StreamTask
 
 T = TypeVar("T")
@@ -95,13 +96,14 @@ class FunctionWatch:
             self._seen[thread] = (call, since)
 
     def _stuck(self, stack: Sequence[tuple[FrameType, int]], call: FrameType) -> CallsStuckError:
-        node = next((name for frame, line in stack if (name := node_of(frame, line)) is not None), "")
-        owners = (frame.f_locals.get("self") for frame, _ in stack)
+        places = (_place(frame, line) for frame, line in stack)
+        place = next(found for found in places if found)
+        owners = (frame.f_locals.get(name) for frame, _ in stack for name in ("self", "task"))
         task = next((str(owner.task_id) for owner in owners if isinstance(owner, StreamTask)), "")
         others = [name for name in self._names if name != task]
         code = call.f_code
         return CallsStuckError(
-            f"task {task}: node {node!r} has been inside one call of {code.co_qualname} at "
+            f"task {task}: {place} has been inside one call of {code.co_qualname} at "
             f"{code.co_filename}:{code.co_firstlineno} for {self._stall_ms} ms (run.stall.timeout.ms), now "
             f"in {last_user_line(stack)}; its Python process ends"
             + (f", with tasks {', '.join(others)}, which resume where they have committed" if others else ""),
@@ -109,3 +111,11 @@ class FunctionWatch:
             "run: its slice is kept",
             task_id=task,
         )
+
+
+def _place(frame: FrameType, line: int) -> str:
+    """Return what a frame runs for; empty if that does not say where a call is stuck."""
+    node, serde = node_of(frame, line), serde_of(frame)
+    if node is not None:
+        return f"node {node!r}"
+    return "" if serde is None else f"the serde of {serde}"

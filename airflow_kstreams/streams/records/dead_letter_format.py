@@ -8,8 +8,9 @@ own headers and its key, and a header says so (``__streams.errors.left.out``); t
 at the place that the letter names, as long as the topic keeps it.
 
 Rule of results (``production.exception.handler``): a result is left out only if no broker has taken it. What
-the client refuses is left out where it was to be sent. What the broker refuses for its size fails the
-attempt, which aborts; the next attempt knows the result by its content and leaves it out before it is sent.
+the client refuses is left out where it was to be sent. What the broker refuses for its size or time fails the
+attempt, which aborts; the next attempt knows the result by its content, and time, and leaves it out before it
+is sent.
 So what is committed is what a topology would have given that never made the result. Changelogs are not sent
 by what this module makes, and are never left out.
 """
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from airflow_kstreams.streams.errors import RecordError, record_refused
 from airflow_kstreams.streams.ports import Headers, Record
 from airflow_kstreams.streams.records.first_place import content_id, first_place, with_first_place
-from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES, record_bytes
+from airflow_kstreams.streams.records.topic_limits import BROKER_MAX_BYTES, record_bytes
 from airflow_kstreams.streams.records.user_traceback import GENERATED_FILE
 
 #: ``produce(topic, value, key, partition, timestamp_ms, headers)``, see ``WriterPort``.
@@ -276,9 +277,11 @@ def leaving_out(produce: Produce, by_broker: Mapping[str, RecordError]) -> Produ
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
     ) -> None:
-        refused = by_broker.get(content_id(topic, key, value)) if by_broker else None
-        if refused is not None:
-            raise RefusedResultError(refused)
+        if by_broker:
+            for name in (content_id(topic, key, value), content_id(topic, key, value, timestamp_ms)):
+                refused = by_broker.get(name)
+                if refused is not None:
+                    raise RefusedResultError(refused)
         try:
             produce(topic, value, key, partition, timestamp_ms, headers)
         except RecordError as error:

@@ -197,7 +197,7 @@ class ErrorHandling:
             partition=error.partition,
             offset=error.offset,
             node=node,
-            content=error.content,
+            contents=error.contents,
         )
 
     def record_error(self, error: Exception) -> RecordError:
@@ -271,11 +271,11 @@ class ErrorHandling:
     def _naming_records(self) -> str:
         return f"with cached=False for store {self._context.cached_from!r}, errors name the record"
 
-    def _undecoded(self, name: str) -> str:
+    def _undecoded(self, _node: str) -> str:
         """Return which side of the record is not of its serde; empty if that is not known."""
         record = self._context.record
         source = None if record is None else self.sources.get(record.topic())
-        if record is None or source is None or source.name != name:
+        if record is None or source is None or source.name != _node:
             return ""
         sides = (("key", record.key(), source.key_serde), ("value", record.value(), source.value_serde))
         for side, data, serde in sides:

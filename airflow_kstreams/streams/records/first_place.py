@@ -104,8 +104,10 @@ def with_first_place(headers: Headers, place: str, key: bytes | None, value: byt
     return [*own, (FIRST_PLACE, f"{place} {content_id(place, key, value)}".encode())]
 
 
-def content_id(place: str, key: bytes | None, value: bytes | None) -> str:
+def content_id(place: str, key: bytes | None, value: bytes | None, timestamp_ms: int | None = None) -> str:
     """Return an id of a record's content at a place, or in a topic.
+
+    :param timestamp_ms: its time, if that is why it is refused.
 
     >>> content_id("out", b"a", None) == content_id("out", b"a", b"")
     False
@@ -113,6 +115,8 @@ def content_id(place: str, key: bytes | None, value: bytes | None) -> str:
     digest = blake2b(place.encode(), digest_size=16)
     for part in (key, value):
         digest.update(b"-" if part is None else b"%d:%b" % (len(part), part))
+    if timestamp_ms is not None:
+        digest.update(b"@%d" % (timestamp_ms or 1))  # as the client sends it
     return digest.hexdigest()
 
 

@@ -105,8 +105,7 @@ class KeyCheck:
         :raises TopologyError: the key lies where no way of growing puts it.
         """
         possible = self._possible[partition.topic]
-        whole = self._partition_bytes.get(partition.topic)
-        hashed = key_hash(key if whole is None else whole(key))
+        hashed = key_hash(self._hashed_bytes(key, partition.topic, f"keys of topic {partition.topic!r}"))
         allowing = {kind for kind in possible if partition.partition in places(hashed, growth.history, kind)}
         if allowing:
             self._possible[partition.topic] = allowing
@@ -129,6 +128,10 @@ class KeyCheck:
             f"{growth.history[0]}, or all that is read was written by one, start over with "
             f"initial.partitions={partition.topic}=<that count>, for what is recorded outlives state",
         )
+
+    def _hashed_bytes(self, key: bytes, topic: str, _serde_of: str) -> bytes:
+        whole = self._partition_bytes.get(topic)
+        return key if whole is None else whole(key)
 
 
 class MovedKeyError(ValueError):

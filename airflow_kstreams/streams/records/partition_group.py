@@ -55,7 +55,12 @@ from airflow_kstreams.streams.records.record_queue import (
     ReadTimestamps,
     RecordQueue,
 )
-from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, RecordTimestamps, no_bound
+from airflow_kstreams.streams.records.timestamp_reading import (
+    LatestAllowed,
+    RecordTimestamps,
+    implausible_times,
+    no_bound,
+)
 
 T = TypeVar("T")
 
@@ -169,6 +174,14 @@ class PartitionGroup:
     def misdated(self) -> int:
         """Records with an implausible time that were processed, below the positions, by this attempt."""
         return sum(facts.misdated for _, facts in self._committable())
+
+    def misdated_warning(self) -> str:
+        """Return a warning of those records, empty if there are none."""
+        found = {partition: facts for partition, facts in self._committable() if facts.misdated}
+        if not found:
+            return ""
+        latest_ms = {partition: facts.latest_ms for partition, facts in found.items()}
+        return implausible_times(self.misdated, {partition.topic for partition in found}, latest_ms)
 
     def keep_only(self, partition: TopicPartition, interval_ms: tuple[int, int]) -> None:
         """Leave out every record of a partition that is dated outside an interval, from the first one on."""

@@ -15,12 +15,13 @@ before it is processed first, however much was fetched.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_kstreams.streams.graph.nodes import SourceNode
-from airflow_kstreams.streams.ports import Headers, Record
+from airflow_kstreams.streams.partitioning.partition_groups import first_few
+from airflow_kstreams.streams.ports import Headers, Record, TopicPartition
 from airflow_kstreams.streams.timestamps import ConsumedRecord, TimestampExtractor
 
 #: Kafka keeps timestamps in signed 64-bit numbers.
@@ -171,6 +172,7 @@ class ExtractedTimestamps:
         allowed: LatestAllowed = no_bound,
         timed: bool = False,
     ) -> None:
+        self._node = node.name
         self._deserialize_key = node.key_serde.deserialize
         self._deserialize_value = node.value_serde.deserialize
         self._extractor = extractor
@@ -183,9 +185,9 @@ class ExtractedTimestamps:
         """Return the decoded records and their timestamps."""
         kept = [ReadRecord(record) for record in records]
         allowed_ms = self._allowed()
-        return kept, [self._read(*each, allowed_ms) for each in zip(records, kept, strict=True)]
+        return kept, [self._read(*each, allowed_ms, self._node) for each in zip(records, kept, strict=True)]
 
-    def _read(self, record: Record, kept: ReadRecord, allowed_ms: int) -> int:
+    def _read(self, record: Record, kept: ReadRecord, allowed_ms: int, _node: str) -> int:
         try:
             key, value = record.key(), record.value()
             kept.key = None if key is None else self._deserialize_key(key)
@@ -247,6 +249,27 @@ class TimestampAheadError(ValueError):
             f"dated {iso_of(timestamp_ms)}, and max.timestamp.ahead.ms allows {iso_of(allowed_ms)} at the "
             "latest"
         )
+
+
+def implausible_times(count: int, topics: Collection[str], latest_ms: Mapping[TopicPartition, int]) -> str:
+    """Return a warning of processed records whose times are implausible.
+
+    :param count: their number.
+    :param topics: that they are of.
+    :param latest_ms: largest timestamp that was read of each partition.
+    """
+    newest = [
+        f"{tp} has come to {iso_of(last_ms)}, which as seconds is {iso_of(last_ms * 1_000)}"
+        for tp, last_ms in sorted(latest_ms.items())
+        if tp.topic in topics and last_ms in SECONDS
+    ]
+    return (
+        f"{count} records of {first_few(sorted(topics))} have implausible times: seconds, taken for "
+        "milliseconds, or later than max.timestamp.ahead.ms allows, as microseconds are"
+        f"{f' ({first_few(newest)})' if newest else ''}; windows, joins, backfills and the retention of "
+        "topics go by times: mend the producer, or date the records at their source "
+        '(timestamps.value_field(..., unit="s"), timestamps.extract(...))'
+    )
 
 
 def iso_of(epoch_ms: int) -> str:

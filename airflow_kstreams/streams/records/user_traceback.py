@@ -7,7 +7,8 @@ of the DSL that made it.
 
 What runs for a node has an argument ``_node``: a closure the node's name, what is written as lines a
 :class:`NodeOfLine`. What encodes outside of such lines has an argument ``_encoding``, beside what is
-encoded, ``given``. It costs nothing until an error asks.
+encoded, ``given``; what calls serdes for no node, an argument ``_serde_of`` that says for what. It costs
+nothing until an error asks.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ def last_user_line(frames: Iterable[tuple[FrameType, int]]) -> str:
 
 
 def user_call(frames: Iterable[tuple[FrameType, int]]) -> FrameType | None:
-    """Return the outermost frame, of those inside what runs for a node, that is neither of this package nor
-    of the standard library: a call of a user's function. None where there is none.
+    """Return the outermost frame, of those inside what runs for a node or calls serdes, that is neither of
+    this package nor of the standard library: a call of a user's function. None where there is none.
 
     :param frames: of a thread, the innermost first.
     """
     call: FrameType | None = None
     for frame, _ in frames:
-        if _takes(frame, "_node"):
+        if _takes(frame, "_node") or serde_of(frame) is not None:
             return call
         file = frame.f_code.co_filename
         if not _is_ours(frame.f_code) and (not file.startswith(_STANDARD) or file.startswith(_INSTALLED)):
@@ -129,6 +130,11 @@ def node_of(frame: FrameType, line: int) -> str | None:
         return None
     node: str | NodeOfLine = frame.f_locals["_node"]
     return node.at(line) if isinstance(node, NodeOfLine) else node
+
+
+def serde_of(frame: FrameType) -> str | None:
+    """Return for what a frame calls serdes, if it runs for no node; None if it does not."""
+    return str(frame.f_locals["_serde_of"]) if _takes(frame, "_serde_of") else None
 
 
 def failing_node(error: BaseException, default: str) -> str:

@@ -41,6 +41,7 @@ decide it, so a crash does not change it.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -67,6 +68,8 @@ from airflow_kstreams.streams.runtime.window_closings import closings_in
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.streams.state.stores.state_store import LoggedChanges, changes_of
 from airflow_kstreams.streams.topology.topology import Topology
+
+log = logging.getLogger(__name__)
 
 #: Commit points of a task with cached results, in released records, unless the user sets another number.
 CACHED_COMMIT_EVERY_RECORDS = 100_000
@@ -145,6 +148,8 @@ class StreamTask:
             closings=closings_in(progress.partition_times.values()),
         )
         self._explaining = self._bound.errors.explaining
+        #: Whether the log says that records have implausible times: once, since there may be many.
+        self._misdated_said = False
         self._before = progress
         self._read = dict.fromkeys(sorted({partition.topic for partition in bounds}), 0)
         self._flows = FlowCheck(
@@ -287,6 +292,9 @@ class StreamTask:
         self._require(Lifecycle.OPEN, Lifecycle.AT_STOP)
         self._emit()
         self.execution.commit_requested = False
+        if not self._misdated_said and (warning := self.group.misdated_warning()):
+            self._misdated_said = True
+            log.warning("task %s: %s", self.task_id, warning)
 
     def changes(self) -> Iterator[LoggedChanges]:
         """Yield what goes to each changelog topic: one change per key that changed since the last call."""

@@ -17,9 +17,9 @@ from airflow_kstreams.streams.graph.store_specs import GlobalEntries
 from airflow_kstreams.streams.partitioning.processors import Processors
 from airflow_kstreams.streams.partitioning.topic_growth import GrownTopic
 from airflow_kstreams.streams.ports import TopicPartition
-from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
 from airflow_kstreams.streams.records.stream_clock import system_clock_ms
 from airflow_kstreams.streams.records.timestamp_reading import LatestAllowed, no_bound
+from airflow_kstreams.streams.records.topic_limits import BROKER_MAX_BYTES
 from airflow_kstreams.streams.topology.topology import Subtopology, Topology
 
 

@@ -27,10 +27,11 @@ from airflow_kstreams.streams.ports import (
     CommittedOffset,
     GroupMember,
     TopicDescription,
+    TopicLimits,
     TopicPartition,
     TopicSpec,
 )
-from airflow_kstreams.streams.records.record_sizes import BROKER_MAX_BYTES
+from airflow_kstreams.streams.records.topic_limits import BROKER_LIMITS, BROKER_MAX_BYTES
 from airflow_kstreams.testing.in_memory_kafka.log import (
     OFFSET_METADATA_MAX,
     Content,
@@ -250,13 +251,14 @@ class Topic:
 
 
 _TIMESTAMP_TYPE = "message.timestamp.type"
+_BEFORE, _AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 #: Settings of topics that the engine and its tests ask for.
 _TOPIC_DEFAULTS: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "delete.retention.ms": "86400000",
     "max.message.bytes": str(BROKER_MAX_BYTES),
-    "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": str(2**63 - 1),
+    _AFTER: str(BROKER_LIMITS.after_ms),
+    _BEFORE: str(BROKER_LIMITS.before_ms),
     _TIMESTAMP_TYPE: "CreateTime",
     "min.insync.replicas": "1",
     "retention.bytes": "-1",
@@ -390,10 +392,22 @@ class Broker:
         inherited = {name: self.configs[of] for name, of in _INHERITED.items() if of in self.configs}
         return {**_TOPIC_DEFAULTS, **inherited, **topic.spec.configs}
 
-    def max_message_bytes(self, topic: Topic) -> int:
-        """Return the largest batch that a topic takes."""
-        given = topic.spec.configs.get("max.message.bytes") or self.configs.get("message.max.bytes")
-        return int(given or BROKER_MAX_BYTES)
+    def limits(self, topic: Topic) -> TopicLimits:
+        """Return what a topic takes: batches of which size, and records of which times."""
+        given = topic.spec.configs
+        max_bytes = given.get("max.message.bytes") or self.configs.get("message.max.bytes")
+        if self.brokers_date(topic):
+            return TopicLimits(int(max_bytes or BROKER_MAX_BYTES))
+        return TopicLimits(
+            int(max_bytes or BROKER_MAX_BYTES),
+            int(given.get(_BEFORE, BROKER_LIMITS.before_ms)),
+            int(given.get(_AFTER, BROKER_LIMITS.after_ms)),
+        )
+
+    def brokers_date(self, topic: Topic) -> bool:
+        """Whether the broker dates a topic's records by its own clock."""
+        default = self.configs.get(_INHERITED[_TIMESTAMP_TYPE])
+        return topic.spec.configs.get(_TIMESTAMP_TYPE, default) == "LogAppendTime"
 
     def offsets_refusal(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> str | None:
         """Return the error code of the group coordinator for offsets, None if it takes them."""
@@ -436,8 +450,7 @@ class Broker:
 
     def dated(self, log: PartitionLog, content: Content) -> Content:
         """Return a record's content with the broker's date: by its own clock under LogAppendTime."""
-        default = self.configs.get(_INHERITED[_TIMESTAMP_TYPE])
-        if self.topics[log.at.topic].spec.configs.get(_TIMESTAMP_TYPE, default) != "LogAppendTime":
+        if not self.brokers_date(self.topics[log.at.topic]):
             return content
         key, value, _, headers = content
         return key, value, self.clock.now_ms(), headers

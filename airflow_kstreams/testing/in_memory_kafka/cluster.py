@@ -13,11 +13,12 @@ from airflow_kstreams.streams.ports import (
     Headers,
     Isolation,
     ReaderPort,
+    TopicLimits,
     TopicPartition,
     TopicSpec,
     WriterPort,
 )
-from airflow_kstreams.streams.records.record_sizes import writer_limits
+from airflow_kstreams.streams.records.topic_limits import writer_limits
 from airflow_kstreams.testing.in_memory_kafka.admin import InMemoryAdmin
 from airflow_kstreams.testing.in_memory_kafka.broker import Broker, Commit
 from airflow_kstreams.testing.in_memory_kafka.clock import ManualClock
@@ -83,24 +84,23 @@ class InMemoryKafka:
         *,
         transactional_id: str | None,
         transaction_timeout_ms: int = 60_000,
-        max_message_bytes: Mapping[str, int] | None = None,
+        limits: Mapping[str, TopicLimits] | None = None,
     ) -> WriterPort:
         """Make a writer: transactional with a transactional id, idempotent without one.
 
         :param transactional_id: claimed by ``init_transactions``.
         :param transaction_timeout_ms: time after which the broker aborts a transaction.
-        :param max_message_bytes: limit of each topic that it writes.
+        :param limits: of each topic that it writes.
         """
-        limits = writer_limits(max_message_bytes)
         if transactional_id is None:
             return InMemoryIdempotentWriter(
-                self._broker, limits=limits, timeout_seconds=self._timeout_seconds
+                self._broker, limits=writer_limits(limits), timeout_seconds=self._timeout_seconds
             )
         writer = InMemoryTransactionalWriter(
             self._broker,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
-            limits=limits,
+            limits=writer_limits(limits),
             timeout_seconds=self._timeout_seconds,
         )
         self._writers.append(writer)

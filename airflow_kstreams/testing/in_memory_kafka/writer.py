@@ -22,13 +22,18 @@ from airflow_kstreams.streams.errors import (
 )
 from airflow_kstreams.streams.ports import CommittedOffset, Headers, ReaderPort, TopicPartition
 from airflow_kstreams.streams.records.first_place import content_id
-from airflow_kstreams.streams.records.record_sizes import CLIENT_LIMITS, WriterLimits
+from airflow_kstreams.streams.records.topic_limits import (
+    CLIENT_LIMITS,
+    WriterLimits,
+    shown_time,
+)
 from airflow_kstreams.testing.in_memory_kafka.broker import (
     Broker,
     Claim,
     ConcurrentError,
     FencedError,
     InvalidTransactionError,
+    Topic,
     missing,
 )
 from airflow_kstreams.testing.in_memory_kafka.log import Content, PartitionLog, is_too_large, request_bytes
@@ -158,23 +163,16 @@ class InMemoryIdempotentWriter:
                 return
             log = self._broker.log(at, "sending")
             if number in refused:
-                self._failure = self._refusal(at, content, refused[number])
+                self._failure = refused[number]
             else:
                 self._append(log, content)
 
-    def _refusal(self, at: TopicPartition, content: Content, why: str) -> RecordError:
-        """Return the error of a record that the broker refuses, alone or as the first of its batch."""
-        limit = self._broker.max_message_bytes(self._broker.topics[at.topic])
-        alone = "SIZE" in why and request_bytes(content) > limit
-        name = content_id(at.topic, content[0], content[1]) if alone else ""
-        return record_refused(at.topic, at.partition, why, content=name)
-
-    def _refused(self) -> Mapping[int, str]:
-        """Return the first record of each waiting batch that the broker refuses, with the reason.
+    def _refused(self) -> Mapping[int, RecordError]:
+        """Return the error of each waiting batch that the broker refuses, by the batch's first record.
 
         Records that wait for one partition leave in batches of the largest allowed size.
         """
-        refused: dict[int, str] = {}
+        refused: dict[int, RecordError] = {}
         by_partition: dict[TopicPartition, list[int]] = {}
         for number, (at, _) in enumerate(self._waiting):
             by_partition.setdefault(at, []).append(number)
@@ -182,16 +180,35 @@ class InMemoryIdempotentWriter:
             topic = self._broker.topics.get(at.topic)
             if topic is None:
                 continue
-            limit = self._broker.max_message_bytes(topic)
             for batch in self._batches(numbers):
-                contents = [self._waiting[number][1] for number in batch]
-                if is_too_large(contents, limit):
-                    size = request_bytes(contents[0])
-                    why = f"MSG_SIZE_TOO_LARGE: {size:,} bytes, the topic's max.message.bytes is {limit:,}"
-                    refused[batch[0]] = why
-                elif topic.compacted and any(key is None for key, *_ in contents):
-                    refused[batch[0]] = "INVALID_RECORD: a compacted topic needs keys"
+                error = self._refusal(at, topic, [self._waiting[number][1] for number in batch])
+                if error is not None:
+                    refused[batch[0]] = error
         return refused
+
+    def _refusal(self, at: TopicPartition, topic: Topic, batch: Sequence[Content]) -> RecordError | None:
+        """Return the error of a batch that the broker refuses, with the records of it that are to blame."""
+        limits, now_ms = self._broker.limits(topic), self._broker.clock.now_ms()
+        why, contents = "", {}
+        if is_too_large(batch, limits.max_bytes):
+            size = request_bytes(batch[0])
+            limit = f"the topic's max.message.bytes is {limits.max_bytes:,}"
+            why = f"MSG_SIZE_TOO_LARGE: {size:,} bytes, {limit}"
+            if size > limits.max_bytes:
+                contents = {content_id(at.topic, batch[0][0], batch[0][1]): why}
+        elif topic.compacted and any(key is None for key, *_ in batch):
+            why = "INVALID_RECORD: a compacted topic needs keys"
+        else:
+            earliest_ms, latest_ms = now_ms - limits.before_ms, now_ms + limits.after_ms
+            contents = {
+                content_id(at.topic, key, value, time_ms): (
+                    f"INVALID_TIMESTAMP: {shown_time(time_ms, now_ms, limits)}"
+                )
+                for key, value, time_ms, _ in batch
+                if not earliest_ms <= time_ms <= latest_ms
+            }
+            why = next(iter(contents.values()), "")
+        return record_refused(at.topic, at.partition, why, contents=contents) if why else None
 
     def _batches(self, numbers: Sequence[int]) -> list[list[int]]:
         batches: list[list[int]] = []
@@ -404,7 +421,7 @@ class InMemoryTransactionalWriter(InMemoryIdempotentWriter):
             self._registered = True
             del self._waiting[0]
             if number in refused:
-                self._failure = self._refusal(at, content, refused[number])
+                self._failure = refused[number]
             else:
                 log.append(self._broker.dated(log, content), transaction)
             number += 1

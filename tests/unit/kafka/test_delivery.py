@@ -13,11 +13,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_kstreams.kafka import delivery as module
+from airflow_kstreams.kafka import sent_times
 from airflow_kstreams.kafka.client_errors import Access
 from airflow_kstreams.kafka.delivery import DeliveryFailures, WriterRefusals, sized, warn_of_small_limit
 from airflow_kstreams.kafka.events import ClientEvents
 from airflow_kstreams.kafka.writer import make_produce
 from airflow_kstreams.streams.errors import KStreamsError
+from airflow_kstreams.streams.ports import TopicLimits
+from airflow_kstreams.streams.records.first_place import content_id
 
 
 class Client:
@@ -82,15 +85,101 @@ def test_client_ends_with_its_writer_although_a_task_still_holds_the_call() -> N
 def test_client_takes_what_the_topics_take(
     limits: dict[str, int], record_bytes: int, batch_bytes: int
 ) -> None:
-    assert sized(limits) == {"message.max.bytes": str(record_bytes), "batch.size": str(batch_bytes)}
+    assert sized({topic: TopicLimits(limit) for topic, limit in limits.items()}) == {
+        "message.max.bytes": str(record_bytes),
+        "batch.size": str(batch_bytes),
+    }
 
 
 @pytest.mark.parametrize(("given", "warned"), [("500000", True), ("5000000", False), ("9000000", False)])
 def test_users_own_smaller_limit_is_named(caplog: pytest.LogCaptureFixture, given: str, warned: bool) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_of_small_limit({"message.max.bytes": given}, {"orders": 5_000_000, "small": 1_000})
+        warn_of_small_limit(
+            {"message.max.bytes": given}, {"orders": TopicLimits(5_000_000), "small": TopicLimits(1_000)}
+        )
     text = "the client setting message.max.bytes = 500000 refuses records that orders takes"
     assert (text in caplog.text) is warned
+
+
+HOUR_MS, NOW_MS = 3_600_000, 1_600_000_000_000
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> DeliveryFailures:
+    """The failures of a producer that has sent records to "out" at each hour from four before now on to four
+    after it, in this order; each value is its hour.
+    """
+    monkeypatch.setattr(sent_times, "_now_ms", lambda: NOW_MS)
+    failures = DeliveryFailures({}, {"out": TopicLimits(1_000, HOUR_MS, HOUR_MS), "any": TopicLimits(1_000)})
+    produce, _ = make_produce(
+        Client(),  # type: ignore[arg-type]
+        bootstrap="b:1",
+        timeout_seconds=1.0,
+        explain=lambda error, _: KStreamsError(str(error), fix=""),
+        refused=failures,
+    )
+    for hour in range(-4, 5):
+        produce("out", b"%d" % hour, b"k", 0, NOW_MS + hour * HOUR_MS)
+    return failures
+
+
+def report(failures: DeliveryFailures, code: int, *hours: int) -> None:
+    for hour in hours:
+        message = SimpleNamespace(
+            topic=lambda: "out", partition=lambda: 0, key=lambda: b"k", value=lambda hour=hour: b"%d" % hour
+        )
+        failures.on_delivery(KafkaError(code), message)  # type: ignore[arg-type]
+
+
+@pytest.mark.promise("refused-times-are-named")
+def test_records_that_the_reports_blame_are_named_with_their_times(sent: DeliveryFailures) -> None:
+    for hour in range(-4, 5):
+        blamed = hour in (-3, 2, 4)
+        report(sent, KafkaError.INVALID_RECORD if blamed else KafkaError._INVALID_DIFFERENT_RECORD, hour)
+    refused = sent.refused_record()
+    assert refused is not None
+    assert {*refused.contents} == {
+        content_id("out", b"k", b"%d" % hour, NOW_MS + hour * HOUR_MS) for hour in (-3, 2, 4)
+    }
+    assert "dated 2020-09-13T09:26:40.000+00:00, 10,800,000 ms before this machine's time" in refused.cause
+    assert refused.cause.endswith("message.timestamp.before.max.ms is 3,600,000 (2 more are refused)")
+
+
+@pytest.mark.promise("refused-times-are-named")
+@pytest.mark.parametrize(("hours", "furthest"), [((-2, 0, 3), 3), ((-4, 0, 3), -4), ((-3, 1), -3)])
+def test_record_dated_furthest_is_to_blame_when_every_report_of_its_batch_is_alike(
+    sent: DeliveryFailures, hours: tuple[int, ...], furthest: int
+) -> None:
+    report(sent, KafkaError.INVALID_TIMESTAMP, *hours)
+    refused = sent.refused_record()
+    assert refused is not None
+    time_ms = NOW_MS + furthest * HOUR_MS
+    assert [*refused.contents] == [content_id("out", b"k", b"%d" % furthest, time_ms)]
+
+
+def test_none_is_to_blame_when_the_topic_takes_every_time_by_this_machines_clock(
+    sent: DeliveryFailures,
+) -> None:
+    report(sent, KafkaError.INVALID_TIMESTAMP, 0)
+    refused = sent.refused_record()
+    assert refused is not None
+    assert refused.contents == {}
+    assert "compare the clock with the broker's" in refused.cause
+
+
+def test_record_without_a_key_is_not_blamed_for_a_time(sent: DeliveryFailures) -> None:
+    report(sent, KafkaError.INVALID_RECORD, 0)
+    refused = sent.refused_record()
+    assert refused is not None
+    assert (refused.contents, "dated" in refused.cause) == ({}, False)
+
+
+def test_times_are_forgotten_when_a_transaction_begins(sent: DeliveryFailures) -> None:
+    sent.clear()
+    report(sent, KafkaError.INVALID_TIMESTAMP, 4)
+    refused = sent.refused_record()
+    assert refused is not None
+    assert refused.contents == {}
 
 
 TOPIC = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Broker: Topic authorization failed")

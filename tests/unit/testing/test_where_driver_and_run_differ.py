@@ -283,6 +283,21 @@ def test_results_too_large_are_taken_when_the_driver_writes_them() -> None:
     assert [len(value) for value in values(driver)] == [3_000_000, 1]
 
 
+def test_results_of_any_time_are_taken_when_the_driver_writes_them() -> None:
+    made = builder()
+    made.stream("in").send_to("out")
+    settings = {"production.exception.handler": "skip"}
+    runs = Runs(made.build(), {"in": 1, "out": 1}, settings)
+    rows = [("k", 1, NOW_MS + DAY_MS // 2), ("k", 2, NOW_MS)]
+    runs.pipe("in", *rows)
+    runs.app.run("run-1")
+    assert runs.read("out") == [2], "the one that is dated beyond the topic's limit is left out"
+    driver = TopologyTestDriver(made.build(), application_id="app", settings=settings)
+    with driver.run():
+        driver.pipe_records("in", rows)
+    assert values(driver) == [1, 2]
+
+
 def test_latest_time_counts_from_the_machines_clock_when_the_drivers_is_behind() -> None:
     made = builder()
     counted: list[int] = []

@@ -67,7 +67,7 @@ from airflow_kstreams.batch.run.begin.intervals import (
     start_by_time,
     unproven_warning,
 )
-from airflow_kstreams.batch.run.begin.stream_time import anything_due
+from airflow_kstreams.batch.run.begin.stream_time import anything_due, bounded_end_of_run
 from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.bounded_read import Spans
 from airflow_kstreams.streams.errors import KafkaClientError
@@ -92,6 +92,7 @@ class Frozen:
     :param grouped: partition groups by subtopology id, with the boundaries that are ahead.
     :param blocked: partitions that wait for their ancestors -> the ends of their logs.
     :param behind_cut: records behind the cut that are dated before it; None where none was made.
+    :param end_of_run: the moment to which the end of the run brings stream time, as far as records allow it.
     """
 
     inputs: tuple[FrozenPartition, ...]
@@ -103,6 +104,7 @@ class Frozen:
     grouped: Mapping[int, GroupedPartitions] = field(default_factory=dict)
     blocked: Mapping[TopicPartition, int] = field(default_factory=dict)
     behind_cut: BehindCut | None = None
+    end_of_run: EndOfRun | None = None
 
 
 def freeze(
@@ -160,6 +162,7 @@ def freeze(
         spans[tp] = (start, start if tp in waits else log_of.stable)
     with _reading(session, spans, request):
         anything = any_record(session.reader, spans, clock=session.clock)
+        end_of_run, bounded = bounded_end_of_run(session, end_of_run, inputs, request.plan, prior)
     # What is parked, and what is due, is work for this run, whether anything new has come or not.
     empty = not anything and not ground.parked and not anything_due(end_of_run, plan, ground)
     return Frozen(
@@ -173,7 +176,8 @@ def freeze(
             tp: (log_of.stable, log_of.high) for tp, log_of in bounds.items() if log_of.stable < log_of.high
         },
         kept_ms=request.interval_ms if settings.keeps_to_interval else None,
-        warnings=warnings,
+        warnings=(*warnings, *bounded),
+        end_of_run=end_of_run,
         grouped=grouped,
         blocked={tp: max(bounds[tp].stable, spans[tp][0]) for tp in waits},
         behind_cut=behind_cut,

@@ -266,6 +266,15 @@ def cut_by_time(
     return cut, warnings
 
 
+def any_dated(
+    admin: AdminPort, reader: ReaderPort, spans: Spans, dated_ms: tuple[int, int], *, clock: Clock
+) -> bool:
+    """Return whether a visible record is dated from one time to another, both included."""
+    hints = admin.offsets_for_times(dict.fromkeys(spans, dated_ms[0])) if spans else {}
+    hinted = {tp: (max(spans[tp][0], at), spans[tp][1]) for tp, at in hints.items()}
+    return bool(first_dated(reader, hinted, dated_ms, clock=clock))
+
+
 def count_behind(
     reader: ReaderPort,
     cut: Sequence[FrozenPartition],

@@ -85,7 +85,7 @@ def build_slice(session: CoordinatorSession, *, request: SliceRequest, facts: Ru
             session.settings, plan, begun_ms=begun_ms, interval_ms=request.interval_ms
         )
     frozen = freeze(session, request=request, ground=ground, end_of_run=end_of_run)
-    inputs, empty, begun = frozen.inputs, frozen.empty, frozen.begun
+    inputs, empty, begun, end_of_run = frozen.inputs, frozen.empty, frozen.begun, frozen.end_of_run
     held_back = warnings_of(
         session.cluster,
         frozen.held,

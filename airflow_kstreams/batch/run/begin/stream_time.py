@@ -8,11 +8,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
+from airflow_kstreams.batch.evidence.prior_runs import PriorRuns
 from airflow_kstreams.batch.protocol.offsets.offset_metadata import OffsetMetadata, TaskReport, subtopology_of
 from airflow_kstreams.batch.protocol.offsets.parked import retry_nodes
-from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, RunPlan, Slice
+from airflow_kstreams.batch.protocol.slice.slice import EndOfRun, FrozenPartition, RunPlan, Slice
 from airflow_kstreams.batch.protocol.slice.stops import task_partitions
 from airflow_kstreams.batch.run.begin.groundwork import Groundwork, known_due
+from airflow_kstreams.batch.run.begin.intervals import any_dated
+from airflow_kstreams.batch.run.coordinator_session import CoordinatorSession
 from airflow_kstreams.streams.errors import ConfigError
 from airflow_kstreams.streams.plan import TopologyPlan
 from airflow_kstreams.streams.ports import CommittedOffset, TopicPartition
@@ -79,6 +82,57 @@ def frozen_end_of_run(
             if settings.advanced_also.issuperset(sub.stream_time.by_name)
         },
         also=tuple(sorted(settings.advanced_also)),
+    )
+
+
+def bounded_end_of_run(
+    session: CoordinatorSession,
+    end_of_run: EndOfRun | None,
+    inputs: Collection[FrozenPartition],
+    plan: TopologyPlan,
+    prior: PriorRuns,
+) -> tuple[EndOfRun | None, tuple[str, ...]]:
+    """Bring stream time no further past the newest record than ``max.timestamp.ahead.ms``, where the end of
+    the run goes by its driver's clock: what came later would be late if the clock is ahead.
+
+    The newest record is that of the slice, if one is dated that near to the moment, else that of earlier
+    runs: a slice without such a record is not read to its end here, so its own records count in the next
+    run. The bound is frozen with the moment.
+
+    :param inputs: the slice.
+    :param prior: the traces of earlier runs.
+    :return: the end of the run, None if no record says anything, and a warning if it is not the moment.
+    """
+    ahead_ms = session.settings.max_timestamp_ahead_ms
+    if end_of_run is None or session.settings.advances_to != "wall_clock_of_begin" or ahead_ms < 0:
+        return end_of_run, ()
+    moment_ms = end_of_run.moment_ms
+    near_ms = max(0, moment_ms - ahead_ms), moment_ms + ahead_ms
+    newest_ms = max((prior.times_of(part.topic_partition).latest_ms for part in inputs), default=-1)
+    spans = {part.topic_partition: (part.start_offset, part.stop_offset) for part in inputs}
+    if newest_ms >= near_ms[0] or any_dated(
+        session.admin, session.reader, spans, near_ms, clock=session.clock
+    ):
+        return end_of_run, ()
+    said = () if not closes_any(end_of_run, plan) else (_bounded(moment_ms, newest_ms, ahead_ms),)
+    if newest_ms < 0:
+        return None, said
+    back_ms = moment_ms - newest_ms - ahead_ms
+    subtopologies = {sub: to_ms - back_ms for sub, to_ms in end_of_run.subtopologies.items()}
+    bounded = msgspec.structs.replace(end_of_run, moment_ms=moment_ms - back_ms, subtopologies=subtopologies)
+    return bounded, said
+
+
+def _bounded(moment_ms: int, newest_ms: int, ahead_ms: int) -> str:
+    to = "is not brought on: earlier runs have read no record"
+    if newest_ms >= 0:
+        to = f"is brought to {iso_of(newest_ms + ahead_ms)} only: the newest record of earlier runs is dated "
+        to += iso_of(newest_ms)
+    return (
+        f"the run began at {iso_of(moment_ms)} by its driver's clock, and no record that it reads is dated "
+        f"within max.timestamp.ahead.ms = {ahead_ms:,} of that, so stream time {to}; windows that wait close "
+        "when later records come; if the driver's clock is wrong, mend it; if the topics are quiet for so "
+        "long, and their windows are to close all the same, raise the setting (-1 = no bound)"
     )
 
 
@@ -200,6 +254,8 @@ def clock_warnings(plan: RunPlan, times: Mapping[TopicPartition, PartitionTimes]
     newest_ms = max((its.latest_ms for its in times.values()), default=-1)
     moment_ms = -1 if plan.end_of_run is None else plan.end_of_run.moment_ms
     if newest_ms < 0 or moment_ms - newest_ms <= _QUIET_MS or not closes_any(plan.end_of_run, plan.topology):
+        return ()
+    if moment_ms < plan.begun_ms:  # begin has said so
         return ()
     return (
         f"stream time was brought to {iso_of(moment_ms)}, when the run began by its driver's clock, and the "

@@ -97,7 +97,7 @@ class LocalState:
                     self._files.remove_tree(path)
             for name, store in self.stores.items():
                 folder = self._folder.path / _store_folder(name)
-                if name in opened and not self._opens(name, store, folder):
+                if name in opened and not self._opens(name, store, folder, f"store {name!r}"):
                     del opened[name]
                     self._files.remove_tree(folder)
                 if name not in opened:
@@ -150,7 +150,7 @@ class LocalState:
                 error,
             )
 
-    def _opens(self, name: str, store: PersistentStore, folder: Path) -> bool:
+    def _opens(self, name: str, store: PersistentStore, folder: Path, _serde_of: str) -> bool:
         if self._claimed is None:
             return False
         try:

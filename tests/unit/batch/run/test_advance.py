@@ -213,6 +213,107 @@ def test_run_says_that_its_drivers_clock_is_far_ahead_of_the_newest_record(kafka
     assert app.run("run-2").warnings == ()
 
 
+#: Hours at which runs begin, by a right clock, and at which records come before them.
+RIGHT = ((95.0, (94.2, 94.9)), (95.5, (95.4,)), (96.5, (95.9, 96.1, 96.4)), (97.5, (97.3,)), (98.1, (98.05,)))
+
+
+def runs_begin(kafka: InMemoryKafka, *, ahead: float, settings: dict[str, object]) -> tuple[list[Any], int]:
+    """Have :data:`RIGHT` come with a driver whose clock is ahead, in hours.
+
+    :return: the runs' summaries, and how many records were late.
+    """
+    app = application(
+        kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin", **settings
+    )
+    summaries = []
+    for number, (at, records) in enumerate(RIGHT):
+        publish(kafka, *(("in", 0, "a", hour) for hour in records))
+        kafka.clock.sleep((T0 + (at + ahead) * HOUR - kafka.clock.now_ms()) / 1000)
+        summaries.append(app.run(f"run-{number}"))
+    return summaries, sum(each.counts.by("late") for each in summaries if each.counts is not None)
+
+
+@pytest.fixture
+def early() -> InMemoryKafka:
+    kafka = InMemoryKafka(clock=ManualClock(now_ms=T0 + 94 * HOUR))
+    kafka.create_topic("in", partitions=2)
+    kafka.create_topic("out", message_timestamp_after_max_ms=str(100 * HOUR))
+    return kafka
+
+
+@pytest.mark.promise("wrong-clocks-drop-nothing")
+def test_nothing_is_late_when_the_drivers_clock_is_five_hours_ahead(early: InMemoryKafka) -> None:
+    summaries, late = runs_begin(early, ahead=5, settings={"max_timestamp_ahead_ms": HOUR // 4})
+    assert late == 0
+    assert out(early) == ["a@94=2", "a@95=2", "a@96=2", "a@97=1"]
+    assert [each.advanced_to_ms and (each.advanced_to_ms - T0) / HOUR for each in summaries] == [
+        None,
+        95.15,
+        95.65,
+        96.65,
+        97.55,
+    ]
+    first, second, *_ = (each.warnings for each in summaries)
+    assert "stream time is not brought on: earlier runs have read no record" in first[0]
+    assert (
+        "by its driver's clock, and no record that it reads is dated within max.timestamp.ahead" in second[0]
+    )
+
+
+@pytest.mark.promise("wrong-clocks-drop-nothing")
+@pytest.mark.parametrize("ahead_ms", [HOUR // 4, -1])
+def test_right_clock_gives_what_it_gives_without_a_bound(early: InMemoryKafka, ahead_ms: int) -> None:
+    summaries, late = runs_begin(early, ahead=0, settings={"max_timestamp_ahead_ms": ahead_ms})
+    assert late == 0
+    assert out(early) == ["a@94=2", "a@95=2", "a@96=2", "a@97=1"]
+    assert [each.advanced_to_ms for each in summaries] == [each.begun_ms for each in summaries]
+    assert [each.warnings for each in summaries] == [()] * len(RIGHT)
+
+
+def test_record_that_is_dated_far_ahead_is_none_that_stream_time_goes_by(early: InMemoryKafka) -> None:
+    kafka = early
+    app = application(
+        kafka,
+        hourly(),
+        autostop_at="eol",
+        stream_time_advance="wall_clock_of_begin",
+        max_timestamp_ahead_ms=HOUR // 4,
+        processing_exception_handler="skip",
+    )
+    publish(kafka, ("in", 0, "a", 94.0))
+    app.run("run-0")
+    publish(kafka, ("in", 0, "a", 5_000_000), ("in", 0, "a", 94.1))
+    kafka.clock.sleep(5 * 3600)
+    assert app.run("run-1").advanced_to_ms == T0 + 94.25 * HOUR
+    publish(kafka, ("in", 0, "a", 5_000_000), ("in", 0, "a", 98.9))
+    assert app.run("run-2").advanced_to_ms == T0 + 99 * HOUR
+
+
+@pytest.mark.parametrize(("ahead_ms", "closes"), [(HOUR // 2, False), (2 * HOUR, True), (-1, True)])
+def test_run_without_records_comes_as_far_past_the_newest_as_records_may_be_dated(
+    early: InMemoryKafka, ahead_ms: int, closes: bool
+) -> None:
+    kafka = early
+    app = application(
+        kafka,
+        hourly(),
+        autostop_at="eol",
+        stream_time_advance="wall_clock_of_begin",
+        max_timestamp_ahead_ms=ahead_ms,
+    )
+    publish(kafka, ("in", 0, "a", 94.2))
+    kafka.clock.sleep(0.25 * 3600)
+    app.run("run-0")
+    assert out(kafka) == []
+    kafka.clock.sleep(3 * 3600)
+    summary = app.run("run-1")
+    assert out(kafka) == (["a@94=1"] if closes else [])
+    if ahead_ms > 0:
+        assert summary.advanced_to_ms == round(T0 + 94.2 * HOUR) + ahead_ms
+    kafka.clock.sleep(3600)
+    assert app.run("run-2").advanced_to_ms == (summary.advanced_to_ms if ahead_ms > 0 else T0 + 98.25 * HOUR)
+
+
 def test_retry_advances_to_the_first_moment_when_it_comes_hours_later(kafka: InMemoryKafka) -> None:
     app = application(kafka, hourly(), autostop_at="eol", stream_time_advance="wall_clock_of_begin")
     publish(kafka, ("in", 0, "a", 99.5), ("in", 0, "a", 100.5))
@@ -544,6 +645,7 @@ def test_run_says_so_when_its_data_interval_is_not_over_yet(kafka: InMemoryKafka
     publish(kafka, ("in", 0, "a", 99.5))
     (warning,) = app.run("run-0", interval_ms=hours(99, 100.5)).warnings
     assert warning.startswith("the data interval ends 1800 s after the run began")
+    kafka.alter_topic("out", message_timestamp_after_max_ms=str(3 * HOUR))
     assert application(kafka, ticking()).run("run-1", interval_ms=hours(101, 102)).warnings == ()
 
 

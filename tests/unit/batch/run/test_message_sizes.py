@@ -268,6 +268,26 @@ def test_begin_names_an_output_topic_that_refuses_times_which_an_input_takes(
 
 
 @pytest.mark.promise("refused-times-are-foreseen")
+def test_begin_names_every_topic_of_the_users_that_refuses_times_which_an_input_takes(
+    kafka: InMemoryKafka,
+) -> None:
+    for topic in ("between", "letters"):
+        kafka.create_topic(topic, message_timestamp_after_max_ms="3600000")
+    for topic in ("in", "out"):
+        kafka.alter_topic(topic, message_timestamp_after_max_ms="86400000")
+    builder = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.bytes())
+    builder.stream("in").through("between").group_by(lambda key, _: key, name="moved").reduce(
+        lambda _, new: new, store="last"
+    ).to_stream().send_to("out")
+    settings = {**DEAD_LETTERS, "errors.dead.letter.queue.topic.name": "letters"}
+    warnings = application(kafka, builder.build(), settings).begin("run-0").plan.warnings
+    assert [warning.split(" refuses")[0] for warning in warnings] == [
+        "intermediate topic between",
+        "dead-letter topic letters",
+    ]
+
+
+@pytest.mark.promise("refused-times-are-foreseen")
 @pytest.mark.parametrize("topic", ["in", "out"])
 def test_nothing_is_said_of_times_when_a_topic_has_the_brokers(kafka: InMemoryKafka, topic: str) -> None:
     kafka.alter_topic("in", message_timestamp_after_max_ms="86400000")

@@ -17,6 +17,7 @@ from airflow_kstreams.streams.ports import Clock, TopicPartition
 from airflow_kstreams.streams.timestamps import TimestampExtractor
 from airflow_kstreams.testing import InMemoryKafka, ManualClock, TopologyTestDriver
 from tests.support.crash import Crash
+from tests.support.kafka.continuous_scene import SwitchingApplication
 from tests.support.kafka.in_process import Application
 from tests.support.kafka.interception import Once
 
@@ -47,7 +48,7 @@ def counted(extractor: TimestampExtractor | None = None) -> Topology:
 def kafka() -> InMemoryKafka:
     kafka = InMemoryKafka(clock=ManualClock(now_ms=T0))
     for topic in ("in", "out"):
-        kafka.create_topic(topic)
+        kafka.create_topic(topic, message_timestamp_after_max_ms=str(2**63 - 1))
     return kafka
 
 
@@ -130,6 +131,37 @@ def test_records_in_seconds_are_counted_and_their_topic_is_named(
     assert (
         "in-0 has come to 1970-01-19T12:26:58.000+00:00, which as seconds is 2020-09-13T17:26:40" in warning
     )
+
+
+@pytest.mark.promise("implausible-times-are-said")
+def test_continuous_task_says_once_that_its_records_are_dated_in_seconds(
+    kafka: InMemoryKafka, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(kafka, *(T0 // 1_000 + 3_600 * hour for hour in range(6)))
+    continuous = SwitchingApplication(
+        topology=copied(), cluster=kafka, clock=kafka.clock, settings={"commit.interval.ms": "1000"}
+    )
+    running = continuous.run_continuously("c-1")
+    for _ in range(3):
+        running.rounds(2)
+        kafka.clock.sleep(2)
+        publish(kafka, T0 // 1_000)
+    running.stop()
+    said = [record.getMessage() for record in caplog.records if "implausible" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("task 0_0: 7 records of in have implausible times: seconds")
+    assert "which as seconds is 2020-09-13T17:26:40" in said[0]
+
+
+@pytest.mark.promise("implausible-times-are-said")
+def test_driver_says_once_that_records_are_dated_in_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    with TopologyTestDriver(copied(), application_id="app") as driver:
+        with driver.run():
+            driver.pipe_records("in", [("a", {"ms": 0}, T0 // 1_000 + 3_600 * hour) for hour in range(6)])
+            driver.pipe_records("in", [("a", {"ms": 0}, T0 // 1_000)])
+        said = [record.getMessage() for record in caplog.records if "implausible" in record.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("task 0_0: 7 records of in have implausible times: seconds")
 
 
 @pytest.mark.promise("implausible-times-are-said")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from random import Random
 from typing import Any
@@ -16,9 +17,11 @@ from airflow_kstreams.streams import (
     StoreSpec,
     Topology,
     serdes,
+    timestamps,
 )
 from airflow_kstreams.streams.errors import RecordError
-from airflow_kstreams.testing import InMemoryKafka
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
+from airflow_kstreams.testing import InMemoryKafka, ManualClock
 from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.promise("only-refused-results-are-left-out")
@@ -32,7 +35,7 @@ BOTH = pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 
 @pytest.fixture
 def kafka() -> InMemoryKafka:
-    made = InMemoryKafka()
+    made = InMemoryKafka(clock=ManualClock(now_ms=1_600_000_000_000))
     for topic in ("in", "out"):
         made.create_topic(topic)
     return made
@@ -214,3 +217,110 @@ def test_table_goes_on_when_what_it_emits_at_a_commit_point_is_refused(
     kafka.append("in", b"b", b"l")
     application(kafka, topology, settings).run("run-2")
     assert kafka.values("out") == [b"a", b"ab"]
+
+
+# == times
+
+HOUR_MS = 3_600_000
+
+
+def dated(kafka: InMemoryKafka, *hours: float) -> list[int]:
+    """Append records that are dated so many hours after now, and return their times."""
+    times = [kafka.clock.now_ms() + int(each * HOUR_MS) for each in hours]
+    for number, time_ms in enumerate(times):
+        kafka.append("in", b"%d" % number, b"k", timestamp_ms=time_ms)
+    return times
+
+
+@pytest.mark.promise("refused-times-are-named")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_run_fails_with_time_limit_and_setting_when_a_results_time_is_refused(
+    kafka: InMemoryKafka, side: str
+) -> None:
+    kafka.alter_topic("out", **{f"message_timestamp_{side}_max_ms": str(HOUR_MS)})
+    _, time_ms = dated(kafka, 0, 2 if side == "after" else -2)
+
+    with pytest.raises(RecordError) as caught:
+        application(kafka, copied(), {}).run("run-1")
+
+    setting = f"message.timestamp.{side}.max.ms"
+    cause = caught.value.cause
+    assert "a record sent to out-0 was refused: INVALID_TIMESTAMP: dated " + iso_of(time_ms) in cause
+    assert (
+        f"{side} this machine's time; the topic's {setting} is 3,600,000; it comes from in-0@[0, 2)" in cause
+    )
+    assert caught.value.fix == (
+        "change what the topology sends, or the topic's limits (max.message.bytes, message.timestamp.*, "
+        "cleanup.policy=compact needs keys), or let production.exception.handler skip or dead-letter what is "
+        "refused for its size or time; then retry the run"
+    )
+    kafka.alter_topic("out", **{f"message_timestamp_{side}_max_ms": str(3 * HOUR_MS)})
+    application(kafka, copied(), {}).run("run-1", (0, 2))
+    assert kafka.values("out") == [b"0", b"1"]
+
+
+@BOTH
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_results_whose_time_the_topic_refuses_are_left_out_and_counted(
+    kafka: InMemoryKafka, guarantee: str, side: str
+) -> None:
+    kafka.alter_topic("out", **{f"message_timestamp_{side}_max_ms": str(HOUR_MS)})
+    beyond = 2 if side == "after" else -2
+    dated(kafka, 0, beyond, 0.5, beyond * 2, 0)
+
+    summary = application(kafka, copied(), SKIP, guarantee).run("run-1")
+
+    assert kafka.values("out") == [b"0", b"2", b"4"]
+    assert left_out(summary) == [("copies", "skipped", 2)]
+    assert [task.attempts for task in summary.tasks] == [2], "all that one batch is refused for"
+
+
+@pytest.mark.promise("refused-times-are-named")
+def test_result_is_written_when_only_another_of_its_content_is_dated_too_late(kafka: InMemoryKafka) -> None:
+    now_ms = kafka.clock.now_ms()
+    for time_ms in (now_ms, now_ms + 2 * HOUR_MS, now_ms + 1):
+        kafka.append("in", b"v", b"k", timestamp_ms=time_ms)
+
+    summary = application(kafka, copied(), SKIP).run("run-1")
+
+    assert [record.timestamp()[1] for record in kafka.records("out")] == [now_ms, now_ms + 1]
+    assert left_out(summary) == [("copies", "skipped", 1)]
+
+
+def test_consumed_record_becomes_a_dead_letter_with_its_time_when_that_is_refused(
+    kafka: InMemoryKafka,
+) -> None:
+    times = dated(kafka, 2, 3)
+
+    summary = application(kafka, copied(), DEAD_LETTERS).run("run-1")
+
+    letters = kafka.records(DEAD)
+    assert [letter.timestamp()[1] for letter in letters] == times
+    for letter, time_ms in zip(letters, times, strict=True):
+        said = dict(letter.headers() or [])["__streams.errors.message"] or b""
+        assert b"INVALID_TIMESTAMP: dated " + iso_of(time_ms).encode() in said
+    assert kafka.values("out") == []
+    assert left_out(summary) == [("copies", "dead-lettered", 2)]
+
+
+def test_time_that_an_extractor_gives_is_refused_by_name(kafka: InMemoryKafka) -> None:
+    made = KStreamBuilder(default_key_serde=serdes.bytes(), default_value_serde=serdes.int64())
+    made.stream("in", timestamps=timestamps.extract(lambda record: record.value)).send_to("out")
+    late_ms = kafka.clock.now_ms() + 2 * HOUR_MS
+    kafka.append("in", serdes.int64().serialize(late_ms), b"k")
+
+    with pytest.raises(
+        RecordError, match=rf"dated {re.escape(iso_of(late_ms))}.*after\.max\.ms is 3,600,000"
+    ):
+        application(kafka, made.build(), {}).run("run-1")
+    summary = application(kafka, made.build(), SKIP).run("run-1", (0, 2))
+    assert [records for *_, records in left_out(summary)] == [1]
+
+
+def test_dead_letter_whose_time_its_topic_refuses_fails_the_run(kafka: InMemoryKafka) -> None:
+    kafka.create_topic("letters")
+    dated(kafka, 2)
+    named = {**DEAD_LETTERS, "errors.dead.letter.queue.topic.name": "letters"}
+
+    with pytest.raises(RecordError, match="a record sent to letters-0 was refused: INVALID_TIMESTAMP"):
+        application(kafka, copied(), named).run("run-1")

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from airflow_kstreams.spark.executor.stuck_functions import FunctionWatch
-from airflow_kstreams.streams import KStream, KStreamBuilder, Processor, serdes
+from airflow_kstreams.streams import KStream, KStreamBuilder, Processor, Serde, StoreSpec, serdes, timestamps
 from airflow_kstreams.streams.errors import CallsStuckError
-from airflow_kstreams.testing import TopologyTestDriver
+from airflow_kstreams.testing import InMemoryKafka, TopologyTestDriver
+from tests.support.kafka.in_process import Application
 
 pytestmark = pytest.mark.promise("stuck-functions-are-named")
 
@@ -101,6 +102,84 @@ def test_error_names_task_node_and_function_when_a_thread_stays_inside_one_call(
     thread.join()
 
 
+def test_error_names_the_source_when_its_extractor_or_serde_stays_inside_one_call(gate: Gate) -> None:
+    def asks_when(record: Any) -> int:
+        gate()
+        return int(record.timestamp_ms)
+
+    def asks_what(data: bytes) -> str:
+        gate()
+        return data.decode()
+
+    whole: Any = serdes.string()
+    asking = Serde(id="asking", serialize=whole.serialize, deserialize=asks_what)
+    dated = timestamps.extract(lambda record: record.timestamp_ms)
+    for options, function in (
+        ({"timestamps": timestamps.extract(asks_when)}, "asks_when"),
+        ({"timestamps": dated, "value_serde": asking}, "asks_what"),
+    ):
+        watch = FunctionWatch(["0_0"], stall_ms=STALL_MS)
+        thread = piping(lambda stream, _: stream, gate, watch, source=options)
+        gate.inside.acquire()
+        watch.look(0.0)
+        with pytest.raises(
+            CallsStuckError, match=rf"task 0_0: node 'KSTREAM-SOURCE.*call of .*{function} at "
+        ):
+            watch.look(60.0)
+        gate.may_leave.release()
+        thread.join()
+
+
+@pytest.mark.parametrize("moment", ["commit", "restore"])
+def test_error_names_the_changelog_when_its_stores_serde_stays_inside_one_call(
+    gate: Gate, moment: str
+) -> None:
+    asks = {"commit": False, "restore": False}
+
+    def asks_what(data: Any) -> Any:
+        if asks["commit" if isinstance(data, str) else "restore"]:
+            gate()
+        return data.encode() if isinstance(data, str) else data.decode()
+
+    class Keep(Processor):
+        def init(self, context: Any) -> None:
+            self.store = context.state_store("last")
+
+        def process(self, record: Any) -> None:
+            self.store.put(record.key, record.value)
+
+    builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
+    asking = Serde(id="asking", serialize=asks_what, deserialize=asks_what)
+    store = StoreSpec(name="last", key_serde=serdes.string(), value_serde=asking)
+    builder.stream("in").process(Keep, store)
+    kafka = InMemoryKafka()
+    kafka.create_topic("in")
+    app = Application(application_id="app", topology=builder.build(), on=kafka)
+    kafka.append("in", b"v", b"k")
+    app.run("run-1")
+    kafka.append("in", b"v", b"k")
+    slice_ = app.begin("run-2")
+    watch = FunctionWatch(["0_0"], stall_ms=STALL_MS)
+    asks[moment] = True
+
+    def run() -> None:
+        watch.watch_this_thread()
+        app.task(slice_, 0, 0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    gate.inside.acquire()
+    watch.look(0.0)
+    with pytest.raises(
+        CallsStuckError,
+        match="task 0_0: the serde of changelog 'app-last-changelog' has been inside one call",
+    ):
+        watch.look(60.0)
+    asks[moment] = False
+    gate.may_leave.release()
+    thread.join()
+
+
 def test_slow_calls_are_progress_when_each_ends(gate: Gate) -> None:
     watch = FunctionWatch(["0_0"], stall_ms=STALL_MS)
     thread = piping(mapped, gate, watch, records=3)
@@ -145,11 +224,16 @@ def test_results_come_in_order_and_the_first_error_after_all_have_ended() -> Non
 
 
 def piping(
-    step: Callable[..., KStream[str, str]], gate: Gate, watch: FunctionWatch, *, records: int = 1
+    step: Callable[..., KStream[str, str]],
+    gate: Gate,
+    watch: FunctionWatch,
+    *,
+    records: int = 1,
+    source: Mapping[str, Any] | None = None,
 ) -> threading.Thread:
     """Start a thread in which a task processes records."""
     builder = KStreamBuilder(default_key_serde=serdes.string(), default_value_serde=serdes.string())
-    step(builder.stream("in"), gate).send_to("out")
+    step(builder.stream("in", **(source or {})), gate).send_to("out")
     topology = builder.build()
 
     def pipe() -> None:

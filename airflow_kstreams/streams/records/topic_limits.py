@@ -1,14 +1,19 @@
-"""Computes how large a record is to the broker, and how large a record a writer takes for a topic."""
+"""Says which records topics take: computes how large a record is to the broker, how large a record a writer
+takes, and how far a record is dated beyond what its topic allows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from airflow_kstreams.streams.ports import Headers
+from airflow_kstreams.streams.ports import Headers, TopicLimits
+from airflow_kstreams.streams.records.timestamp_reading import iso_of
 
 #: ``max.message.bytes`` of topics, and ``message.max.bytes`` of brokers, that do not say otherwise.
 BROKER_MAX_BYTES = 1_048_588
+#: What a topic takes that says nothing of its own, from Kafka 4 on.
+BROKER_LIMITS = TopicLimits(BROKER_MAX_BYTES, after_ms=3_600_000)
 #: ``message.max.bytes`` and ``batch.size`` of a writer that is told nothing, and the most that the client
 #: takes for the former.
 _CLIENT_BYTES, _CLIENT_LARGEST = 1_000_000, 1_000_000_000
@@ -41,16 +46,41 @@ class WriterLimits(NamedTuple):
 CLIENT_LIMITS = WriterLimits()
 
 
-def writer_limits(max_message_bytes: Mapping[str, int] | None) -> WriterLimits:
+def writer_limits(topics: Mapping[str, TopicLimits] | None) -> WriterLimits:
     """Return the limits of a writer of some topics.
 
     A topic that takes less than the client does by itself may get records that fit only when they are
     compressed: the broker decides. Small records must not fail because they leave together.
 
-    :param max_message_bytes: of each topic.
+    :param topics: limits of each topic.
     """
-    limits = (max_message_bytes or {}).values()
+    limits = [topic.max_bytes for topic in (topics or {}).values()]
     largest, smallest = max(limits, default=0), min(limits, default=_CLIENT_BYTES)
     return WriterLimits(
         min(max(largest, _CLIENT_BYTES), _CLIENT_LARGEST), max(1, min(smallest, _CLIENT_BYTES))
+    )
+
+
+def beyond_ms(timestamp_ms: int, now_ms: int, limits: TopicLimits) -> int:
+    """Return how far a record is dated beyond what its topic allows; 0 or less if it is not.
+
+    :param now_ms: the broker's time.
+    """
+    return max(now_ms - limits.before_ms - timestamp_ms, timestamp_ms - now_ms - limits.after_ms)
+
+
+def shown_time(timestamp_ms: int, now_ms: int, limits: TopicLimits | None) -> str:
+    """Describe a record whose topic refuses its time.
+
+    :param now_ms: the time of this machine.
+    :param limits: of the topic; None if they are not known.
+    """
+    early = timestamp_ms < now_ms
+    side = "before" if early else "after"
+    limit = "not known here"
+    if limits is not None:
+        limit = f"{limits.before_ms if early else limits.after_ms:,}"
+    return (
+        f"dated {iso_of(timestamp_ms)}, {abs(timestamp_ms - now_ms):,} ms {side} this machine's time; the "
+        f"topic's message.timestamp.{side}.max.ms is {limit}"
     )
