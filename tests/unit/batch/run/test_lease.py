@@ -17,6 +17,7 @@ from airflow_kstreams.streams.ports import Clock
 from airflow_kstreams.streams.serde import serdes
 from airflow_kstreams.streams.settings import ApplicationSettings
 from airflow_kstreams.testing import InMemoryKafka
+from tests.support.kafka.in_process import Application
 from tests.support.kafka.reset_scene import ResetScene
 from tests.support.kafka.waiting import WaitingClock
 
@@ -168,6 +169,14 @@ def test_last_renewal_is_shown_and_nothing_decided_when_the_owner_is_dead(
     assert status.lease is not None
     assert status.lease.owner == "a dead driver"
     assert abs(status.lease_renewed_ms - begun_ms) <= 1_000
+
+
+def test_run_ends_when_its_drivers_clock_is_further_ahead_than_brokers_take_by_default(
+    kafka: InMemoryKafka, topology: Topology
+) -> None:
+    ahead = WaitingClock(kafka.clock, ahead_ms=2 * 3_600_000)
+    Application(application_id=APP, topology=topology, on=kafka, clock=ahead).run("run")
+    assert read_status(kafka, APP, clock=kafka.clock).runs
 
 
 @pytest.mark.promise("orphans-write-nothing")
