@@ -63,6 +63,9 @@ def run_permissions(plan: TopologyPlan, settings: ApplicationSettings) -> tuple[
     if plan.changelogs:
         without = "runs go on with the processors that there are"
         found.append(_group(catch_up_group(app), _COPIED, Operation.READ, without))
+    if settings.backfill_of:
+        live, without = ProtocolTopics(settings.backfill_of).ledger, "a run warns that it may lack records"
+        found.append(_topic(live, "where the live runs' interval began", Operation.READ, without))
     own_group = _group(app, "committed offsets", Operation.READ)
     return _distinct([*found, own_group, transactional_permission(app)])
 

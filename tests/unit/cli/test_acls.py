@@ -84,6 +84,13 @@ def test_list_follows_the_settings_when_dead_letters_and_local_state_are_on(appl
     assert "and stores are replayed from their changelogs" in kept.stdout
 
 
+def test_list_has_the_ledger_of_the_live_application_when_runs_are_a_backfills(application: str) -> None:
+    chosen = ("autostop.at=interval", "backfill.of=live")
+    backfill = acls(application, *(word for each in chosen for word in ("--setting", each)))
+    assert rows(backfill) == RUN | {("Read", "topic", "live-runs")}
+    assert "optional: without it a run warns that it may lack records" in " ".join(backfill.stdout.split())
+
+
 def test_list_grows_when_the_user_is_to_do_more_than_run(application: str) -> None:
     more = rows(acls(application, "--for", "run", "--for", "reset")) - RUN
     assert more == {("Delete", "topic", "letters-counts-changelog")}

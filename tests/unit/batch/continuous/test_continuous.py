@@ -327,8 +327,9 @@ def test_each_record_takes_effect_once_when_anything_ends_anywhere_with_calls_un
     scene = anything_ends_anywhere(seed, calls.topology(), make_caller=calls.caller)
     calls.close()
     ends = scene.kafka.admin().end_offsets(scene.kafka.partitions("in"), isolation="read_committed")
+    topic_id = scene.kafka.admin().describe_topics(["in"])["in"].topic_id
     assert calls.effects.keys() == {
-        f"{APP}/in-{tp.partition}@{offset}/paid/0" for tp, end in ends.items() for offset in range(end)
+        f"{APP}/{tp}@{offset}/{topic_id}/paid/0" for tp, end in ends.items() for offset in range(end)
     }
 
 
