@@ -40,7 +40,7 @@ APPLICATION = "peer"
 BYTES = serdes.bytes()
 DEAD_LETTERS = "dead-letters"
 #: Headers of dead letters that differ: classes, traces and nodes have names of their own language.
-_OF_ITS_OWN = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node")}
+_OF_ITS_OWN = {f"__streams.errors.{name}" for name in ("exception", "stacktrace", "node", "first.place")}
 _MATCHED = {topic for topics in PATTERNS.values() for topic in topics}
 
 
