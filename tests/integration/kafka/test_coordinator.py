@@ -547,7 +547,8 @@ def test_reserved_run_id_is_refused_when_given(app: TwoStageApplication, coordin
 def test_status_tells_state_lease_and_log_when_a_run_is_under_way(
     app: TwoStageApplication, coordinator: Coordinator, produce: Produce
 ) -> None:
-    assert read_status(app.cluster, app.application_id).state is RunState.NEW
+    with pytest.raises(ConfigError, match=f"there is no application '{app.application_id}' on this cluster"):
+        read_status(app.cluster, app.application_id)
     produce(app.source, rows(5, 0))
     begin(coordinator, app, "run-1", hold_lease=True, owner="driver one")
     status = read_status(app.cluster, app.application_id)
