@@ -114,7 +114,12 @@ def test_mended_application_processes_them_when_dead_letters_were_brought_back(
     consumed, back = consume_all(source)[:30], consume_all(source)[30:60]
     assert [(row.partition, row.value) for row in (*consumed, *back)] == [(0, b"0")] * 60
     for old, new in zip(consumed, back, strict=True):
-        assert (old.key, old.timestamp_ms, old.headers) == (new.key, new.timestamp_ms, new.headers)
+        *headers, (name, place) = new.headers
+        assert (old.key, old.timestamp_ms, [*old.headers]) == (new.key, new.timestamp_ms, headers)
+        assert (name, place.startswith(f"{source}-0@{old.offset}/".encode())) == (
+            "__kstreams.first.place",
+            True,
+        )
     group = application.cluster.reader(group_id=f"{application_id}-dead-letter-replay")
     try:
         partition = TopicPartition(f"{application_id}-dead-letter", 0)
