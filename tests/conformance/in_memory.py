@@ -193,7 +193,7 @@ class MemoryBatch(Batches):
 def incremental_batch(scene: MemoryScene) -> MemoryBatch:
     """Make the reader of a case."""
     target = f"{scene.topic}-out"
-    scene.kafka.create_topic(target)
+    scene.kafka.create_topic(target, message_timestamp_after_max_ms=str(2**63 - 1))
     application = Application(
         on=scene.kafka,
         clock=scene.clock,

@@ -229,6 +229,7 @@ def test_windows_of_keys_that_moved_close_in_a_takeover_with_nothing_new_to_read
     counts = hourly.count(store="counts").suppress().to_stream()
     counts.map(lambda window, count: (window.key, count)).send_to("out", key_serde=serdes.string())
     scene = Scene(2, builder.build(), settings={"autostop.at": "interval_end"})
+    scene.kafka.alter_topic("out", message_timestamp_after_max_ms=str(2**63 - 1))
 
     def run(number: int, end: float) -> RunSummary:
         return scene.app.run(f"run-{number}", interval_ms=(ours, ours + round(end * hour)))
