@@ -541,13 +541,14 @@ def test_first_count_is_that_of_runs_without_state_when_state_is_added() -> None
 @pytest.mark.promise("first-counts-outlive-state")
 def test_first_count_is_the_live_applications_in_a_backfill() -> None:
     scene = Scene(2)
+    scene.kafka.alter_topic("out", message_timestamp_after_max_ms=str(2**63 - 1))
     scene.send(KEYS, 0, timestamp_ms=HOUR_MS)
     scene.run()
     scene.grow(3)
     scene.send(KEYS, 1, timestamp_ms=HOUR_MS + 1)
     scene.run()
     scene.kafka.admin().delete_topics(["out"])
-    scene.kafka.create_topic("out")
+    scene.kafka.create_topic("out", message_timestamp_after_max_ms=str(2**63 - 1))
     past = {"autostop.at": "interval", "backfill.of": "app"}
     backfill = Application(application_id="past", topology=listing(), on=scene.kafka, settings=past)
     backfill.run("again", interval_ms=(HOUR_MS, 2 * HOUR_MS))
