@@ -605,7 +605,8 @@ class Life:
             else:
                 break
         back = self._brought_back()
-        if back != letters:
+        # A record of which several letters were made comes back once.
+        if back.keys() != letters.keys() or not back <= letters:
             raise ViolationError(f"a replay brought back {back}, expected {letters}")
         self.letters.clear()
         sometimes("dead letters came back")
@@ -638,7 +639,7 @@ class Life:
             reset_id=f"reset-{self.runs}",
         )
         self._hear(partly=True)
-        self.half = False
+        half, self.half = self.half, False
         for number in range(_MOST_TRIES):
             cluster: ClusterPort = self.kafka
             if number < 3 and self.draw.random() < 0.4:
@@ -650,6 +651,12 @@ class Life:
             except Died:
                 self._wait()
                 sometimes("a reset died, and was made again")
+            except ConfigError as error:
+                # The version that is deployed has not begun a run, so its topics are no inputs yet.
+                if "does not read topic" not in str(error):
+                    raise
+                self.half = half
+                return
             else:
                 break
         self._start_over(topics)
