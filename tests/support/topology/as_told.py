@@ -7,13 +7,31 @@ from typing import Any
 
 import pytest
 
-from airflow_kstreams.streams import KStreamBuilder, Topology, serdes
+from airflow_kstreams.streams import KStreamBuilder, Processor, Topology, serdes
 from airflow_kstreams.streams.errors import KStreamsError
 from airflow_kstreams.testing import TopologyTestDriver
 
 TEXT, WHOLE, JSON = serdes.string(), serdes.int64(), serdes.json()
 #: Defines a topology on a builder; what it is to give goes to the topic ``out``.
 Define = Callable[[Any], object]
+
+
+class Forwarding(Processor[Any, Any, Any, Any]):
+    def init(self, context: Any) -> None:
+        self.context = context
+
+    def process(self, record: Any) -> None:
+        self.context.forward(record.key, record.value)
+
+
+class Keeping(Forwarding):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.kept = context.state_store("kept")
+
+    def process(self, record: Any) -> None:
+        self.kept.put(record.key, record.value)
+        super().process(record)
 
 
 def built(define: Define) -> Topology:

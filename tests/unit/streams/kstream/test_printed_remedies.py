@@ -8,7 +8,6 @@ import pytest
 
 from airflow_kstreams.streams import (
     KStreamBuilder,
-    Processor,
     SessionWindow,
     SlidingWindow,
     StoreSpec,
@@ -17,7 +16,7 @@ from airflow_kstreams.streams import (
     WindowStoreSpec,
 )
 from tests.support.remedies import walked
-from tests.support.topology.as_told import JSON, TEXT, WHOLE, Define, follow
+from tests.support.topology.as_told import JSON, TEXT, WHOLE, Define, Keeping, follow
 
 HOUR = TumblingWindow(size_ms=3_600_000)
 SLIDING = SlidingWindow(size_ms=60_000)
@@ -42,26 +41,12 @@ def whole(table: Any) -> Any:
     return table.to_stream().send_to("out", value_serde=WHOLE)
 
 
+def by_second(builder: Any) -> Any:
+    return builder.stream("in").group_by_key().windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
+
+
 def windows(table: Any) -> Any:
     return table.to_stream(lambda window, value: window.key).send_to("out", value_serde=WHOLE)
-
-
-class Forwarding(Processor[Any, Any, Any, Any]):
-    def init(self, context: Any) -> None:
-        self.context = context
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record.key, record.value)
-
-
-class Keeping(Forwarding):
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self.kept = context.state_store("kept")
-
-    def process(self, record: Any) -> None:
-        self.kept.put(record.key, record.value)
-        self.context.forward(record.key, record.value)
 
 
 class Adding(ValueTransformer[Any, Any, Any]):
@@ -536,13 +521,7 @@ WALKS = [
     walked(
         "ktable.KTable.suppress: fold per window",
         lambda b: b.stream("in").group_by_key().count().suppress(),
-        lambda b: windows(
-            b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
-            .count()
-            .suppress()
-        ),
+        lambda b: windows(by_second(b).count().suppress()),
         [("a", 1), ("b", 1)],
     ),
     walked(
@@ -553,11 +532,7 @@ WALKS = [
             for n in "xy"
         ],
         lambda b: (
-            t := b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
-            .count()
-            .suppress(),
+            t := by_second(b).count().suppress(),
             windows(t),
             t.to_stream(lambda w, v: w.key).send_to("more", value_serde=WHOLE),
         ),
@@ -815,40 +790,20 @@ WALKS = [
     ),
     walked(
         "window_tables._check_suppressible: leave out logged=False",
-        lambda b: (
-            b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
-            .count(store=spec(logged=False))
-            .suppress()
-        ),
-        lambda b: windows(
-            b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
-            .count(store=spec())
-            .suppress()
-        ),
+        lambda b: by_second(b).count(store=spec(logged=False)).suppress(),
+        lambda b: windows(by_second(b).count(store=spec()).suppress()),
         [("a", 1), ("b", 1)],
     ),
     walked(
         "window_tables._check_suppressible: pass a plain StoreSpec",
         lambda b: (
-            b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
+            by_second(b)
             .count(
                 store=WindowStoreSpec(name="kept", key_serde=TEXT, value_serde=WHOLE, retention_ms=9_000_000)
             )
             .suppress()
         ),
-        lambda b: windows(
-            b.stream("in")
-            .group_by_key()
-            .windowed_by(TumblingWindow(size_ms=1_000, grace_ms=0))
-            .count(store=spec())
-            .suppress()
-        ),
+        lambda b: windows(by_second(b).count(store=spec()).suppress()),
         [("a", 1), ("b", 1)],
     ),
     walked(

@@ -19,7 +19,7 @@ from airflow_kstreams.streams import (
 )
 from airflow_kstreams.streams.errors import KStreamsError
 from tests.support.remedies import walked
-from tests.support.topology.as_told import JSON, TEXT, WHOLE, Define, follow, given
+from tests.support.topology.as_told import JSON, TEXT, WHOLE, Define, Forwarding, Keeping, follow, given
 
 COPIED = [("a", 1), ("b", 2), ("a", 3)]
 ADDED = [("a", 2), ("b", 3), ("a", 4)]
@@ -27,24 +27,6 @@ ADDED = [("a", 2), ("b", 3), ("a", 4)]
 
 def spec(name: str = "kept", **options: Any) -> StoreSpec:
     return StoreSpec(**{"name": name, "key_serde": TEXT, "value_serde": JSON, **options})
-
-
-class Forwarding(Processor[Any, Any, Any, Any]):
-    def init(self, context: Any) -> None:
-        self.context = context
-
-    def process(self, record: Any) -> None:
-        self.context.forward(record.key, record.value)
-
-
-class Keeping(Forwarding):
-    def init(self, context: Any) -> None:
-        super().init(context)
-        self.kept = context.state_store("kept")
-
-    def process(self, record: Any) -> None:
-        self.kept.put(record.key, record.value)
-        super().process(record)
 
 
 class ForwardingAsync(AsyncProcessor[Any, Any, Any, Any]):
