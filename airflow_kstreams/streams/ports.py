@@ -103,9 +103,9 @@ class TopicConfigs(NamedTuple):
 class TopicLimits(NamedTuple):
     """Limits of the records that a topic takes.
 
-    :param max_bytes: of a batch.
-    :param before_ms: how far before the broker's time a record may be dated.
-    :param after_ms: how far after it.
+    :param max_bytes: the largest batch that the topic takes.
+    :param before_ms: the topic refuses records that are dated more milliseconds before the broker's time.
+    :param after_ms: the topic refuses records that are dated more milliseconds after the broker's time.
     """
 
     max_bytes: int

@@ -1,7 +1,8 @@
 """Tells an application that a cluster knows from an id that is misspelt: nothing of that one is there.
 
-Rule: an application is known by its committed offsets, its metadata topic, its ledger, its dead-letter topic
-or its internal topics. The ids in the remedy are those of applications that have a ledger.
+Rule: an application is known by its committed offsets, its metadata topic, its ledger or its dead-letter
+topic. A reset, which lists the internal topics, knows one by those, too, and raises the same error. The ids
+in the remedy are those of applications that have a ledger.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class LiveInterval:
     :param run_id: its run of exactly that interval; empty if none has finished, or its offsets are not kept.
     :param ended: where that one stopped.
     :param made_anew: topics that are not those which that one read -> their ids then.
-    :param before: offsets before which no record of the interval lies, of partitions of which one is known.
-    :param begun: offsets behind which all came with the interval or later, likewise.
+    :param before: partition -> an offset before which it holds no record of the interval, where one is known.
+    :param begun: partition -> an offset from which all came with the interval or later, where one is known.
     """
 
     run_id: str = ""
@@ -100,14 +100,17 @@ def _reached(run: RunSummary, moment_ms: int) -> bool:
 
 def _read_up_to(run: RunSummary) -> int:
     """Return the moment that divides what a run read from what it left."""
-    cut = run.autostop_at == "interval_end" and run.interval_ms is not None
-    return run.interval_ms[1] if cut and run.interval_ms is not None else run.begun_ms
+    if run.autostop_at == "interval_end" and run.interval_ms is not None:
+        return run.interval_ms[1]
+    return run.begun_ms
 
 
 def _stops(live: Ledger, run: RunSummary | None, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-    detailed = None if run is None else live.detailed(run)
+    if run is None:
+        return {}
+    detailed = live.detailed(run)
     return {
         part.topic_partition: part.stop_offset
-        for part in (() if detailed is None else detailed.inputs)
-        if detailed is not None and detailed.topic_ids.get(part.topic) == topic_ids.get(part.topic)
+        for part in detailed.inputs
+        if detailed.topic_ids.get(part.topic) == topic_ids.get(part.topic)
     }

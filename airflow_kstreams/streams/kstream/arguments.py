@@ -222,7 +222,7 @@ def check_table_keys(spec: StoreSpec, key_serde: Serde, call: str) -> None:
 def check_table_values(spec: StoreSpec, value_serde: Serde | None, call: str) -> None:
     """Refuse a serde of values beside a store that has another one.
 
-    :param value_serde: that of the user; ``count`` has one of its own.
+    :param value_serde: the serde that the user gave; None for ``count``, which has one of its own.
     :param call: the DSL method, for the message.
     :raises TopologyError: the two differ.
     """

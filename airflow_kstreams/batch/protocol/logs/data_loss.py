@@ -357,7 +357,7 @@ def recreated(
     :param offsets: (partition, offset up to which runs have read it).
     :param now: topic id.
     :param before: topic id that the last run began with.
-    :param since: that run, in words.
+    :param since: names that run in the text.
     """
     where = first_few([f"offset {offset} of partition {number}" for number, offset in offsets])
     return Loss(
